@@ -1,5 +1,6 @@
 """Several workers on one address and one store: kept, replaced and drained by their supervisor."""
 
+import fcntl
 import os
 import re
 import signal
@@ -441,11 +442,12 @@ def test_what_a_killed_supervisor_left_in_memory_is_removed_at_the_next_start(tm
         left, used = folder_of(killed.process.pid), folder_of(other.process.pid)
         assert left is not None
         assert used is not None
-        workers = running(killed)
+        opened = os.open(left, os.O_RDONLY)
         os.kill(killed.process.pid, signal.SIGKILL)
         killed.process.wait()
-        until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+        fcntl.flock(opened, fcntl.LOCK_EX)  # the last worker has ended; while it is held no other test's service looks
         assert left.is_dir()
+        os.close(opened)
         with served(tmp_path / "one") as again:
             assert not left.exists()
             assert used.is_dir(), "it is in use"

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Request, Route, expect
 
 from tests.console.conftest import Visit, Visitor
 from tests.support.server import Server, recalld, serving
@@ -310,11 +310,15 @@ def test_a_memory_that_is_not_there_says_so(visit: Visit) -> None:
     visit.open("memories/mem_nothere", "No such memory")
 
 
+def is_stream(request: Request) -> bool:
+    return "/v1/changes" in request.url and request.headers["accept"] == "text/event-stream"
+
+
 def test_what_changes_is_seen_in_a_list_and_one_stream_carries_it(visit: Visit, server: Server) -> None:
     streams: list[str] = []
     page = visit.page
-    page.on("request", lambda request: streams.append(request.url) if "/v1/changes" in request.url else None)
-    with page.expect_response(lambda response: "/v1/changes" in response.url):
+    page.on("request", lambda request: streams.append(request.url) if is_stream(request) else None)
+    with page.expect_response(lambda response: is_stream(response.request)):
         visit.open("memories?user_id=live", "No memory is like this")
     remember(server, "A kingfisher sits at the window", user_id="live")
     page.get_by_role("link", name="A kingfisher").wait_for()
@@ -324,6 +328,19 @@ def test_what_changes_is_seen_in_a_list_and_one_stream_carries_it(visit: Visit, 
     server.client.post("/v1/tasks", json=task).raise_for_status()
     page.get_by_role("link", name="Feed the kingfisher").wait_for()
     assert len(streams) == 1
+    visit.check()
+
+
+def test_what_changes_between_the_list_and_the_stream_is_seen(visit: Visit, server: Server) -> None:
+    def late(route: Route) -> None:
+        if is_stream(route.request):
+            remember(server, "A heron stands in the pond", user_id="pond")
+        route.continue_()
+
+    page = visit.page
+    page.route("**/v1/changes*", late)
+    visit.open("memories?user_id=pond", "No memory is like this")
+    page.get_by_role("link", name="A heron").wait_for()
     visit.check()
 
 

@@ -118,21 +118,22 @@ def _key() -> str | None:
 
 
 async def retry_unanswered(client: httpx.AsyncClient, book: Book) -> None:
-    """Tries again what has a key and no answer, until it has one."""
+    """Tries again what has a key and no answer, until it has one. A store that answers late on a busy machine is asked
+    again, as a client asks again after a 503."""
     for _ in range(RETRIES_CLAIMED):
         claimed = 0
         for one in book.ledger.unsettled():
             answer = await send(client, one)
             if answer.is_success:
                 one.note(answer.json())
-            elif answer.status_code == 409 and answer.json()["code"] == IN_PROGRESS:
+            elif answer.status_code == 503 or (answer.status_code == 409 and answer.json()["code"] == IN_PROGRESS):
                 claimed += 1
             else:
                 book.report.fault("error answer", f"retry: {answer.status_code} {answer.text[:200]}")
         if not claimed:
             return
         await asyncio.sleep(0.2)
-    book.report.fault("error answer", "keys stay claimed")
+    book.report.fault("error answer", "keys stay claimed or are refused")
 
 
 async def check(client: httpx.AsyncClient, book: Book) -> Report:

@@ -29,9 +29,13 @@ export const key = {
   },
 };
 
-const changes = follow((signal) => fetch(`${BASE}/v1/changes?after=now`, {
-  signal, headers: { Accept: "text/event-stream", ...(key.get() && { Authorization: `Bearer ${key.get()}` }) },
-}));
+/** @param {string} query @param {string} type @param {AbortSignal} [signal] */
+const changesAs = (query, type, signal) => fetch(`${BASE}/v1/changes?${query}`, { signal, headers: { Accept: type, ...(key.get() && { Authorization: `Bearer ${key.get()}` }) } });
+
+const changes = follow(
+  () => changesAs("after=now&limit=1", "application/json").then((response) => response.json()).then((page) => page.cursor, () => undefined),
+  (after, signal) => changesAs(`after=${encodeURIComponent(after)}`, "text/event-stream", signal),
+);
 
 /** Calls `act` after records of these kinds have changed, as long as the component is drawn. No kind: never.
  * @param {string[]} kinds @param {() => void} act */

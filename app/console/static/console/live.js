@@ -1,6 +1,7 @@
 /**
  * Follows the changes of the service (`GET /v1/changes`) in one stream for the tab, so that what is in view is loaded again
- * when it changes. The stream opens when a page has what it asked for, and closes while nobody looks. Where the service
+ * when it changes. The stream opens when a page has what it asked for, and closes while nobody looks. It goes on from where
+ * the log of changes ended before the page asked, so nothing is missed in between. Where the service
  * refuses it (too many streams, a proxy without streams), pages stay as they are until they are loaded again.
  */
 
@@ -14,8 +15,14 @@ const PACE_MS = 3000;
 
 /** @typedef {{ kinds: string[], act: () => void, timer?: ReturnType<typeof setTimeout>, last: number }} Listener */
 
-/** @param {(signal: AbortSignal) => Promise<Response>} open asks for the stream of what changes from now on */
-export function follow(open) {
+/** A stream that broke so long ago that the log does not reach back to it. */
+const LOST = 410;
+
+/** @param {() => Promise<string | undefined>} end asks where the log ends now; undefined where the service does not say
+ * @param {(after: string, signal: AbortSignal) => Promise<Response>} open asks for the stream of what changed after that */
+export function follow(end, open) {
+  /** Where the stream goes on. @type {Promise<string | undefined> | undefined} */
+  let after;
   /** @type {Set<Listener>} */
   const listeners = new Set();
   /** @type {AbortController | undefined} */
@@ -43,7 +50,10 @@ export function follow(open) {
     for (let part = await reader.read(); !part.done; part = await reader.read()) {
       const lines = (rest + part.value).split("\n");
       rest = lines.pop() ?? "";
-      lines.filter((line) => line.startsWith("data:")).forEach((line) => tell(JSON.parse(line.slice(5)).kind));
+      for (const line of lines) {
+        if (line.startsWith("data:")) tell(JSON.parse(line.slice(5)).kind);
+        else if (line.startsWith("id:")) after = Promise.resolve(line.slice(3).trim());
+      }
     }
   }
 
@@ -51,14 +61,21 @@ export function follow(open) {
     if (refused || stream || document.hidden || !listeners.size) return;
     const mine = stream = new AbortController();
     try {
-      const response = await open(mine.signal);
-      refused = !response.ok;
+      const response = await open((await after) ?? "now", mine.signal);
+      refused = !response.ok && response.status !== LOST;
+      if (response.status === LOST) anew();
       if (response.ok && response.body) await hear(response.body);
     } catch {
       // The network broke, or nobody looks any more.
     }
     if (stream === mine) stream = undefined;
     if (!mine.signal.aborted) later(AGAIN_MS);
+  }
+
+  /** All is loaded again, and the stream goes on from before that. */
+  function anew() {
+    after = end();
+    after.then(() => tell());
   }
 
   /** @param {number} pause */
@@ -70,19 +87,23 @@ export function follow(open) {
   function close() {
     stream?.abort();
     stream = undefined;
+    after = undefined;
     refused = false;
   }
 
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) close();
     else if (listeners.size) {
-      tell();
+      anew();
       later(QUIET_MS);
     }
   });
   return {
-    /** Something was asked: the stream waits until that is over. */
-    asked: () => { if (!stream) later(QUIET_MS); },
+    /** Something is asked: the stream waits until that is over, and begins before it. */
+    asked: () => {
+      after ??= end();
+      if (!stream) later(QUIET_MS);
+    },
     close,
     /** Calls `act` after changes of records of these kinds. Returns what ends it. @param {string[]} kinds @param {() => void} act */
     on(kinds, act) {

@@ -138,7 +138,7 @@ const MEBI = 1024 * 1024;
 
 /** A value as one reads it: 268435456 bytes are 256 MiB, True is on. @param {Schemas["SettingInForce"]} one @param {string} value */
 function readable({ name, description, secret, changed }, value) {
-  if (secret && changed) return "set, and kept secret";
+  if (secret && changed) return "set; its value is not shown";
   if (!value) return "empty";
   if (value === "True" || value === "False") return value === "True" ? "on" : "off";
   const bytes = /\bbytes\b/i.test(`${name.replaceAll("_", " ")} ${description}`) && /^\d+$/.test(value) ? Number(value) : 0;

@@ -88,7 +88,7 @@ function Figures({ of: { types, days }, address }) {
   const most = Math.max(4, ...days.map((day) => day.total_actions));
   return html`<p class="quiet small">Every action that was logged, whether it followed a procedure or not. The uses reported for a procedure are counted there.</p><ul class="tiles"><li><b>${types.total_actions.toLocaleString("en")}</b>actions in ${types.window_days} days</li>
       <li><b>${types.success_rate ? percent(types.success_rate.value) : "–"}</b>succeeded</li>
-      <li><a href=${address({ outcome: "failure" })}><b>${(types.counts.failure ?? 0).toLocaleString("en")}</b>failed</a></li>
+      <li><a href=${address({ outcome: "failure" })}><b>${(types.counts.failure ?? 0).toLocaleString("en")}</b>failed</a>${types.counts.partial ? `${types.counts.partial.toLocaleString("en")} partial` : ""}</li>
       <li><b>${whole(types.p95_duration_ms)}${types.p95_duration_ms ? " ms" : ""}</b>or less for 95 % of them</li><li><b>${types.mean_rating?.toFixed(1) ?? "–"}</b>mean rating of 1 to 5</li></ul>
     <div class="grid"><section class="box"><${Chart} label="Actions a day" x=${x} range=${[0, most * 1.1]} series=${[{ name: "actions", values: days.map((day) => day.total_actions), bars: true }]} /></section>
       <section class="box"><${Chart} label="Success rate of the seven days up to each day" x=${x} range=${[-0.05, 1.05]} digits=${2} series=${[{ name: "success", values: rates, tone: 2, points: true }]} /></section></div>

@@ -254,7 +254,7 @@ function undone(operation) {
 function told({ kind, result }, models) {
   const { llm, parts } = Object(result);
   if (kind !== "post_conversation" || !parts) return "";
-  const by = llm?.calls ? ` by ${models.join(" and ") || "a language model"}, ${counted(llm.calls, "call")}, ${counted(llm.tokens, "token")}` : " by rules, without a language model";
+  const by = llm?.calls ? ` by ${models.join(" and ") || "a language model"}${llm.tokens ? `, ${counted(llm.calls, "call")}, ${counted(llm.tokens, "token")}` : ""}` : " by rules, without a language model";
   const undone = Object.entries(/** @type {Record<string, { status: string, reason?: string }>} */ (parts)).filter(([, { status }]) => status !== "done");
   return [by, ...undone.map(([name, { status, reason }]) => `${words(name)}: ${words(status)}${reason ? `, ${reason}` : ""}`)].join("; ");
 }

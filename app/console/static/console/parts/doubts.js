@@ -55,8 +55,8 @@ export function titleOf(finding, person) {
 /** What a piece of evidence says; a fact about the person says "The user", whoever that is. @param {Evidence} piece @param {Finding} finding @param {(id: string) => string} person */
 const saidBy = ({ kind, text }, { user_id }, person) => (text && kind === "fact" && user_id ? text.replace(/^The user /, `${person(user_id)} `) : text);
 
-/** What waits to be decided in a sentence: what a finding is about, or what was contradicted when it was stored. @param {Finding | Fact | Memory} doubt @param {(id: string) => string} person */
-export const aboutOf = (doubt, person) => ("finding_id" in doubt ? titleOf(doubt, person) : "fact_id" in doubt ? statement(doubt, doubt.user_id && person(doubt.user_id)) : doubt.content);
+/** What waits to be decided in a sentence: what a finding is about, or whether it holds what was contradicted when it was stored. @param {Finding | Fact | Memory} doubt @param {(id: string) => string} person */
+export const aboutOf = (doubt, person) => ("finding_id" in doubt ? titleOf(doubt, person) : which(["fact_id" in doubt ? statement(doubt, doubt.user_id && person(doubt.user_id)) : doubt.content]));
 
 /** The disputed facts and memories of an owner, without the other side of each. @param {Owner} owner @param {AbortSignal} signal @returns {Promise<(Fact | Memory)[]>} */
 export async function disputedOf({ user_id, agent_id }, signal) {

@@ -59,7 +59,7 @@ export function Tour({ onClose }) {
   };
   const next = STEPS[step + 1];
   return html`<section class="tour" aria-label=${TOUR}>
-    <p role="status"><span class="brief">Demo, ${step < 0 ? "six steps" : `step ${step + 1} of ${STEPS.length}`}. </span><span class="says">${step < 0 ? "This store holds a story: a bicycle workshop's memory of eight weeks, everybody in it invented. Six steps show what it knows." : STEPS[step].says} </span>
+    <p role="status"><span class="brief">${step < 0 ? "Demo with invented people, six steps" : `Demo, step ${step + 1} of ${STEPS.length}`}. </span><span class="says">${step < 0 ? "This store holds a story: a bicycle workshop's memory of eight weeks, everybody in it invented. Six steps show what it knows." : STEPS[step].says} </span>
       ${next && html`<a href=${next.href()} onClick=${open(step + 1)}>${step < 0 ? "Begin" : `Next: ${next.title}`}</a>`}</p>
     <ol>${STEPS.map((one, index) => html`<li key=${one.title}><a href=${one.href()} aria-current=${index === step ? "step" : undefined} onClick=${open(index)}>${one.title}</a></li>`)}</ol>
     <button type="button" class="bare" aria-label="Close" onClick=${onClose}><${Icon} of="x" /></button></section>`;
