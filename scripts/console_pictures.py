@@ -85,7 +85,7 @@ PICTURES = {
     ),
     "people": Picture("owners", "People and agents"),
     "person": Picture("owners/users/mira", "A person, what is known"),
-    "person-uncertain": Picture("owners/users/jonas", "A person of whom something is to decide"),
+    "person-uncertain": Picture("owners/users/jonas", "A person of whom something is uncertain"),
     "profile": Picture("owners/users/mira/profile", "A person, profile"),
     "profile-edit": Picture("owners/users/mira/profile", "A person, the profile being edited", pressed="Edit"),
     "facts": Picture("owners/users/mira/facts", "A person, facts on a timeline"),

@@ -339,8 +339,12 @@ class FindingRepository(Repository[FindingRecord]):
     ) -> Update[FindingRecord]:
         """Returns the change that settles an open finding. It expects that nobody has settled it meanwhile. Its
         proposal is stored as the finding has it: as it was carried out."""
-        settled: FindingRecord = {"status": status, "settled_by": by, "settled_at": now}
-        settled["proposal"] = finding["proposal"]
+        settled: FindingRecord = {
+            "status": status,
+            "settled_by": by,
+            "settled_at": now,
+            "proposal": finding["proposal"],
+        }
         if operation_id is not None:
             settled["operation_id"] = operation_id
         if status == "settled":  # what a model wrote of evidence that is gone goes with it

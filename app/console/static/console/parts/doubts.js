@@ -42,7 +42,7 @@ const which = (claims) => `${claims.length > 1 ? "Which holds" : "Does it hold"}
 
 /** What a finding is about: "nina lives in: Rome or Oslo?", where the service says "They give different values (home).".
  * @param {Finding} finding @param {(id: string) => string} person */
-export function titleOf(finding, person) {
+function titleOf(finding, person) {
   const { kind, status, reason, evidence } = finding;
   const claims = evidence.map((piece) => saidBy(piece, finding, person));
   if (kind === "contradiction" && claims.length > 1 && claims.every((claim) => typeof claim === "string")) return matter(/** @type {string[]} */ (claims));
@@ -124,11 +124,11 @@ const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ?
 /** Who said a claim and in which words, or how else it came; when, and how far it is believed.
  * @param {{ source: Source | null | undefined, who?: string, said?: Memory, at: string | null | undefined, trust: number | null | undefined }} props
  *   `who`: the person that it is about, whose words a quote is; `said`: the memory of the message that it was learned from, where it is there */
-export const SaidBy = ({ source, who, said, at, trust }) => html`${source && html`<div><${Sources} of=${source} said=${said} who=${who} since=${at} />${source.note && html`, noted: <${Text} text=${source.note} long=${160} />`}</div>`}
+const SaidBy = ({ source, who, said, at, trust }) => html`${source && html`<div><${Sources} of=${source} said=${said} who=${who} since=${at} />${source.note && html`, noted: <${Text} text=${source.note} long=${160} />`}</div>`}
   ${at && html`<${Time} at=${at} day=${true} />`}${at && typeof trust === "number" && " · "}${typeof trust === "number" && `trust ${trust.toFixed(2)}`}`;
 
 /** A disputed record, or one that it contradicts, as a claim. @param {Fact | Memory} claim @param {(id: string) => string} person @param {Memory} [said] @returns {Claim} */
-export function claimOf(claim, person, said) {
+function claimOf(claim, person, said) {
   const who = claim.user_id ? person(claim.user_id) : undefined;
   const at = "fact_id" in claim ? claim.valid_from ?? claim.known_from : claim.event_at ?? claim.created_at;
   return { text: "fact_id" in claim ? statement(claim, who) : claim.content, href: addressOf(claim), about: html`<${SaidBy} source=${claim.source} who=${who} said=${said} at=${at} trust=${claim.trust} />` };
@@ -173,7 +173,7 @@ const BOTH_DECIDED = "Decided: both hold.";
  * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string, final?: boolean, told?: boolean }} Decision */
 
 /** A button that decides, and what it does. What cannot be undone is asked once more. @param {Decision} props */
-export function Decide({ word, of, act, does, final = false, told = true }) {
+function Decide({ word, of, act, does, final = false, told = true }) {
   const [asks, setAsks] = useState(false);
   const run = useAction(act);
   const undo = final ? html` <strong>It cannot be undone.</strong>` : " It can be undone.";
