@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,13 +26,35 @@ from app.storage.sqlite.connections import IDLE_SECONDS
 
 log = logging.getLogger(__name__)
 
+OTHERS_SECONDS = 60
+"""The longest wait for a checkpoint that another connection runs. It copies pages, so it ends."""
+PAUSE_SECONDS = 0.01
+UNKNOWN_PAGES = -1
+"""SQLite counts the pages of the log so if another connection runs a checkpoint."""
+
 
 def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
     """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated."""
+    busy, pages, copied = _checkpointed(connection, mode)
+    return not busy and pages == copied
+
+
+def empty(connection: apsw.Connection) -> bool:
+    """Truncates the log, after checkpoints that others run, such as `truncate`: SQLite's busy timeout is not for these.
+    Returns False if a reader or writer stayed longer than the busy timeout."""
+    end = time.monotonic() + OTHERS_SECONDS
+    while (answer := _checkpointed(connection, "TRUNCATE"))[1] == UNKNOWN_PAGES and time.monotonic() < end:
+        time.sleep(PAUSE_SECONDS)
+    busy, pages, copied = answer
+    return not busy and pages == copied
+
+
+def _checkpointed(connection: apsw.Connection, mode: str) -> tuple[int, int, int]:
+    """Returns whether others were in the way, the pages of the log, and how many of them are in the database."""
     answer: Any
     (answer,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
     busy, pages, copied = answer
-    return not busy and pages == copied
+    return busy, pages, copied
 
 
 def truncate(connection: apsw.Connection) -> bool:

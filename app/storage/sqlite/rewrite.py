@@ -27,7 +27,7 @@ from app.storage.sqlite.connections import (
     verifies,
 )
 from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer, key_errors, open_keyed, refuse_mismatch
-from app.storage.sqlite.log_file import checkpoint
+from app.storage.sqlite.log_file import checkpoint, empty
 from app.storage.transfer import BackupRefused
 
 OWNER_ONLY = 0o600
@@ -149,7 +149,7 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
         log_bytes = (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
         with space.room_for(log_bytes, "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
-            if not checkpoint(connection, "TRUNCATE"):
+            if not empty(connection):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
 
 

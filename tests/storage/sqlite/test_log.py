@@ -1,6 +1,7 @@
 """The log file is emptied once nothing is written any more, and keeps nobody from writing."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import apsw
 import pytest
 
 from app.storage.sqlite.connections import connect
-from app.storage.sqlite.log_file import LogTruncation, truncate
+from app.storage.sqlite.log_file import LogTruncation, checkpoint, empty, truncate
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
@@ -102,6 +103,32 @@ async def test_what_another_process_is_writing_is_not_waited_for(open_store: Ope
     assert truncate(connection)
     assert log_bytes(tmp_path) == 0
     for one in (writer, connection):
+        one.close()
+
+
+async def test_whoever_must_empty_the_log_waits_for_the_checkpoint_of_another(open_store: Open, tmp_path: Path) -> None:
+    """SQLite refuses a second checkpoint at once, whatever the busy timeout."""
+    store = await open_store(idle_seconds=3_600)
+    await fill(store, 2)
+    writer, other, connection = (connect(tmp_path / FILE_NAME, 5_000) for _ in range(3))
+    writer.execute("BEGIN IMMEDIATE")
+    begun, refused = threading.Event(), threading.Event()
+
+    def wait(_: int) -> bool:
+        begun.set()
+        return not refused.wait(60)  # has begun, and waits for the writer
+
+    other.set_busy_handler(wait)
+    running = threading.Thread(target=checkpoint, args=(other, "TRUNCATE"))
+    running.start()
+    assert begun.wait(60)
+    writer.execute("ROLLBACK")
+    assert not checkpoint(connection, "TRUNCATE")
+    threading.Timer(0.2, refused.set).start()
+    assert await asyncio.to_thread(empty, connection)
+    running.join()
+    assert log_bytes(tmp_path) == 0
+    for one in (writer, other, connection):
         one.close()
 
 
