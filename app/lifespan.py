@@ -358,6 +358,7 @@ def job_runner(
         kinds.MERGE_PREDICATES,
         kinds.MERGE_FACT,
         kinds.REFLECTION,
+        kinds.RESOLVE,
         kinds.REVIEW_PROCEDURE,
     )
     undo_derived = DerivationUndo(store, embedder, clock).undo

@@ -58,6 +58,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     findings.router,
     reflection.router,
     reflection.findings_router,
+    reflection.facts_router,
+    reflection.memories_router,
     feed.router,
     operations.jobs_router,
     operations.operations_router,

@@ -161,14 +161,6 @@ async def retract_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if
     return await write(lambda: facts.retract(fact_id, if_match))
 
 
-@router.post("/{fact_id}/resolve", response_model=schemas.Fact, responses=problems(404, 409, 412, *BODY))
-async def resolve_fact(
-    fact_id: FactId, body: schemas.Resolution, facts: FactServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
-    """Settle a dispute between facts. Answers the fact that was kept."""
-    return await write(lambda: facts.resolve(fact_id, body.keep, if_match))
-
-
 async def graph_service(request: Request) -> GraphService:
     """Returns the graph service of the caller."""
     resources, principal = get_caller(request)

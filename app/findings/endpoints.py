@@ -1,4 +1,4 @@
-"""HTTP endpoints for findings: list, read and dismiss. `app/reflection/endpoints.py` accepts them."""
+"""HTTP endpoints for findings: list and read. `app/reflection/endpoints.py` accepts and dismisses them."""
 
 from typing import Annotated
 
@@ -11,7 +11,6 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.findings import schemas
 from app.findings.service import FindingFilters, FindingRepository, FindingService
-from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
 
@@ -50,11 +49,3 @@ async def get_finding(finding_id: FindingId, findings: Findings) -> Response:
     """Get one finding with its evidence."""
     finding = await findings.get(finding_id)
     return answer(finding, {"ETag": etag(finding)})
-
-
-@router.post("/{finding_id}/dismiss", response_model=schemas.ReflectionFinding, responses=problems(404, 409, 412))
-async def dismiss_finding(
-    finding_id: FindingId, findings: Findings, write: Writer, if_match: InPrecondition
-) -> Response:
-    """Settle a finding. Its `replaced_by` no longer counts; nothing else changes. 409 where it is settled already."""
-    return await write(lambda: findings.dismiss(finding_id, if_match))

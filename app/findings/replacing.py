@@ -77,6 +77,18 @@ async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) 
     return changes
 
 
+async def unlinking(memories: MemoryRepository, finding: FindingRecord, now: str) -> list[Change]:
+    """Returns the changes that remove the links of a finding."""
+    changes: list[Change] = []
+    for evidence in finding["evidence"]:
+        for memory in await memories.saying(evidence["id"]) if evidence["kind"] == "memory" else ():
+            links = memory.get("replaced_by") or []
+            others = [link for link in links if link["finding_id"] != finding["finding_id"]]
+            if len(others) < len(links):
+                changes += memories.revise(memory, {"replaced_by": others}, now)
+    return changes
+
+
 # --- Reading links ----------------------------------------------------------------------------------------------------
 
 

@@ -32,14 +32,13 @@ from app.findings.schemas import (
     evidence_names,
 )
 from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, MemorySource
-from app.memories.repository import MemoryRepository
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
-from app.storage.changes import Change, Update
+from app.storage.changes import Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, RenderedPage, Repository, expired, having, pages, render_items
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import IfMatch
 
 Name = tuple[str, str]
 """Kind and id of a record. The id of an entry of the profile is `user_id`, a slash and the field."""
@@ -417,26 +416,6 @@ class FindingService:
         if status != "open":
             raise Conflict(f"This finding is not open: it is {status}.")
         return finding
-
-    async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult:
-        """Settles a finding, and removes the link that it made between its statements (`replacing.py`). Nothing else
-        changes. It is not found again as long as its evidence stays as it is."""
-        finding, now = await self.open_one(finding_id, precondition), rfc3339(self._clock.now())
-        change = self._findings.settle(finding, "dismissed", self._findings.scope.key_id, now)
-        after = self._findings.as_updated(finding, change.set, now=now)
-        changes = [change, *await self._unlinking(finding, now)]
-        return WriteResult(await self._render(after), changes, headers={"ETag": etag(after)})
-
-    async def _unlinking(self, finding: FindingRecord, now: str) -> list[Change]:
-        """Returns the changes that remove the links of a finding from its memories."""
-        memories, changes = MemoryRepository(self._findings.store, self._findings.scope), list[Change]()
-        for evidence in finding["evidence"]:
-            for memory in await memories.saying(evidence["id"]) if evidence["kind"] == "memory" else ():
-                links = memory.get("replaced_by") or []
-                others = [link for link in links if link["finding_id"] != finding["finding_id"]]
-                if len(others) < len(links):
-                    changes += memories.revise(memory, {"replaced_by": others}, now)
-        return changes
 
     async def _render(self, finding: FindingRecord) -> Json:
         (shown,) = await self._findings.render([finding], rfc3339(self._clock.now()))

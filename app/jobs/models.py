@@ -26,7 +26,8 @@ FORGET = "forget"
 UNDO = "undo"
 ERASE_USER = "erase_user"
 ALIAS = "alias"
-"""An operation without a job: the request itself changes the aliases."""
+RESOLVE = "resolve"
+"""Operations without a job: the request itself changes the aliases, and settles the dispute."""
 
 Lane = str | None
 """The lane as a job stores it."""

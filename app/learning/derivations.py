@@ -332,9 +332,10 @@ class DerivationUndo:
 
     async def _back(self, note: DerivationRecord, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
         """Returns the changes that undo a derivation, or None if a record has changed since. Deletes created records
-        first, since they may occupy the names of restored ones."""
+        first, and restores what was changed last before the rest: they may occupy the names of restored ones."""
         tenant, changes, steps = note["tenant_id"], list[Change](), list[UndoStep]()
-        for step in sorted(note["undo"], key=lambda step: "before" in step):
+        last_first = note["undo"][::-1]
+        for step in sorted(last_first, key=lambda step: "before" in step):
             place = (step["collection"], step["id"])
             if place[0] == SESSIONS.name:
                 changes += await self._summary_back(tenant, step)

@@ -226,19 +226,6 @@ async def delete_memory(
     return await write(lambda: memories.delete(memory_id, predecessors, if_match))
 
 
-@router.post("/{memory_id}/resolve", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
-async def resolve_memory(
-    memory_id: MemoryId,
-    body: schemas.DisputeResolution,
-    memories: MemoryServiceDep,
-    write: Writer,
-    if_match: InPrecondition,
-) -> Response:
-    """Settle a dispute between memories. Answers the memory that is kept. A disputed one that is kept is believed as
-    much as the ones that it replaces."""
-    return await write(lambda: memories.resolve(memory_id, body.keep, if_match))
-
-
 @router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))
 async def get_memory_history(memory_id: MemoryId, memories: MemoryServiceDep, listing: InListing) -> Response:
     """List the earlier versions of a memory, each as it was when it left."""

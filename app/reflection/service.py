@@ -4,8 +4,7 @@ Nothing is deleted: records are superseded, closed, or end being valid.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -13,6 +12,7 @@ from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Schema, Text, example
 from app.errors import Conflict, invalid
 from app.facts.keys import field_of
+from app.findings.replacing import unlinking
 from app.findings.schemas import FindingRecord, ProposalDetails, StoredName, StoredProposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
@@ -28,9 +28,8 @@ from app.findings.service import (
     whole,
 )
 from app.jobs import queue
-from app.jobs.models import OPERATIONS, REFLECTION, OperationRecord
+from app.jobs.models import REFLECTION
 from app.learning.dependencies import ALWAYS, Tools
-from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
@@ -42,8 +41,9 @@ from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
 from app.reflection.conflicts import value_of
+from app.reflection.decisions import Decisions
 from app.retrieval.retriever import Retriever
-from app.storage.changes import Change, Insert
+from app.storage.changes import Change
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -226,27 +226,30 @@ class ReflectionService:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,
         Forbidden, Invalid if the record that is to be kept is none of its two, and Conflict if it is settled already
         or its evidence has changed."""
-        clock, retention = self._tools.clock, self._tools.settings.retention
-        finding = await FindingService(self._findings, clock).open_one(finding_id, precondition)
+        finding = await self._open(finding_id, precondition)
         if body.keep is not None:
             finding = {**finding, "proposal": keeping(finding["proposal"], body.keep)}
-        agent, user = finding["agent_id"], finding["user_id"]
-        changes, now = await Applier(self._tools, self._scope).changes(finding), clock.now()
-        begun, _ = queue.begin(self._scope, REFLECTION, now, agent_id=agent, user_id=user)
-        by, until = begun["operation_id"], rfc3339(now + timedelta(days=retention.archive_days))
-        settled = self._findings.settle(finding, "accepted", self._scope.key_id, rfc3339(now), by)
-        operation: OperationRecord = {
-            **begun,
-            "status": "succeeded",
-            "progress": {"done": 1, "total": 1},
-            "result": {"accepted": finding_id},
-            "undo": {"by": by, "until": until},
-        }
-        changes.append(settled)
-        key = id_of([finding_id, finding["version"]], "accept")
-        of: DerivationRecord = {"agent_id": agent, "user_id": user}
-        note = await derivation(self._tools.store, self._scope.tenant, changes, key, of, by, now)
-        after = self._findings.as_updated(finding, settled.set, now=rfc3339(now))
-        (shown,) = await self._findings.render([after], rfc3339(now))
-        changes += [Insert(OPERATIONS, operation), note]
-        return WriteResult(shown, changes, headers={"ETag": etag(after)})
+        return await self._settled(finding, "accepted", await Applier(self._tools, self._scope).changes(finding))
+
+    async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult:
+        """Settles a finding and removes the link that it made between its statements, as an operation that can be
+        undone. Nothing else changes. It is not found again as long as its evidence stays as it is. Raises NotFound,
+        Forbidden and Conflict as `accept` does."""
+        finding, now = await self._open(finding_id, precondition), rfc3339(self._tools.clock.now())
+        unlinked = await unlinking(MemoryRepository(self._tools.store, self._scope), finding, now)
+        return await self._settled(finding, "dismissed", unlinked)
+
+    async def _open(self, finding_id: str, precondition: IfMatch) -> FindingRecord:
+        return await FindingService(self._findings, self._tools.clock).open_one(finding_id, precondition)
+
+    async def _settled(
+        self, finding: FindingRecord, status: Literal["accepted", "dismissed"], changes: Sequence[Change]
+    ) -> WriteResult:
+        """Returns a finding with its new status, and the changes that settle it besides those that are given."""
+        decisions, now = Decisions(self._tools, self._scope), rfc3339(self._tools.clock.now())
+        operation = decisions.begin(REFLECTION, finding["agent_id"], finding["user_id"])
+        settled = self._findings.settle(finding, status, self._scope.key_id, now, operation["operation_id"])
+        done = await decisions.carried_out(operation, [*changes, settled], {status: finding["finding_id"]})
+        after = self._findings.as_updated(finding, settled.set, now=now)
+        (shown,) = await self._findings.render([after], now)
+        return WriteResult(shown, done, headers={"ETag": etag(after)})

@@ -262,7 +262,7 @@ def test_what_a_person_said_is_corrected_and_stays_as_it_was_said(visit: Visit, 
     assert (correction["content"], correction["supersedes"]) == ("Theo lives in Kiel.", [memory["memory_id"]])
     assert correction["source"]["session_id"] == "theo-1"
     page.locator(".toast", has_text="Corrected.").get_by_role("button", name="Undo").click()
-    page.get_by_text("Undone.").wait_for()
+    page.get_by_text("Undone.", exact=True).wait_for()
     assert stored(server, memory)["status"] == "active"
 
 
@@ -285,9 +285,12 @@ def test_a_dispute_is_settled(visit: Visit, server: Server) -> None:
     page = visit.open(f"memories/{claimed['memory_id']}", "Which holds: “Tess lives in Rome” or “Tess lives in Kiel”?")
     visit.check()
     page.get_by_role("button", name="This one holds: Tess lives in Rome").click()
-    page.get_by_role("dialog").get_by_role("button", name="This one holds").click()
     expect(page.get_by_text("Which holds")).to_have_count(0)
     assert (stored(server, claimed)["status"], stored(server, true)["status"]) == ("active", "superseded")
+    page.locator(".toast", has_text="Decided.").get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.", exact=True).wait_for()
+    expect(page.get_by_role("button", name="This one holds: Tess lives in Rome")).to_be_visible()
+    assert (stored(server, claimed)["status"], stored(server, true)["status"]) == ("disputed", "active")
 
 
 def test_content_that_attacks_is_text(visit: Visit, server: Server) -> None:
@@ -369,7 +372,7 @@ def test_several_memories_are_pinned_and_archived_and_it_is_undone(visit: Visit,
     assert held("status") == ["archived", "active", "archived"]
     expect(bulk).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
-    page.get_by_text("Undone.").wait_for()
+    page.get_by_text("Undone.", exact=True).wait_for()
     assert held("status") == ["active"] * 3
     page.get_by_label("Choose: Spare bell 1").check()
     bulk.get_by_role("button", name="Pin").click()
@@ -402,7 +405,7 @@ def test_a_memory_is_added_in_place_and_taken_back(visit: Visit, server: Server)
     page.get_by_role("dialog").get_by_role("button", name="Add", exact=True).click()
     page.get_by_role("link", name="Ada keeps bees").wait_for()
     page.get_by_role("button", name="Undo").click()
-    page.get_by_text("Undone.").wait_for()
+    page.get_by_text("Undone.", exact=True).wait_for()
     assert server.client.get("/v1/memories", params={"user_id": "adding"}).json()["items"] == []
 
 

@@ -237,7 +237,7 @@ def test_a_fact_that_was_never_so_is_corrected_and_undone(visit: Visit, server: 
     before = server.client.get(f"/v1/facts/{fact_id}").json()
     assert (before["object"], before["status"]) == ("cello", "superseded")
     page.get_by_role("button", name="Undo").click()
-    page.get_by_text("Undone.").wait_for()
+    page.get_by_text("Undone.", exact=True).wait_for()
     expect(fact).to_contain_text("ines plays cello")
     assert facts_of(server, "ines") == [("cello", None)]
 
@@ -258,7 +258,7 @@ def test_a_fact_that_has_changed_holds_until_then(visit: Visit, server: Server) 
         kept = sorted(facts_of(server, user))
         assert kept == [("Barmbek", None), ("Ottensen", "2026-06-01T00:00:00.000Z")]
         page.get_by_role("button", name="Undo").click()
-        page.get_by_text("Undone.").wait_for()
+        page.get_by_text("Undone.", exact=True).wait_for()
         assert facts_of(server, user) == [("Ottensen", None)]
 
 
@@ -272,10 +272,12 @@ def test_a_disputed_fact_is_settled(visit: Visit, server: Server) -> None:
     expect(page.get_by_role("region", name="List of facts")).to_contain_text("contradicted left out of answers")
     visit.check()
     fact.get_by_role("button", name="This one holds: rolf drinks coffee").click()
-    page.get_by_role("dialog").get_by_role("button", name="This one holds").click()
     expect(fact.get_by_role("button", name="Edit")).to_be_visible()
     (believed,) = server.client.get("/v1/facts", params={"user_id": "rolf"}).json()["items"]
     assert believed["object"] == "coffee"
+    page.locator(".toast", has_text="Decided.").get_by_role("button", name="Undo").click()
+    page.get_by_text("Undone.", exact=True).wait_for()
+    expect(fact.get_by_role("button", name="This one holds: rolf drinks coffee")).to_be_visible()
 
 
 def test_facts_are_sorted_filtered_and_come_page_by_page(visit: Visit, server: Server) -> None:
@@ -587,7 +589,7 @@ def test_procedures_are_added_edited_and_archived_with_undo(visit: Visit, server
     page.get_by_text("No procedure is like this.").wait_for()
     page.get_by_role("button", name="Remove the filter Status").click()
     page.locator(".toast", has_text="Archived.").get_by_role("button", name="Undo").click()
-    page.get_by_text("Undone.").wait_for()
+    page.get_by_text("Undone.", exact=True).wait_for()
     assert kept() == ("active", 3)
     visit.check()
 

@@ -11,21 +11,9 @@ from app.profiles.schemas import Profile
 from app.storage.changes import Insert
 from tests.conftest import Service
 from tests.support.memories import Json, problem
-from tests.support.profiles import USER, know, send
+from tests.support.profiles import USER, know, profile, send, state
 
 pytestmark = pytest.mark.anyio
-
-
-async def state(api: httpx.AsyncClient, predicate: str, value: str, expect: int = 201, **more: Any) -> Json:
-    body = {"user_id": "ada", "subject": "@user", "predicate": predicate, "object": value, **more}
-    return await send(api, "POST", "/v1/facts", body, expect)
-
-
-async def profile(api: httpx.AsyncClient, **params: str) -> Json:
-    answered = await api.get(f"{USER}/profile", params=params)
-    assert answered.status_code == 200, answered.text
-    found: Json = answered.json()
-    return found
 
 
 async def of_user(api: httpx.AsyncClient, **params: Any) -> list[Json]:

@@ -22,6 +22,20 @@ async def know(api: httpx.AsyncClient, **profile: Any) -> Json:
     return await send(api, "PATCH", f"{USER}/profile", profile)
 
 
+async def state(api: httpx.AsyncClient, predicate: str, value: str, expect: int = 201, **more: Any) -> Json:
+    """A fact about Ada."""
+    body = {"user_id": "ada", "subject": "@user", "predicate": predicate, "object": value, **more}
+    return await send(api, "POST", "/v1/facts", body, expect)
+
+
+async def profile(api: httpx.AsyncClient, **params: str) -> Json:
+    """Ada's, now or at a time."""
+    answered = await api.get(f"{USER}/profile", params=params)
+    assert answered.status_code == 200, answered.text
+    found: Json = answered.json()
+    return found
+
+
 async def register(api: httpx.AsyncClient, **fields: Any) -> Json:
     return await send(api, "POST", "/v1/agents", {"agent_id": "a", "name": "Support", **fields}, 201)
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract cefb8e5f0e3b90b135d52a2a2942ae36."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 20bad07adf2212f2bcac66d0c7a25d57."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1794,6 +1794,67 @@ class Resolution(TypedDict):
     keep: str
 
 
+class ResolvedFact(TypedDict):
+    fact_id: str
+    lineage_id: str
+    agent_id: str | None
+    user_id: str | None
+    subject: str
+    predicate: str
+    object: str
+    object_type: "ObjectType"
+    confidence: float
+    trust: float
+    cardinality: "Cardinality"
+    status: "FactStatus"
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+    supersedes: list[str]
+    superseded_by: list[str]
+    disputes: list[str]
+    source: "Source"
+    version: int
+    created_at: str
+    updated_at: str
+    operation_id: str
+
+
+class ResolvedMemory(TypedDict):
+    memory_id: str
+    agent_id: str | None
+    user_id: str | None
+    key: str | None
+    memory_type: "MemoryType"
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: "JsonObject"
+    pinned: bool
+    status: "MemoryStatus"
+    supersedes: list[str]
+    superseded_by: str | None
+    contradicts: list[str]
+    source: "Source"
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: int
+    helpful_count: int
+    misleading_count: int
+    embedding: "EmbeddingInfo"
+    version: int
+    created_at: str
+    updated_at: str
+    operation_id: str
+
+
 class Restore(TypedDict):
     seq: NotRequired[int]
     reopen: NotRequired[bool]
@@ -2445,11 +2506,6 @@ class Operations(Transport):
         """Delete a memory, its vector and its history."""
         self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
-    def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
-        """Settle a dispute between memories."""
-        found: "Memory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
     def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
         """List the earlier versions of a memory, each as it was when it left."""
         found: "HistoryEntryPage" = self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
@@ -2565,11 +2621,6 @@ class Operations(Transport):
     def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Take back what should not have been said:"""
         found: "Fact" = self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
-    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
-        """Settle a dispute between facts."""
-        found: "Fact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
@@ -2894,11 +2945,6 @@ class Operations(Transport):
         found: "ReflectionFinding" = self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Settle a finding."""
-        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
     def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
         """Look for contradictions between memories, facts and the profile, and for what is past."""
         found: "Operation" = self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -2907,6 +2953,21 @@ class Operations(Transport):
     def accept_finding(self, finding_id: str, body: "Acceptance | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes, or keep the other one of its two records."""
         found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/accept", finding_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
+        """Settle a finding."""
+        found: "ReflectionFinding" = self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ResolvedFact":
+        """Settle a dispute between facts."""
+        found: "ResolvedFact" = self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ResolvedMemory":
+        """Settle a dispute between memories."""
+        found: "ResolvedMemory" = self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":
@@ -3040,11 +3101,6 @@ class AsyncOperations(AsyncTransport):
         """Delete a memory, its vector and its history."""
         await self._call("DELETE", path("/v1/memories/{}", memory_id), query={"predecessors": predecessors}, headers={"If-Match": if_match})
 
-    async def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Memory":
-        """Settle a dispute between memories."""
-        found: "Memory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
     async def get_memory_history(self, memory_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "HistoryEntryPage":
         """List the earlier versions of a memory, each as it was when it left."""
         found: "HistoryEntryPage" = await self._call("GET", path("/v1/memories/{}/history", memory_id), query={"limit": limit, "cursor": cursor, "order": order})
@@ -3160,11 +3216,6 @@ class AsyncOperations(AsyncTransport):
     async def retract_fact(self, fact_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
         """Take back what should not have been said:"""
         found: "Fact" = await self._call("POST", path("/v1/facts/{}/retract", fact_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
-    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Fact":
-        """Settle a dispute between facts."""
-        found: "Fact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_entities(self, *, prefix: str | None = None, limit: int | None = None, cursor: str | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityList":
@@ -3489,11 +3540,6 @@ class AsyncOperations(AsyncTransport):
         found: "ReflectionFinding" = await self._call("GET", path("/v1/findings/{}", finding_id))
         return found
 
-    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
-        """Settle a finding."""
-        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
-        return found
-
     async def reflect(self, body: "ReflectRequest", *, idempotency_key: str | None = None) -> "Operation":
         """Look for contradictions between memories, facts and the profile, and for what is past."""
         found: "Operation" = await self._call("POST", "/v1/reflect", body=body, headers={"Idempotency-Key": idempotency_key})
@@ -3502,6 +3548,21 @@ class AsyncOperations(AsyncTransport):
     async def accept_finding(self, finding_id: str, body: "Acceptance | None" = None, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
         """Do what a finding proposes, or keep the other one of its two records."""
         found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/accept", finding_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def dismiss_finding(self, finding_id: str, *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ReflectionFinding":
+        """Settle a finding."""
+        found: "ReflectionFinding" = await self._call("POST", path("/v1/findings/{}/dismiss", finding_id), headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def resolve_fact(self, fact_id: str, body: "Resolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ResolvedFact":
+        """Settle a dispute between facts."""
+        found: "ResolvedFact" = await self._call("POST", path("/v1/facts/{}/resolve", fact_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        return found
+
+    async def resolve_memory(self, memory_id: str, body: "DisputeResolution", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ResolvedMemory":
+        """Settle a dispute between memories."""
+        found: "ResolvedMemory" = await self._call("POST", path("/v1/memories/{}/resolve", memory_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_changes(self, *, after: str | None = None, limit: int | None = None, format: "ChangeFormat | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: str | None = None, type: str | None = None, include: "ChangeInclude | None" = None, last_event_id: str | None = None) -> "ChangePage":

@@ -48,8 +48,8 @@ export default function Components() {
       <section class="box"><h2>Rows</h2><ul class="list"><li><a class="title" href=${here}>At rest</a><div class="small quiet">second line</div></li>
           <li class="chosen"><a class="title" href=${here} aria-current="true">Chosen</a><div class="small quiet">second line</div></li><li>Without a link</li></ul></section>
       <section class="box"><h2>Table</h2><${Table} label="Example of a table" heads=${["Name", "Note", { figure: "Figure" }]} rows=${[{ key: "first", cells: ["first", "on a phone a card", "1,024"] }, { key: "second", cells: ["second", "as the first", 7] }]} /></section>
-      <section class="box"><h2>A dispute or a finding</h2><${Doubt} kind="contradiction" title="Mira lives in: Altona or Bergedorf?" about="Trust 0.40 against 1.00." claims=${["Altona", "Bergedorf"].map((town, place) => ({ text: `Mira lives in ${town}`, href: `${here}?${town}`, about: "since 2026-11-09 · through the API",
-        decision: { word: "This one holds", of: town, act: async () => {}, does: "The other one leaves answers.", final: place > 0 } }))} /></section>
+      <section class="box"><h2>A dispute or a finding</h2><${Doubt} kind="contradiction" title="Mira lives in: Altona or Bergedorf?" about="Trust 0.40 against 1.00." claims=${["Altona", "Bergedorf"].map((town) => ({ text: `Mira lives in ${town}`, href: `${here}?${town}`, about: "since 2026-11-09 · through the API",
+        decision: { word: "This one holds", of: town, act: async () => {}, does: "The other one leaves answers." } }))} /></section>
       <section class="box"><h2>Tabs</h2><${Tabs} label="Example" current="one" tabs=${TABS.map((title) => ({ name: title === "Chosen" ? "one" : title, title, href: here }))} /></section>
       <section class="box"><h2>States of a page</h2><p class="quiet" role="status">Loading…</p>
         <${ProblemBox} problem=${new Problem(409, "key_taken", "Another memory has this key. Choose another one, or update that memory.", "req_1")} />

@@ -1,9 +1,9 @@
 /** What is contradicted: the mark of it where it stands, and its decision, which is the same on every page and of a finding as of a dispute: both claims
  * side by side, this one holds, or both hold. */
-import { html, useState } from "../ui.js";
-import { api, ask, useLoad } from "../api.js";
+import { html } from "../ui.js";
+import { Problem, api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
-import { Confirm, ProblemBox, useAction, useToast } from "./feedback.js";
+import { ProblemBox, useAction, useToast } from "./feedback.js";
 import { Json, Sources, addressOf, ended, place } from "./records.js";
 import { useNames } from "./scope.js";
 import { Tag, Text, Time, percent, statement, words } from "./text.js";
@@ -141,24 +141,24 @@ export function DisputeOf({ record, others, person, writes, whose, message, onDo
   const toast = useToast();
   const field = fieldOf(record);
   const resolve = async (/** @type {string} */ keep) => {
-    const kept = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
+    const decided = await ("fact_id" in record ? ask(api.POST("/v1/facts/{fact_id}/resolve", { params: { path: { fact_id: record.fact_id } }, body: { keep } }))
       : ask(api.POST("/v1/memories/{memory_id}/resolve", { params: { path: { memory_id: record.memory_id } }, body: { keep } })));
-    toast({ text: keep === "both" ? BOTH_DECIDED : ONE_DECIDED });
-    onDone(idOf(kept));
+    onDone(idOf(decided));
+    toast({ text: keep === "both" ? BOTH_DECIDED : ONE_DECIDED, undo: async () => { await takeBack(decided.operation_id); onDone(idOf(record)); } });
   };
   const decides = writes && others !== undefined, against = others ?? [];
   const claims = [record, ...against].map((side) => {
     const claim = claimOf(side, person, message?.(side.source));
     const act = () => resolve(idOf(side));
     const does = side !== record ? "The other one stays left out of answers, and in the history." : contradictedBy(record).length > 1 ? "The other ones leave answers and stay in the history." : LEAVES;
-    return { ...claim, decision: decides && (side === record || side.status === "active") ? { word: HOLDS, of: claim.text, act, does, final: true, told: false } : undefined };
+    return { ...claim, decision: decides && (side === record || side.status === "active") ? { word: HOLDS, of: claim.text, act, does } : undefined };
   });
   const title = matterOf(record, against, person);
   return html`<section aria-label=${`contradiction: ${title}`}><${Doubt} kind="contradiction" title=${title} claims=${claims} about=${html`${whose && `${whose} · `}${whyDisputed(record, against)} ${LEFT_OUT}`}>
     ${!writes ? NEEDS_WRITE : decides ? html`
       ${field ? html`<p class="small quiet">A profile has one value at a time: both cannot hold. Its ${words(field)} becomes the one that holds.</p>`
-        : against.length > 0 && html`<${Decide} word=${BOTH} act=${() => resolve("both")} does="Both are in answers." final=${true} told=${false} />`}
-      ${against.length > 0 && html`<p class="small quiet"><strong>What is chosen here cannot be undone.</strong> Each button asks once more.</p>`}`
+        : against.length > 0 && html`<${Decide} word=${BOTH} act=${() => resolve("both")} does="Both are in answers." />`}
+      ${against.length > 0 && html`<p class="small quiet">Once it is decided, Undo is under <a href=${to("operations")}>Operations</a>.</p>`}`
       : html`<div class="actions"><a class="button" href=${addressOf(record)}>Decide which holds</a></div>`}</${Doubt}></section>`;
 }
 
@@ -169,17 +169,20 @@ const LEAVES = "The other one leaves answers and stays in the history.";
 const ONE_DECIDED = "Decided. The other one stays in the history.";
 const BOTH_DECIDED = "Decided: both hold.";
 
-/** A decision: the word on its button and what it is of, what it does as a sentence, and whether it cannot be undone. `told`: whether that stands beside the button.
- * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string, final?: boolean, told?: boolean }} Decision */
+/** A decision: the word on its button and what it is of, and what it does as a sentence.
+ * @typedef {{ word: string, of?: string | null, act: () => Promise<unknown>, does: string }} Decision */
 
-/** A button that decides, and what it does. What cannot be undone is asked once more. @param {Decision} props */
-function Decide({ word, of, act, does, final = false, told = true }) {
-  const [asks, setAsks] = useState(false);
+/** A button that decides, and what it does. @param {Decision} props */
+function Decide({ word, of, act, does }) {
   const run = useAction(act);
-  const undo = final ? html` <strong>It cannot be undone.</strong>` : " It can be undone.";
-  return html`<div class="choose"><button type="button" aria-label=${of ? `${word}: ${of}` : undefined} disabled=${run.busy} onClick=${() => (final ? setAsks(true) : run.start())}>${word}</button>
-      <span class="small quiet">${does}${told && undo}</span></div><${ProblemBox} problem=${run.error} />
-    ${asks && html`<${Confirm} title=${`${word}?`} button=${word} action=${act} onClose=${() => setAsks(false)}>${of && html`<p><${Text} text=${of} long=${300} /></p>`}<p>${does}${undo}</p></${Confirm}>`}`;
+  return html`<div class="choose"><button type="button" aria-label=${of ? `${word}: ${of}` : undefined} disabled=${run.busy} onClick=${run.start}>${word}</button>
+      <span class="small quiet">${does} It can be undone.</span></div><${ProblemBox} problem=${run.error} />`;
+}
+
+/** Undoes a decision. Throws where what it changed was changed since. @param {string} operation_id */
+async function takeBack(operation_id) {
+  const { status } = await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
+  if (status === "partial") throw new Problem(409, "conflict", "It could not be undone: what it changed was changed since.", "");
 }
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */
@@ -313,21 +316,17 @@ const isChoice = ({ kind, proposal, evidence }) => kind === "contradiction" && p
 function useSettle(finding, onDone) {
   const toast = useToast();
   const at = { params: { path: { finding_id: finding.finding_id } } };
-  const undo = async (/** @type {string} */ operation_id) => {
-    await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
+  const undo = async (/** @type {string | null | undefined} */ operation_id) => {
+    await takeBack(operation_id ?? "");
     onDone();
   };
-  const accept = async (/** @type {string | undefined} */ keep = undefined) => {
-    const { operation_id } = await ask(api.POST("/v1/findings/{finding_id}/accept", { ...at, body: { keep } }));
+  const decided = (/** @type {Finding} */ { operation_id }, /** @type {string} */ text) => {
     onDone();
-    toast({ text: isChoice(finding) ? ONE_DECIDED : "Accepted.", undo: operation_id ? () => undo(operation_id) : undefined });
+    toast({ text, undo: () => undo(operation_id) });
   };
-  const dismiss = async () => {
-    await ask(api.POST("/v1/findings/{finding_id}/dismiss", at));
-    onDone();
-    toast({ text: isChoice(finding) ? BOTH_DECIDED : "Dismissed." });
-  };
-  const back = useAction(async () => { await undo(finding.operation_id ?? ""); toast({ text: "Undone." }); });
+  const accept = async (/** @type {string | undefined} */ keep = undefined) => decided(await ask(api.POST("/v1/findings/{finding_id}/accept", { ...at, body: { keep } })), isChoice(finding) ? ONE_DECIDED : "Accepted.");
+  const dismiss = async () => decided(await ask(api.POST("/v1/findings/{finding_id}/dismiss", at)), isChoice(finding) ? BOTH_DECIDED : "Dismissed.");
+  const back = useAction(async () => { await undo(finding.operation_id); toast({ text: "Undone." }); });
   return { accept, dismiss, back };
 }
 
@@ -340,16 +339,17 @@ export function FindingOf({ finding, person, writes, whose, message, onDone }) {
   const title = titleOf(finding, person);
   const claims = claimsOf(finding, person, message).map((claim) => (open && writes && choice
     ? { ...claim, decision: { word: HOLDS, of: claim.text ?? claim.id, act: () => accept(claim.id), does: LEAVES } } : claim));
-  const undone = html`When ${choice ? "one is chosen" : "it is accepted"}, Undo is on this card under <a href=${to("findings", [], { status: "accepted" })}>accepted findings</a>, and under <a href=${to("operations")}>Operations</a>.`;
+  const card = (/** @type {string} */ was) => html`<a href=${to("findings", [], { status: was })}>${was}</a>`;
+  const undone = html`Once it is decided, Undo is on this card under the findings that are ${card("accepted")} or ${card("dismissed")}, and under <a href=${to("operations")}>Operations</a>.`;
   return html`<section aria-label=${`${finding.kind}: ${title}`}>
     <${Doubt} title=${title} kind=${finding.kind} status=${open ? "" : statusOf(status)} tone=${TONES[status]} claims=${claims}
       about=${html`${whose && `${whose} · `}<a href=${to("findings", [finding.finding_id])}>found <${Time} at=${finding.created_at} /></a>${details?.model && ` · ${reason}`}${open && finding.kind === "contradiction" && ` · ${BOTH_IN}`}`}>
       ${typeof details?.content === "string" && details.content && html`<p>Together: <b><${Text} text=${details.content} /></b></p>`}
       ${open && !writes && NEEDS_WRITE}
       ${open && writes && !choice && action !== "none" && html`<${Decide} word="Accept" act=${() => accept()} does=${details?.status === "archived" ? ARCHIVES : EFFECTS[action] ?? action} />`}
-      ${open && writes && html`<${Decide} word=${choice ? BOTH : "Dismiss"} act=${dismiss} does=${`${choice ? "Both stay in answers." : "Nothing is changed."} ${UNFOUND}`} final=${true} />
-        ${(choice || action !== "none") && html`<p class="small quiet">${field && choice && `The profile follows: its ${words(field)} becomes the one that holds; if both hold, it stays as it is. `}${undone}</p>`}`}
-      ${status === "accepted" && writes && finding.operation_id && html`<div class="actions"><button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div><${ProblemBox} problem=${back.error} />`}
+      ${open && writes && html`<${Decide} word=${choice ? BOTH : "Dismiss"} act=${dismiss} does=${`${choice ? "Both stay in answers." : "Nothing is changed."} ${UNFOUND}`} />
+        <p class="small quiet">${field && choice && `The profile follows: its ${words(field)} becomes the one that holds; if both hold, it stays as it is. `}${undone}</p>`}
+      ${["accepted", "dismissed"].includes(status) && writes && finding.operation_id && html`<div class="actions"><button type="button" disabled=${back.busy} onClick=${back.start}>Undo</button></div><${ProblemBox} problem=${back.error} />`}
       ${finding.settled_at && html`<p class="quiet small">Settled <${Time} at=${finding.settled_at} />${finding.settled_by && ` by ${finding.settled_by}`}.</p>`}
       <${Json} title="The suggestion in full" value=${{ ...finding.proposal, confidence: percent(finding.confidence), "least trust": finding.trust.toFixed(2) }} /></${Doubt}></section>`;
 }
