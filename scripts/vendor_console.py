@@ -56,7 +56,7 @@ class Library:
     files: dict[str, tuple[str, Callable[[str], str]]]
     """The file in the package, by the name that it has here, and what is changed in it."""
     icons: tuple[str, ...] = ()
-    """The pictures that become one file, `icons.svg`: `<use href="vendor/icons.svg#pin">` draws one."""
+    """The pictures that become one file, `icons.svg`, which the page contains: `<use href="#icon-pin">` draws one."""
 
 
 LIBRARIES = (
@@ -136,7 +136,7 @@ def _sprite(pictures: dict[str, str]) -> bytes:
     for name, picture in pictures.items():
         shapes = re.search(r"<svg[^>]*>(.*)</svg>", picture, re.DOTALL)
         assert shapes is not None, name
-        symbols.append(f'<symbol id="{name}" viewBox="0 0 24 24">{" ".join(shapes[1].split())}</symbol>')
+        symbols.append(f'<symbol id="icon-{name}" viewBox="0 0 24 24">{" ".join(shapes[1].split())}</symbol>')
     return ('<svg xmlns="http://www.w3.org/2000/svg">\n' + "\n".join(symbols) + "\n</svg>\n").encode()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 _IMPORT = re.compile(r"""^(?:import|export)\b(?:[^;"'=]*\bfrom)?\s*["'](\.[^"']+)["']""", re.MULTILINE)
 """`import { html } from "../ui.js"`, `import "./a.js"`, `export { html } from "./ui.js"`, at the start of a line. One
 that is made while the page runs, `import("./a.js")`, is none."""
+ICONS = "vendor/icons.svg"
 FRAME = ("start.js", "api.js", "console.js")
 """What every page needs, in the order in which it is asked for. `start.js` runs first, then `api.js` asks who the
 caller is."""
@@ -48,7 +49,8 @@ class Modules:
 
     @cached_property
     def index(self) -> str:
-        """The page: `index.html` with the version, the modules of the frame and the imports of all others."""
+        """The page: `index.html` with the version, the modules of the frame, the imports of all others, and the icons: a
+        browser that draws a symbol of another file parses that file as a document first."""
         frame = dict.fromkeys(needed for name in FRAME for needed in self.needs(name))
         links = (f'<link rel="modulepreload" href="{self.version}/{name}">' for name in frame)
         others = {name: self.needs(name) for name in self.texts if name.startswith("pages/") and name not in frame}
@@ -57,6 +59,7 @@ class Modules:
             self._index.replace("{version}", self.version)
             .replace("{preloads}", "\n  ".join(links))
             .replace("{imports}", json.dumps(imports, separators=(",", ":")))
+            .replace("{icons}", self.texts[ICONS].decode())
         )
 
     def holds(self, name: str) -> bool:

@@ -103,7 +103,7 @@ async def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
 
 
 def test_a_page_names_all_that_its_modules_import(tmp_path: Path) -> None:
-    (tmp_path / "index.html").write_text("{version} {preloads} {imports}")
+    (tmp_path / "index.html").write_text("{version} {preloads} {imports} {icons}")
     modules = {
         "start.js": 'import { parse } from "./route.js";\nimport("./api.js");',
         "route.js": 'export const a = "./no.js";\n/** import("./no.js") */\n',
@@ -115,13 +115,14 @@ def test_a_page_names_all_that_its_modules_import(tmp_path: Path) -> None:
         "parts/f.js": "",
         "vendor/a.mjs": 'import{a as b}from"./b.mjs";var c=1;',
         "vendor/b.mjs": "",
+        "vendor/icons.svg": "<svg/>",
     }
     for name, text in modules.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     made = Modules(tmp_path, frozenset(modules))
-    version, *links, imports = made.index.split()
-    assert version == made.version
+    version, *links, imports, icons = made.index.split()
+    assert (version, icons) == (made.version, "<svg/>")
     named = re.findall(f'href="{version}/(.+?)"', " ".join(links))
     assert set(named) == {"start.js", "route.js", "api.js", "vendor/a.mjs", "vendor/b.mjs", "console.js", "parts/c.js"}
     assert named[:2] == ["start.js", "route.js"]

@@ -152,15 +152,18 @@ function mark(row) {
  * @param {{ label: string, tabs: { name: string, title: string, href: string }[], current: string }} props */
 export function Tabs({ label, tabs, current }) {
   const row = useRef(/** @type {HTMLElement | null} */ (null)), chosen = useRef(/** @type {HTMLElement | null} */ (null));
-  useLayoutEffect(() => { if (chosen.current) centre(chosen.current); }, [current]);
   useLayoutEffect(() => {
     const box = row.current;
     if (!box) return undefined;
+    let centred = false;
     const look = () => mark(box);
-    const resized = new ResizeObserver(look);
+    const resized = new ResizeObserver(() => { // its first call comes once the browser has laid the page out, before it paints: asking for a width here would have it do so twice
+      if (!centred && chosen.current) centre(chosen.current);
+      centred = true;
+      look();
+    });
     resized.observe(box);
     box.addEventListener("scroll", look, { passive: true });
-    look();
     return () => { resized.disconnect(); box.removeEventListener("scroll", look); };
   }, [tabs.length, current]);
   return html`<nav class="tabs" aria-label=${label} ref=${row}>${tabs.map((tab) => html`<a key=${tab.name} href=${tab.href} ref=${tab.name === current ? chosen : undefined}

@@ -21,10 +21,8 @@ export function visible(text) {
     (character) => `[U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}]`);
 }
 
-const ICONS = new URL("../vendor/icons.svg", import.meta.url).href;
-
 /** A picture of the one set (lucide): it stands beside a word, or in a button that has a name. @param {{ of: string }} props */
-export const Icon = ({ of }) => html`<svg class="icon" aria-hidden="true"><use href=${`${ICONS}#${of}`} /></svg>`;
+export const Icon = ({ of }) => html`<svg class="icon" aria-hidden="true"><use href=${`#icon-${of}`} /></svg>`;
 
 /** A button that copies a text. @param {{ text: string }} props */
 export function Copy({ text }) {
