@@ -5,7 +5,7 @@ import { Confirm, Dialog, Empty, Loaded, More, ProblemBox, useAction, useToast }
 import { RecordLink, kindOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Table } from "../parts/table.js";
-import { Code, Tag, Text, Time, counted, words } from "../parts/text.js";
+import { Code, Fold, Tag, Text, Time, counted, words } from "../parts/text.js";
 import { go, to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -97,7 +97,7 @@ function Entry({ entry }) {
   const more = entry.records.slice(NAMED);
   return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} /></span>
     <div class="small">${told.join(", ")}${entry.records.length > 0 && html` <span class="quiet">${told.length > 0 && "· "}${entry.records.slice(0, NAMED).map(link)}</span>
-      ${more.length > 0 && html`<details><summary>${more.length} more</summary>${more.map(link)}</details>`}`}</div></li>`;
+      ${more.length > 0 && html`<${Fold} title=${`${more.length} more`} small=${false}>${() => more.map(link)}</${Fold}>`}`}</div></li>`;
 }
 
 const FIELDS = /** @type {Record<string, string>} */ ({ key_id: "Key", action: "Action", user_id: "Person", record_id: "Record" });
@@ -171,9 +171,9 @@ function SettingList({ caller }) {
       const groups = grouped(items).map(([name, all]) => ({ name, all, shown: all.filter(fits) })).filter((group) => group.shown.length);
       const narrowed = changed || sought.length > 0;
       return html`${!groups.length && html`<p class="quiet">No setting is like this.</p>`}
-        ${groups.map(({ name, all, shown }) => html`<details class="settings" key=${`${name} ${narrowed}`} open=${narrowed || !name}>
-          <summary>${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && `, ${all.filter((one) => one.changed).length} changed`}</span></summary>
-          <${SettingTable} items=${shown} keyless=${caller.key_id === "anonymous"} /></details>`)}`;
+        ${groups.map(({ name, all, shown }) => html`<${Fold} kind="settings" small=${false} key=${`${name} ${narrowed}`} open=${narrowed || !name}
+          title=${html`${name ? groupName(name) : "The service"} <span class="quiet small">${shown.length < all.length ? `${shown.length} of ${all.length}` : all.length}${all.some((one) => one.changed) && `, ${all.filter((one) => one.changed).length} changed`}</span>`}>
+          ${() => html`<${SettingTable} items=${shown} keyless=${caller.key_id === "anonymous"} />`}</${Fold}>`)}`;
     }}</${Loaded}></section>`;
 }
 

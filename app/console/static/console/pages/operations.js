@@ -6,7 +6,7 @@ import { Tabs } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Progress, Result, TONE } from "../parts/results.js";
 import { Table } from "../parts/table.js";
-import { Tag, Time, visible, words } from "../parts/text.js";
+import { Fold, Tag, Time, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 import { OPERATIONS } from "./index.js";
 
@@ -70,7 +70,7 @@ function Row({ operation, writes, onUndone, open = false }) {
   return html`<li class="operation"><div class="cells"><b class="kind">${words(operation.kind)}</b><span class="status"><${Tag} of=${operation.status} tone=${TONE[operation.status] ?? ""} /></span>
       <span class="whose quiet small">${owner}${operation.session_id && html`${owner && " · "}<a href=${to("sessions", [operation.session_id])}>${visible(operation.session_id)}</a>`}</span><span class="age quiet small"><${Time} at=${operation.created_at} /></span>
       ${operation.can_undo && writes && html`<button type="button" class="small undo" onClick=${() => ask_(true)}>Undo</button>`}</div>
-    <details open=${open}><summary class="small">Result</summary><${Result} operation=${operation} /></details>
+    <${Fold} title="Result" open=${open}>${() => html`<${Result} operation=${operation} />`}</${Fold}>
     ${asking && html`<${Confirm} title=${`Undo ${words(operation.kind)}?`} button="Undo" action=${undo} onClose=${() => ask_(false)}>
       <p>What it made goes, and what it changed is set back, except where somebody changed it since.</p></${Confirm}>`}</li>`;
 }

@@ -7,7 +7,7 @@ import { aboutOf, idOf, waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { kindOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Tag, Text, Time, counted, curl, typeOf, words } from "../parts/text.js";
+import { Fold, Tag, Text, Time, counted, curl, typeOf, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -195,7 +195,7 @@ function latencies({ latency }) {
   const rest = rows.slice(shown.length);
   return html`<p class="quiet small">Of this process since it started, in milliseconds. The median and the 95 % are estimates, from ${FEW} requests on.</p>
     ${shown.length ? html`<${Routes} rows=${shown} />` : html`<p>No route was asked for ${FEW} times yet.</p>`}
-    ${rest.length > 0 && html`<details><summary class="small">${counted(rest.length, shown.length ? "more route" : "route")}</summary><${Routes} rows=${rest} /></details>`}`;
+    ${rest.length > 0 && html`<${Fold} title=${counted(rest.length, shown.length ? "more route" : "route")}>${() => html`<${Routes} rows=${rest} />`}</${Fold}>`}`;
 }
 
 /** @param {{ rows: NonNullable<Stats["latency"]> }} props */

@@ -6,7 +6,7 @@ import { RecordLink, SourceLink, addressOf, place } from "../parts/records.js";
 import { LIKELY, Strength } from "../parts/scores.js";
 import { useNames } from "../parts/scope.js";
 import { Since, learnedFrom } from "../parts/since.js";
-import { Tag, Text, Time, counted, percent, statement, typeOf, visible, words } from "../parts/text.js";
+import { Fold, Tag, Text, Time, counted, percent, statement, typeOf, visible, words } from "../parts/text.js";
 import { ContradictedBy, PREDICATES, useChallenged } from "../parts/doubts.js";
 import { parse, scopeOf, to } from "../route.js";
 
@@ -149,8 +149,8 @@ function SaidLine({ of: { source, user_id, at, kind } }) {
 function From({ origin, others = [] }) {
   const { source } = origin;
   return html`<div class="from small quiet"><${SaidLine} of=${origin} />
-    <details><summary>More</summary><ul class="values">${others.map((other) => html`<li key=${other.href}><a href=${other.href}><${Text} text=${other.text} long=${160} /></a> <${SaidLine} of=${other} /></li>`)}
-      <li><a href=${origin.href}>open the record</a></li>${source.model && html`<li>learned by ${source.model}</li>`}${source.note && html`<li><${Text} text=${source.note} long=${200} /></li>`}</ul></details></div>`;
+    <${Fold} title="More" small=${false}>${() => html`<ul class="values">${others.map((other) => html`<li key=${other.href}><a href=${other.href}><${Text} text=${other.text} long=${160} /></a> <${SaidLine} of=${other} /></li>`)}
+      <li><a href=${origin.href}>open the record</a></li>${source.model && html`<li>learned by ${source.model}</li>`}${source.note && html`<li><${Text} text=${source.note} long=${200} /></li>`}</ul>`}</${Fold}></div>`;
 }
 
 /** The turn that an entry comes from: as it is known already, or when it is asked for; of what is no record, the page that has it. @param {{ id: string, type: string, known?: Origin, others?: Origin[] }} props */
@@ -231,7 +231,7 @@ function Reason({ reason, dropped, citations, unused, origins, least }) {
   return html`<details open class="reason"><summary>${REASONS[reason].replace(/^./, (letter) => letter.toUpperCase())}${reason === "budget" && `, ${counted(unused, "token")} left`} <span class="quiet">(${dropped.length})</span></summary>
       ${EXPLAINED[reason] && html`<p class="small quiet">${EXPLAINED[reason]?.({ dropped, unused, least })}</p>`}
       <ul class="list">${dropped.slice(0, ROWS).map(row)}</ul>
-      ${dropped.length > ROWS && html`<details class="rest"><summary class="small">${dropped.length - ROWS} more</summary><ul class="list">${dropped.slice(ROWS).map(row)}</ul></details>`}</details>`;
+      ${dropped.length > ROWS && html`<${Fold} title=${`${dropped.length - ROWS} more`} kind="rest">${() => html`<ul class="list">${dropped.slice(ROWS).map(row)}</ul>`}</${Fold}>`}</details>`;
 }
 
 /** An entry that was left out: what it says, how well it fits, what it needs, and where its words stand in the prompt, if they do.

@@ -6,7 +6,7 @@ import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useTo
 import { RecordLink, Status, addressOf, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { replacementOf } from "../parts/since.js";
-import { Tag, Text, Time, counted, curl, statement, typeOf, words } from "../parts/text.js";
+import { Fold, Tag, Text, Time, counted, curl, statement, typeOf, words } from "../parts/text.js";
 import { Turn, textOf } from "../parts/turn.js";
 import { go, to } from "../route.js";
 
@@ -201,7 +201,7 @@ function Details({ data, from, params, caller, again }) {
     <p class="row">${from > 0 && html`<a href=${turns(Math.max(0, from - TURNS) || "")}>Earlier turns</a>`}
       ${messages.next_cursor && html`<a href=${turns(last)}>Later turns</a>`}</p>
     ${ofAll.length > 0 && html`<section class="box" aria-label="Of the whole session"><h2>Of the whole session</h2><${CameOf} of=${ofAll} /></section>`}
-    ${elsewhere.length > 0 && html`<details class="box"><summary>Of turns that are not on this page (${elsewhere.length})</summary><${CameOf} of=${elsewhere} /></details>`}`;
+    ${elsewhere.length > 0 && html`<${Fold} title=${`Of turns that are not on this page (${elsewhere.length})`} kind="box" small=${false}>${() => html`<${CameOf} of=${elsewhere} />`}</${Fold}>`}`;
 }
 
 /** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */

@@ -1,5 +1,6 @@
 /** Charts of uPlot in the colours of the page, each with its numbers as a table for those who cannot see it. */
 import { html, useEffect, useRef } from "../ui.js";
+import { Fold } from "./text.js";
 
 /** The library with its rules, which the rows of a page need not wait for. @type {Promise<typeof import("../vendor/uplot.mjs").default> | undefined} */
 let library;
@@ -65,10 +66,10 @@ export function Chart({ x, series, label, height = 180, time = true, range, digi
   const said = (/** @type {number | null} */ value) => (value === null ? "" : value.toFixed(digits));
   return html`<figure class="chart"><figcaption>${label}</figcaption>
     <div ref=${node} aria-hidden="true" style=${{ minHeight: `${x.length ? height : 0}px` }}></div>
-    ${table && html`<details><summary class="small">Numbers</summary><div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${label}`}><table>
+    ${table && html`<${Fold} title="Numbers">${() => html`<div class="scroll" tabindex="0" role="region" aria-label=${`Numbers of ${label}`}><table>
       <thead><tr><th>${time ? "Day" : "From"}</th>${series.map((one) => html`<th>${one.name}</th>`)}</tr></thead>
       <tbody>${x.map((value, index) => html`<tr><th>${at(value)}</th>${series.map((one) => html`<td>${said(one.values[index])}</td>`)}</tr>`)}</tbody>
-    </table></div></details>`}
+    </table></div>`}</${Fold}>`}
   </figure>`;
 }
 

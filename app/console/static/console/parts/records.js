@@ -3,7 +3,7 @@ import { html, useLayoutEffect, useRef } from "../ui.js";
 import { api, ask, key, may } from "../api.js";
 import { Empty } from "./feedback.js";
 import { to } from "../route.js";
-import { Copy, Tag, Text, Time, counted, visible, words } from "./text.js";
+import { Copy, Fold, Tag, Text, Time, counted, visible, words } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** @typedef {Schemas["Operation"]} Operation */
@@ -71,7 +71,7 @@ export function Sources({ of, said, who, since }) {
   const at = said && (said.event_at ?? said.created_at);
   const more = [...(of.memory_ids ?? []).slice(of.session_id ? 1 : 0), ...of.action_ids ?? []];
   return html`${speaker && html`${visible(speaker)}${at && at.slice(0, 10) !== since?.slice(0, 10) && html` on <${Time} at=${at} day=${true} />`}: `}<${SourceLink} of=${of} />
-    ${more.length > 0 && html` <details class="sources"><summary>${counted(more.length, "more source")}</summary>${more.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</details>`}`;
+    ${more.length > 0 && html` <${Fold} title=${counted(more.length, "more source")} kind="sources" small=${false}>${() => more.map((id) => html`<${RecordLink} key=${id} id=${id} /> `)}</${Fold}>`}`;
 }
 
 /** A record that is not there, and what the audit trail says of it. @param {{ noun: string, id: string, caller: import("../api.js").Caller, children?: unknown }} props `children`: where one may look instead */
@@ -132,7 +132,7 @@ export function Pairs({ pairs }) {
 
 /** What a record holds in a field of its own form, or nothing where it is empty. @param {{ value: unknown, title: string }} props */
 export function Json({ value, title }) {
-  return isEmpty(value) ? null : html`<details><summary class="small">${title}</summary><${Value} of=${value} /></details>`;
+  return isEmpty(value) ? null : html`<${Fold} title=${title}>${() => html`<${Value} of=${value} />`}</${Fold}>`;
 }
 
 /** Scrolls a row so that a tab of it stands in the middle. @param {HTMLElement} tab */

@@ -1,6 +1,6 @@
 /** How well a hit fits: a word and a bar; what the score is made of comes when it is asked for. */
-import { html, useState } from "../ui.js";
-import { percent, words } from "./text.js";
+import { html } from "../ui.js";
+import { Fold, percent, words } from "./text.js";
 
 /** The features by what they say, in the order of the table. Those that are not named here show by their own names. */
 const NAMES = /** @type {Record<string, string>} */ ({
@@ -34,11 +34,9 @@ export function Strength({ probability }) {
 
 /** @param {{ score: number, scores?: Record<string, number> | null, contributions?: Record<string, number> | null, mode: string }} props */
 export function Scores({ score, scores, contributions, mode }) {
-  const [open, setOpen] = useState(false);
   if (mode !== "hybrid") return html`<div class="small quiet">${mode === "vector" ? "cosine" : "BM25"} ${score.toFixed(3)}</div>`;
   return html`<div class="score"><${Strength} probability=${score} />
-    <details onToggle=${(/** @type {any} */ event) => setOpen(event.target.open)}><summary>Why</summary>
-      ${open && html`<${Parts} score=${score} scores=${scores ?? {}} contributions=${contributions ?? {}} />`}</details></div>`;
+    <${Fold} title="Why" small=${false}>${() => html`<${Parts} score=${score} scores=${scores ?? {}} contributions=${contributions ?? {}} />`}</${Fold}></div>`;
 }
 
 /** @param {{ score: number, scores: Record<string, number>, contributions: Record<string, number> }} props */

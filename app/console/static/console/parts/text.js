@@ -35,6 +35,13 @@ export function Copy({ text }) {
   return html`<button type="button" class="bare" aria-label=${copied ? "Copied" : `Copy ${visible(text)}`} onClick=${copy}><${Icon} of=${copied ? "check" : "copy"} /></button>`;
 }
 
+/** What stands behind its title until it is opened; it is drawn then, since a list has many.
+ * @param {{ title: unknown, kind?: string, small?: boolean, open?: boolean, children: () => unknown }} props `kind`: its class */
+export function Fold({ title, kind, small = true, open = false, children }) {
+  const [drawn, draw] = useState(open);
+  return html`<details class=${kind} open=${open} onToggle=${(/** @type {any} */ { currentTarget }) => currentTarget.open && draw(true)}><summary class=${small ? "small" : undefined}>${title}</summary>${drawn && children()}</details>`;
+}
+
 /** A command or JSON with a button that copies it. @param {{ text: string, label?: string }} props */
 export function Code({ text, label = "Copy" }) {
   const [copied, setCopied] = useState(false);
