@@ -49,8 +49,8 @@ class Modules:
 
     @cached_property
     def index(self) -> str:
-        """The page: `index.html` with the version, the modules of the frame, the imports of all others, and the icons: a
-        browser that draws a symbol of another file parses that file as a document first."""
+        """The page: `index.html` with the version, the modules of the frame, the imports of all others, and the icons.
+        To draw a symbol of another file, a browser parses that file as a document first."""
         frame = dict.fromkeys(needed for name in FRAME for needed in self.needs(name))
         links = (f'<link rel="modulepreload" href="{self.version}/{name}">' for name in frame)
         others = {name: self.needs(name) for name in self.texts if name.startswith("pages/") and name not in frame}

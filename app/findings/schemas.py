@@ -95,7 +95,9 @@ class RecordName(Schema):
 
 
 class FindingEvidence(RecordName):
-    text: str | None = Field(description="What it says; null if it is gone.")
+    text: str | None = Field(
+        description="What it says; null if it is gone or was changed. Once the finding is decided, also of what it retired."
+    )
     said_at: str | None = Field(description="When it was said, or else stored.")
     trust: float | None = Field(None, description="How far it is believed.")
     source: Source | None = Field(None, description="Of a memory or fact: where it comes from; else null.")

@@ -198,10 +198,11 @@ def of_action(action: ActionRecord) -> ActionEvidence:
 
 
 class EvidenceReader:
-    """Reads evidence within a caller's scope. Records that no longer stand are left out."""
+    """Reads evidence within a caller's scope. Records that no longer stand are left out, unless `retired`: then those
+    that were superseded, ended or archived are read, too."""
 
-    def __init__(self, store: Store, scope: Scope, now: str) -> None:
-        self._store, self._scope, self._now = store, scope, now
+    def __init__(self, store: Store, scope: Scope, now: str, *, retired: bool = False) -> None:
+        self._store, self._scope, self._now, self._retired = store, scope, now, retired
 
     async def read(self, names: Iterable[Name]) -> dict[Name, EvidenceRecord]:
         """Returns the records that stand: active memories, facts that are not closed, values of profiles, active
@@ -215,14 +216,14 @@ class EvidenceReader:
     async def _of_kind(self, kind: str, ids: list[str]) -> Sequence[EvidenceRecord]:
         if kind == "memory":
             memories = (await Repository(self._store, self._scope, MEMORIES).get_many(ids)).values()
-            active = [memory for memory in memories if memory["status"] == "active"]
-            return [of_memory(memory) for memory in active if not expired(memory, self._now)]
+            standing = [memory for memory in memories if self._retired or memory["status"] == "active"]
+            return [of_memory(memory) for memory in standing if not expired(memory, self._now)]
         if kind == "fact":
             facts = (await FactRepository(self._store, self._scope).get_many(ids)).values()
-            return [of_fact(fact) for fact in facts if fact["known_until"] is None]
+            return [of_fact(fact) for fact in facts if self._retired or fact["known_until"] is None]
         if kind == "procedure":
             procedures = (await Repository(self._store, self._scope, PROCEDURES).get_many(ids)).values()
-            return [of_procedure(procedure) for procedure in procedures if procedure["status"] == "active"]
+            return [of_procedure(one) for one in procedures if self._retired or one["status"] == "active"]
         if kind == "action":
             actions = (await Repository(self._store, self._scope, ACTIONS).get_many(ids)).values()
             return [of_action(action) for action in actions]
@@ -258,6 +259,8 @@ def says_more(named: EvidenceName, text: str) -> bool:
     return any(first < start or last > end for first, last in sentence_spans(text))
 
 
+DECIDED = ("accepted", "dismissed")
+"""States of a finding that a caller gave it."""
 GONE = "Its evidence was changed or is gone."
 """The reason that a finding shows once its evidence no longer stands."""
 PAGE = 100
@@ -353,10 +356,15 @@ class FindingRepository(Repository[FindingRecord]):
 
     async def render(self, findings: Sequence[FindingRecord], now: str) -> list[Json]:
         """Returns findings as `ReflectionFinding`, with the texts of their evidence. An open finding whose evidence no
-        longer stands is shown as settled."""
-        reader = EvidenceReader(self.store, self.scope, now)
-        records = await reader.read(name for finding in findings for name in evidence_names(finding))
-        return [rendered(finding, records) for finding in findings]
+        longer stands is shown as settled; one that was decided shows what it retired, too."""
+        decided = [finding for finding in findings if finding["status"] in DECIDED]
+        others = [finding for finding in findings if finding["status"] not in DECIDED]
+        shown: dict[str, Json] = {}
+        for group, retired in ((decided, True), (others, False)):
+            reader = EvidenceReader(self.store, self.scope, now, retired=retired)
+            records = await reader.read(name for finding in group for name in evidence_names(finding))
+            shown |= {finding["finding_id"]: rendered(finding, records) for finding in group}
+        return [shown[finding["finding_id"]] for finding in findings]
 
 
 def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> Json:

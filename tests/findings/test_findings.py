@@ -42,6 +42,9 @@ async def test_accepting_supersedes_and_an_undo_opens_it_again(service: Service)
     assert done["status"] == "accepted"
     old = (await service.client.get(f"/v1/memories/{rome}")).json()
     assert (old["status"], old["superseded_by"]) == ("superseded", oslo)
+    assert [piece["text"] for piece in done["evidence"]] == ["I live in Rome.", "I live in Oslo."]
+    assert done["reason"] == "They differ."
+    assert await findings(service, status="accepted") == [done]
     again = await service.client.post(f"/v1/findings/{finding_id}/accept")
     problem(again, 409, "conflict")
     undone = await undo(service, done["operation_id"])

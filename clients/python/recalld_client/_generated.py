@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 20bad07adf2212f2bcac66d0c7a25d57."""
+"""Made by scripts/generate_clients.py; do not edit. Contract e4c0e8a8d83e3487a33f2da929cb6b25."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 

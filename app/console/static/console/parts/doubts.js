@@ -45,9 +45,9 @@ const which = (claims) => `${claims.length > 1 ? "Which holds" : "Does it hold"}
 function titleOf(finding, person) {
   const { kind, status, reason, evidence } = finding;
   const claims = evidence.map((piece) => saidBy(piece, finding, person));
-  if (kind === "contradiction" && claims.length > 1 && claims.every((claim) => typeof claim === "string")) return matter(/** @type {string[]} */ (claims));
-  const kept = claims[evidence.findIndex(({ id }) => id === finding.proposal.keep?.id)]; // once it is decided, the other claim is shown no more
+  const kept = claims[evidence.findIndex(({ id }) => id === finding.proposal.keep?.id)];
   if (kind === "contradiction" && status === "accepted" && kept) return `Decided: ${kept}`;
+  if (kind === "contradiction" && claims.length > 1 && claims.every((claim) => typeof claim === "string")) return matter(/** @type {string[]} */ (claims));
   const subject = kind === "failing_procedure" ? evidence[0] : undefined;
   return subject?.text ? `${subject.text}: ${reason.replace(/^It /, "it ")}` : reason;
 }
