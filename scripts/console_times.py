@@ -7,9 +7,10 @@
 A store has the demo's story and 100,000 memories of 200 people, with sessions, facts and actions of some of them.
 For each page: how many requests it makes of the API, and the milliseconds until it has a heading, until its first rows
 stand there and until the last answer has come, and the milliseconds of processor that its main thread takes, which
-other work on the machine changes least; each the least of some visits with an empty cache of the browser. The frame
-alone, at an address without a page, is visited as often, in turns. `--user`, `--agent` and `--session` name whose
-pages are measured: those with many records. It needs what `scripts/console_pictures.py` needs.
+other work on the machine changes least; each the least of some visits with an empty cache of the browser. What is told
+over the frame is over the least of as many visits of the frame alone, at an address without a page, in turns with those
+of the page: over all visits of the frame it would grow with the number of pages. `--user`, `--agent` and `--session`
+name whose pages are measured: those with many records. It needs what `scripts/console_pictures.py` needs.
 """
 
 import argparse
@@ -153,24 +154,22 @@ def measure(base: str, given: argparse.Namespace) -> None:
         (memory,) = client.get("/v1/memories", params={"user_id": given.user, "limit": 1}).json()["items"]
     names = {"user": given.user, "agent": given.agent, "session": given.session, "memory": memory["memory_id"]}
     print(f"{'page':52} requests  heading  rows  last answer  work of the page (ms; + over the frame alone)")
-    frames: list[dict[str, float]] = []
-    pages: dict[str, list[dict[str, float]]] = {}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         visit(browser, f"{base}/console/#/nowhere")  # the browser itself has to start
         for page in given.only or PAGES:
             address = page.format(**names)
-            # other work only adds to a time, so the least one says most; a visit of the frame alone precedes each
+            visits: dict[str, list[dict[str, float]]] = {"nowhere": [], address: []}
             for _ in range(given.visits):
-                frames.append(visit(browser, f"{base}/console/#/nowhere"))
-                pages.setdefault(page, []).append(visit(browser, f"{base}/console/#/{address}"))
-        for page, visits in pages.items():
-            least = {name: min(times[name] for times in visits) for name in visits[0]}
-            frame = {name: min(times[name] for times in frames) for name in frames[0]}
+                for place, times in visits.items():
+                    times.append(visit(browser, f"{base}/console/#/{place}"))
+            # other work only adds to a time, so the least one says most
+            frame, least = ({name: min(one[name] for one in times) for name in times[0]} for times in visits.values())
             rows, last, worked = (least[name] - frame[of] for name, of in OVER.items())
             print(
                 f"{page:52} {least['requests']:8.0f}  {least['heading']:7.0f}  {least['rows']:4.0f} ({rows:+4.0f})  "
-                f"{least['last']:5.0f} ({last:+4.0f})  {least['worked']:5.0f} ({worked:+4.0f})"
+                f"{least['last']:5.0f} ({last:+4.0f})  {least['worked']:5.0f} ({worked:+4.0f})",
+                flush=True,
             )
         browser.close()
 

@@ -96,7 +96,7 @@ class RecordName(Schema):
 
 class FindingEvidence(RecordName):
     text: str | None = Field(
-        description="What it says; null if it is gone or was changed. Once the finding is decided, also of what it retired."
+        description="What it says; null if it is gone or was changed. What a decided finding retired is neither."
     )
     said_at: str | None = Field(description="When it was said, or else stored.")
     trust: float | None = Field(None, description="How far it is believed.")

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract e4c0e8a8d83e3487a33f2da929cb6b25."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 9f1470877518486e9f10098cabd430f6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
