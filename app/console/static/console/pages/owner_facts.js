@@ -163,8 +163,7 @@ function Timeline({ facts, challenged, told, open, chosen, moment }) {
   useLayoutEffect(() => {
     const box = node.current?.querySelector(".spans");
     if (!box) return undefined;
-    setPixels(box.clientWidth); // before it is painted
-    const resized = new ResizeObserver(() => setPixels(box.clientWidth));
+    const resized = new ResizeObserver(() => setPixels(box.clientWidth)); // which calls first before the browser paints
     resized.observe(box);
     return () => resized.disconnect();
   }, []);
