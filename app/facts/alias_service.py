@@ -27,7 +27,7 @@ from app.facts.ledger import statement
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.jobs import queue
-from app.jobs.models import ALIAS, OPERATIONS, OperationRecord
+from app.jobs.models import ALIAS
 from app.jobs.runner import Done, JobHandler, Run, undo_each
 from app.jobs.skipping import skipping
 from app.memories.repository import of_pair
@@ -161,16 +161,11 @@ class AliasService:
         now, (agent, user) = self._clock.now(), _ids(owner)
         begun, _ = queue.begin(self._facts.scope, ALIAS, now, agent_id=agent, user_id=user)
         number = len(edit.changes)
-        operation: OperationRecord = {
-            **begun,
-            "status": "succeeded",
-            "progress": {"done": number, "total": number},
-            "result": {"changed": number},
-            "undo": {"until": rfc3339(now + timedelta(days=self._undo_days)), "aliases": edit.undo},
-        }
+        until = rfc3339(now + timedelta(days=self._undo_days))
+        done = queue.carried_out(begun, {"changed": number}, {"until": until, "aliases": edit.undo}, number)
         users = frozenset() if user is None else frozenset((user,))
-        answer = {**body, "operation_id": operation["operation_id"], "contends": contends}
-        return WriteResult(answer, [*edit.changes, Insert(OPERATIONS, operation)], status, users=users)
+        answer = {**body, "operation_id": begun["operation_id"], "contends": contends}
+        return WriteResult(answer, [*edit.changes, done], status, users=users)
 
     async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Json]:
         """Returns what the facts of an owner say twice of an entity, of which one thing is true at a time."""

@@ -21,6 +21,7 @@ from app.jobs.models import (
     JobRecord,
     Lane,
     OperationRecord,
+    OperationUndo,
     Payload,
     lane_of,
 )
@@ -61,6 +62,21 @@ def start(scope: Scope, kind: str, payload: Payload, now: datetime, **owner: str
     operation, noted = begin(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
     return render(operation, now), [noted, job.enqueue(now)]
+
+
+def carried_out(
+    operation: OperationRecord, result: Json, undo: OperationUndo, number: int = 1
+) -> Insert[OperationRecord]:
+    """Returns the change that inserts an operation without a job: the request itself has carried it out, in `number`
+    steps."""
+    done: OperationRecord = {
+        **operation,
+        "status": "succeeded",
+        "progress": {"done": number, "total": number},
+        "result": result,
+        "undo": undo,
+    }
+    return Insert(OPERATIONS, done)
 
 
 def report(tenant: str, operation_id: str, now: datetime, fields: OperationRecord) -> Update[OperationRecord]:

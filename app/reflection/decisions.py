@@ -7,10 +7,10 @@ from datetime import timedelta
 from app.core.clock import rfc3339
 from app.core.schemas import Json
 from app.jobs import queue
-from app.jobs.models import OPERATIONS, RESOLVE, OperationRecord
+from app.jobs.models import RESOLVE, OperationRecord
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
-from app.storage.changes import Change, Insert
+from app.storage.changes import Change
 from app.storage.scope import Scope
 from app.writes.executor import WriteResult
 
@@ -30,16 +30,9 @@ class Decisions:
         """Returns the changes with those that store the operation and how to undo them."""
         now, by = self._tools.clock.now(), operation["operation_id"]
         until = rfc3339(now + timedelta(days=self._tools.settings.retention.archive_days))
-        done: OperationRecord = {
-            **operation,
-            "status": "succeeded",
-            "progress": {"done": 1, "total": 1},
-            "result": result,
-            "undo": {"by": by, "until": until},
-        }
         owner: DerivationRecord = {"agent_id": operation["agent_id"], "user_id": operation["user_id"]}
         note = await derivation(self._tools.store, self._scope.tenant, changes, id_of([by]), owner, by, now)
-        return [*changes, Insert(OPERATIONS, done), note]
+        return [*changes, queue.carried_out(operation, result, {"by": by, "until": until}), note]
 
     async def resolved(self, settled: WriteResult, kept: str) -> WriteResult:
         """Returns what settles a dispute, with an operation that the answer names. `kept`: the id of what is kept."""

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import apsw
@@ -35,26 +35,34 @@ UNKNOWN_PAGES = -1
 
 def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
     """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated."""
-    busy, pages, copied = _checkpointed(connection, mode)
-    return not busy and pages == copied
+    return _checkpointed(connection, mode).done
 
 
 def empty(connection: apsw.Connection) -> bool:
     """Truncates the log, after checkpoints that others run, such as `truncate`: SQLite's busy timeout is not for these.
     Returns False if a reader or writer stayed longer than the busy timeout."""
     end = time.monotonic() + OTHERS_SECONDS
-    while (answer := _checkpointed(connection, "TRUNCATE"))[1] == UNKNOWN_PAGES and time.monotonic() < end:
+    while (found := _checkpointed(connection, "TRUNCATE")).pages == UNKNOWN_PAGES and time.monotonic() < end:
         time.sleep(PAUSE_SECONDS)
-    busy, pages, copied = answer
-    return not busy and pages == copied
+    return found.done
 
 
-def _checkpointed(connection: apsw.Connection, mode: str) -> tuple[int, int, int]:
-    """Returns whether others were in the way, the pages of the log, and how many of them are in the database."""
+class _Checkpointed(NamedTuple):
+    """Whether others were in the way, the pages of the log, and how many of them are in the database."""
+
+    busy: int
+    pages: int
+    copied: int
+
+    @property
+    def done(self) -> bool:
+        return not self.busy and self.pages == self.copied
+
+
+def _checkpointed(connection: apsw.Connection, mode: str) -> _Checkpointed:
     answer: Any
     (answer,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-    busy, pages, copied = answer
-    return busy, pages, copied
+    return _Checkpointed(*answer)
 
 
 def truncate(connection: apsw.Connection) -> bool:
