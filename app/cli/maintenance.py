@@ -1,4 +1,4 @@
-"""`recalld keys …`, `backup`, `restore`, `add-checksums`, `rekey` and `doctor`."""
+"""`recalld keys …`, `backup`, `restore`, `rekey` and `doctor`."""
 
 import asyncio
 import re
@@ -26,7 +26,6 @@ from app.memories.reembed import Reembed, better_model, kept_model
 from app.retention.shapes import unfit
 from app.settings import Settings
 from app.storage.factory import (
-    add_page_checksums,
     chosen,
     file_findings,
     next_file,
@@ -210,19 +209,6 @@ def _moment(text: str) -> datetime:
     if moment is None or moment.tzinfo is None:
         raise invalid("/at", "must be a date and time with an offset, such as 2026-06-01T12:00:00Z")
     return moment
-
-
-def add_checksums(as_json_: AsJson = False) -> None:
-    """Give the pages of a store of an earlier version their checksums, so that damage is noticed. Stop every service of
-    the store first; there must be room for a second copy of the database."""
-    settings = Settings()
-    added = add_page_checksums(where_of(settings))
-    if as_json_:
-        as_json({"directory": str(settings.data_dir), "added": added})
-    else:
-        print(
-            f"{settings.data_dir}: {'every page has a checksum now' if added else 'the pages have checksums already'}."
-        )
 
 
 def rekey(

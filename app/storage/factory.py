@@ -25,7 +25,7 @@ from app.storage.sqlite.backup import next_file as next_file
 from app.storage.sqlite.backup import prune as prune
 from app.storage.sqlite.backup import restore
 from app.storage.sqlite.encryption import StoreKey
-from app.storage.sqlite.rewrite import add_checksums, rekey
+from app.storage.sqlite.rewrite import rekey
 from app.storage.sqlite.salvage import refuse_if_used, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
@@ -186,14 +186,6 @@ def _file_of(where: StoreLocation) -> Path:
         raise StoreUnavailable("RECALLD_STORE names a database: this is for embedded stores.")
     where.require_existing()
     return where.directory / FILE_NAME
-
-
-def add_page_checksums(where: StoreLocation) -> bool:
-    """Rewrites an embedded store of an earlier version with page checksums. Returns False if it has them already.
-
-    Raises StoreUnavailable, also if there is no such store or another process uses it.
-    """
-    return add_checksums(_file_of(where), USUAL.busy_timeout_ms, where.key)
 
 
 def rekey_store(where: StoreLocation, new_key_file: Path) -> None:

@@ -16,8 +16,8 @@ and searches make eight.
 
 **A layout** is how an engine lays out data. A release that adds collections, fields or indexes keeps the layout:
 engines add these at the next start, and the release before goes on with the same store. What that release could not
-read needs a new layout, with a step that makes it of the layout before. Example: `STEPS = {3: to_signed_times}` makes 3
-the newest layout. A store of layout 2 is brought up to date at the next start, and a release that knows 2 refuses it
+read needs a new layout, with a step that makes it of the layout before. Example: `STEPS = {2: to_signed_times}` makes 2
+the newest layout. A store of layout 1 is brought up to date at the next start, and a release that knows 1 refuses it
 from then on.
 """
 

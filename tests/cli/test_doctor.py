@@ -138,19 +138,3 @@ def test_the_table_of_a_damaged_store_is_printed_and_salvage_brings_back_what_it
             assert text in {hit["memory"]["content"] if "memory" in hit else hit["content"] for hit in hits}
         server.stop()
     assert run("doctor", RECALLD_DATA_DIR=str(new)).returncode == 0
-
-
-def test_a_store_of_an_earlier_version_gets_its_checksums_by_a_command(run: Run, data: Path) -> None:
-    data.mkdir()
-    with apsw.Connection(str(data / "recalld.db")) as connection:
-        connection.pragma("page_size", 8192)
-        connection.pragma("user_version", 1)
-    connection.close()
-    assert run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n").returncode == 0
-    sound = run("doctor", "--all")
-    assert sound.returncode == 0
-    assert "no page checksums" in sound.stdout
-    assert json.loads(run("add-checksums", "--json").stdout)["added"] is True
-    assert "already" in run("add-checksums").stdout
-    assert "checksums of" in run("doctor", "--all").stdout
-    assert run("keys", "list").stdout.count(" t ") == 1

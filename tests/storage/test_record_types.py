@@ -20,7 +20,7 @@ from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING
 from app.tasks.schemas import Checkpoint, CheckpointRecord, StepPatch, TaskPatch, TaskRecord, TaskStep
 from tests.conftest import Service
-from tests.support.old_store import fill
+from tests.support.filled_store import fill
 from tests.support.operations import work
 from tests.support.record_types import departures, record_types
 

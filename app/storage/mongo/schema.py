@@ -129,11 +129,6 @@ async def reconcile(
         try:
             await _upgrade(database, steps)
             await _make(database, wanted)
-            for collection in collections:
-                # the index of an earlier release, which covered nothing, is a beginning of the one of now
-                replaced = f"by_{collection.order}"
-                if collection.covered and replaced in await database[collection.name].index_information():
-                    await database[collection.name].drop_index(replaced)
             await _note_version(database, known)
             await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
         finally:

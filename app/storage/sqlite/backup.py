@@ -14,7 +14,7 @@ import apsw
 
 from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.check import failing_pages, named_pages
-from app.storage.sqlite.connections import connect, create, open_file, translate_errors, verifies
+from app.storage.sqlite.connections import connect, create, open_file, translate_errors
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.log_file import note_of
 from app.storage.sqlite.rewrite import look_through, part_of, sync_folder
@@ -56,9 +56,9 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
 def _copy(source: apsw.Connection, target: Path, key: StoreKey | None) -> None:
     """Copies the database page by page into an empty file, while others write, and reads each page of the copy. Raises
     BackupRefused and errors of SQLite."""
-    if verifies(source):
-        # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
-        create(target, 0, key)
+    create(
+        target, 0, key
+    )  # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
     with closing(open_file(target, 0, key)) as copy:
         copy.pragma("user_version")  # reads the first page
         copy.pragma("journal_mode", "OFF")  # a copy that fails is deleted

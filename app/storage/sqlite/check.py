@@ -21,7 +21,7 @@ from app.storage.index.record_codec import TERM, head_dtype, holds_windows
 from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection
 from app.storage.sqlite import log_file, schema, sql, usage
-from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors, verifies
+from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors
 from app.storage.sqlite.encryption import StoreKey, uses_cipher
 from app.storage.sqlite.log_file import checkpoint, note_of, read_note
 from app.storage.sqlite.schema import migrate, refuse_newer
@@ -139,7 +139,6 @@ PAGES_AT_START = 32_768
 PAUSE_SECONDS = 0.05
 RETRIES = 5
 BUSY_TIMEOUT_MS = 5_000
-NO_CHECKSUMS = "the store has no page checksums: `recalld add-checksums` adds them"
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
 log = logging.getLogger(__name__)
 
@@ -169,8 +168,6 @@ def prepare(
             raise damaged(path.name, named_pages(pages))
         migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         checkpoint(connection)
-        if not verifies(connection):
-            log.warning(NO_CHECKSUMS)
 
 
 def missing_commits(path: Path, connection: apsw.Connection) -> str:
@@ -211,12 +208,10 @@ def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey 
 
 def failing_pages(connection: apsw.Connection, first: int = 1, end: int | None = None) -> list[int]:
     """Returns the pages from `first` until before `end` that fail as they are in the file, which is read past SQLite's
-    cache and its log. None of a store without checksums.
+    cache and its log.
 
     An encrypted database cannot be read through the connection any more after a page has failed.
     """
-    if not verifies(connection):
-        return []
     size = int(connection.pragma("page_size"))
     last = Path(connection.filename).stat().st_size // size
     failing = []
@@ -268,11 +263,9 @@ def findings(path: Path, key: StoreKey | None = None) -> list[Finding]:
             pages = failing_pages(connection) if missing else bad_pages(path, key=key)
             if pages:
                 what = named_pages(pages)
-            elif verifies(connection):
+            else:
                 right = "encrypted; the codes" if uses_cipher(connection) else "the checksums"
                 what = f"{right} of {path.stat().st_size // PAGE_BYTES} pages are right"
-            else:
-                what = NO_CHECKSUMS
     except StoreDamaged as error:
         return [Finding(path.name, ok=False, detail=error.detail)]
     return [Finding(log_of(path).name, not missing, missing or "whole"), Finding(path.name, not pages, what)]

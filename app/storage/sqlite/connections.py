@@ -1,8 +1,7 @@
 """Connections to the database file: their settings, a pool of them, and errors of SQLite as errors of the service.
 
 The file has a checksum at the end of each page, which SQLite's `cksumvfs` writes and verifies on each read from the
-file. A store of an earlier version has none; it is served as before. The pages of an encrypted store have an
-authentication code in its place (`encryption`).
+file. The pages of an encrypted store have an authentication code in its place (`encryption`).
 """
 
 import asyncio
@@ -29,8 +28,6 @@ FILE_NAME = "recalld.db"
 PAGE_BYTES = 8192
 CHECKSUM_BYTES = 8
 """Bytes that each page reserves for its checksum. `cksumvfs` works with exactly this number."""
-WITH_CHECKSUMS = 2
-"""Value of `user_version` of a store with checksums. A store of layout 1 has the same tables, and no checksums."""
 WAY_OUT = "Restore a backup, or run `recalld salvage`; `recalld doctor` says what is damaged."
 WAL_PAUSE_MS = 20
 IDLE_SECONDS = 10.0
@@ -97,10 +94,11 @@ def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags
             _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
-    if has_checksums(connection):
+        sound = verifies(connection)
+    if sound:
         return connection
     connection.close()
-    raise damaged(path.name, "its header says that it has no checksums, but it was made with them")
+    raise damaged(path.name, "its header says that its pages have no checksums")
 
 
 def open_file(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int = OPEN_FLAGS) -> apsw.Connection:
@@ -123,19 +121,10 @@ def create(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
         connection.pragma("page_size", PAGE_BYTES)
         if key is None:
             connection.reserve_bytes("main", CHECKSUM_BYTES)
-        connection.execute("BEGIN IMMEDIATE")
-        if not connection.pragma("user_version"):  # no other process was first
-            connection.pragma("user_version", WITH_CHECKSUMS)
+        connection.execute("BEGIN IMMEDIATE")  # writes the first page, if no other process was first
         connection.execute("COMMIT")
     finally:
         connection.close()
-
-
-def has_checksums(connection: apsw.Connection) -> bool:
-    """Returns False if a store that was made with checksums is read without them. Raises StoreDamaged."""
-    with translate_errors():
-        made_with = int(connection.pragma("user_version")) >= WITH_CHECKSUMS
-        return not made_with or verifies(connection)
 
 
 def verifies(connection: apsw.Connection) -> bool:

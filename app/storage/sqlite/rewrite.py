@@ -1,4 +1,4 @@
-"""Writes the whole database file anew: with checksums, with another key, or without deleted bytes.
+"""Writes the whole database file anew: with another key, or without deleted bytes.
 
 If it is interrupted, the store is as it was before or as it is afterwards.
 """
@@ -14,20 +14,15 @@ import apsw
 from app.errors import StoreUnavailable
 from app.storage.sqlite import schema
 from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.check import failing_pages, named_pages
 from app.storage.sqlite.connections import (
-    CHECKSUM_BYTES,
     OPEN_FLAGS,
     PAGE_BYTES,
-    WITH_CHECKSUMS,
     connect,
-    damaged,
     translate_errors,
     use_checksums,
-    verifies,
 )
 from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer, key_errors, open_keyed, refuse_mismatch
-from app.storage.sqlite.log_file import checkpoint, empty
+from app.storage.sqlite.log_file import empty
 from app.storage.transfer import BackupRefused
 
 OWNER_ONLY = 0o600
@@ -37,32 +32,6 @@ FRAME_HEADER_BYTES = 24
 """Of a page in the log."""
 LEAST_WAIT_MS = 5_000
 """Waits at least this long for readers of other processes to finish."""
-
-
-def add_checksums(path: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> bool:
-    """Rewrites the database of an earlier version with page checksums. Returns False if it has them already.
-
-    VACUUM writes the new pages into the log, and the checkpoint copies them into the database, the first page first:
-    that is where `cksumvfs` learns that there are checksums, so that it writes them on each. Needs the room of two
-    copies. After a crash the log has every page. Raises StoreUnavailable, also if another process uses the store.
-    """
-    with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
-        schema.refuse_newer(connection)
-        layout = schema.written(connection).layout
-        if verifies(connection) and layout >= WITH_CHECKSUMS:
-            return False
-        _keep_others_out(connection)
-        connection.pragma("journal_mode", "WAL")
-        connection.pragma("temp_store", "FILE")  # the copy may not fit in memory
-        connection.reserve_bytes("main", CHECKSUM_BYTES)
-        connection.execute("VACUUM")
-        checkpoint(connection, "TRUNCATE")
-        connection.pragma("user_version", max(WITH_CHECKSUMS, layout))
-        checkpoint(connection, "TRUNCATE")
-        pages = failing_pages(connection)
-        if pages:
-            raise damaged(path.name, named_pages(pages))
-    return True
 
 
 def _keep_others_out(connection: apsw.Connection) -> None:

@@ -8,10 +8,9 @@ import apsw
 import orjson
 
 from app import VERSION
-from app.errors import StoreUnavailable
 from app.storage.schema import Collection, Unique, Written, due, newest, refuse_newer_layout
 from app.storage.sqlite import log_file
-from app.storage.sqlite.connections import WITH_CHECKSUMS, translate_errors
+from app.storage.sqlite.connections import translate_errors
 from app.storage.sqlite.sql import quoted, search_table, unique_index, values_of, where
 
 log = logging.getLogger(__name__)
@@ -104,13 +103,13 @@ def _unique(collection: Collection, unique: Unique) -> str:
 
 
 LAYOUT = 1
-"""Layout of a store without page checksums. It is `WITH_CHECKSUMS` with them; the tables are the same. `user_version`
-has it. Newly declared fields and indexes do not change it: see `_reconcile`."""
+"""The first layout. `user_version` has that of a store. Newly declared fields and indexes need no new one: see
+`_reconcile`."""
 
 SqliteStep: TypeAlias = Callable[[apsw.Connection], None]
 STEPS: Mapping[int, SqliteStep] = {}
-"""What makes a layout of the one before, by the number of the layout; the first is `WITH_CHECKSUMS` + 1. A step runs
-inside the transaction that updates the tables, before newly declared fields are added."""
+"""What makes a layout of the one before, by the number of the layout; the first is 2. A step runs inside the
+transaction that updates the tables, before newly declared fields are added."""
 
 REFILLED_AT_ONCE = 1_000
 
@@ -162,7 +161,7 @@ def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]
 def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
     """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
     with translate_errors():
-        refuse_newer_layout(what, written(connection), newest(WITH_CHECKSUMS, steps))
+        refuse_newer_layout(what, written(connection), newest(LAYOUT, steps))
 
 
 def migrate(
@@ -179,20 +178,12 @@ def migrate(
         try:
             refuse_newer(connection, steps=steps)
             before = written(connection)
-            layout = max(before.layout, LAYOUT)
-            for layout, step in due(before.layout, steps):
-                if before.layout == LAYOUT:  # the later layouts all have checksums
-                    raise StoreUnavailable(
-                        "This release needs page checksums, and the store has none: run `recalld add-checksums`, then "
-                        "start again.",
-                        retry_after=None,
-                    )
-                log.info("the store is brought to a newer layout", extra={"layout": layout})
+            layout = newest(LAYOUT, steps)
+            for number, step in due(before.layout or layout, steps):  # a new store is made as the newest one
+                log.info("the store is brought to a newer layout", extra={"layout": number})
                 step(connection)
             for statement in _OWN_TABLES:
                 connection.execute(statement)
-            if "model" not in _columns(connection, "pairs"):
-                connection.execute("ALTER TABLE pairs ADD COLUMN model INTEGER NOT NULL DEFAULT 0")
             if not keeps_log:
                 connection.execute("DELETE FROM changes; DELETE FROM change_heads")
             for collection in collections:
@@ -226,8 +217,6 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
     for label, statement in (indexes(collection) | triggers).items():
         if label not in existing:
             connection.execute(statement)
-    if collection.covered:  # the index of an earlier release, which covered nothing, is a beginning of the one of now
-        connection.execute(f"DROP INDEX IF EXISTS {quoted(f'{collection.name}_by_{collection.order}')}")
 
 
 def count_usage(connection: apsw.Connection, collection: Collection) -> None:

@@ -15,11 +15,10 @@ import pytest
 from app.storage.sqlite.admission import DiskSpace
 from app.storage.sqlite.backup import backup, restore
 from app.storage.sqlite.check import bad_pages, failing_pages, findings, prepare
-from app.storage.sqlite.connections import CHECKSUM_BYTES, FILE_NAME, PAGE_BYTES, connect, log_of, use_checksums
+from app.storage.sqlite.connections import FILE_NAME, PAGE_BYTES, connect, use_checksums
 from app.storage.sqlite.log_file import checkpoint
-from app.storage.sqlite.rewrite import add_checksums, scrub
+from app.storage.sqlite.rewrite import scrub
 from tests.storage.sqlite.conftest import COLLECTIONS
-from tests.storage.sqlite.test_damage import old_store
 
 MB = 1 << 20
 WAIT_MS = 5_000
@@ -33,18 +32,9 @@ def megabytes(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def store(tmp_path: Path, megabytes: int) -> Path:
-    """The database of a store with checksums."""
+    """The database of a store."""
     path = tmp_path / "store" / FILE_NAME
     path.parent.mkdir()
-    fill(path, megabytes)
-    return path
-
-
-@pytest.fixture
-def old(tmp_path: Path, megabytes: int) -> Path:
-    """The database of a store of an earlier version, which has no checksums."""
-    path = tmp_path / "old" / FILE_NAME
-    old_store(path)
     fill(path, megabytes)
     return path
 
@@ -79,46 +69,6 @@ def test_of_a_backup_and_what_is_restored_from_it(store: Path, tmp_path: Path) -
     assert findings(restored)[1].detail == f"the checksums of {restored.stat().st_size // PAGE_BYTES} pages are right"
     assert size > restored.stat().st_size > store.stat().st_size / 2
     assert rows(restored) == rows(store)
-
-
-def test_of_a_store_to_which_they_are_added(old: Path) -> None:
-    before = rows(old)
-    assert add_checksums(old, WAIT_MS)
-    assert bad_pages(old) == []
-    pages = old.stat().st_size // PAGE_BYTES
-    assert [one.detail for one in findings(old)] == ["whole", f"the checksums of {pages} pages are right"]
-    assert rows(old) == before
-
-
-@pytest.mark.parametrize("copied", [0, 1, 500, 1_700])
-@pytest.mark.parametrize("megabytes", [16])
-def test_they_are_added_after_a_crash_in_the_checkpoint_that_wrote_so_many_pages(old: Path, copied: int) -> None:
-    before_rows = rows(old)
-    with closing(connect(old, WAIT_MS)) as connection:
-        connection.pragma("wal_autocheckpoint", 0)
-        checkpoint(connection, "TRUNCATE")
-        before = old.read_bytes()
-        connection.reserve_bytes("main", CHECKSUM_BYTES)
-        connection.execute("VACUUM")
-        log = log_of(old).read_bytes()
-        checkpoint(connection, "TRUNCATE")
-    after = old.read_bytes()
-    old.write_bytes(after[: copied * PAGE_BYTES] + before[copied * PAGE_BYTES :])
-    log_of(old).write_bytes(log)
-    prepare(old, COLLECTIONS, WAIT_MS, None)
-    assert bad_pages(old) == []
-    assert add_checksums(old, WAIT_MS)
-    assert not add_checksums(old, WAIT_MS)
-    assert bad_pages(old) == []
-    assert rows(old) == before_rows
-
-
-def test_a_backup_of_a_store_without_them_is_that_store(old: Path, tmp_path: Path) -> None:
-    backup(old, tmp_path / "backup", WAIT_MS)
-    restored = tmp_path / "restored" / FILE_NAME
-    restore(tmp_path / "backup", restored.parent, FILE_NAME)
-    assert rows(restored) == rows(old)
-    assert "no page checksums" in findings(restored)[1].detail
 
 
 def test_of_a_store_that_is_written_anew_after_an_erasure(store: Path) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from zlib import crc32
 
-import apsw
 import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
@@ -19,7 +18,6 @@ from app.storage.sqlite.check import bad_pages, findings, verify_rest
 from app.storage.sqlite.connections import CHECKSUM_BYTES, Faults, log_of
 from app.storage.sqlite.encryption import RESERVED_AT, header_of
 from app.storage.sqlite.log_file import note_of, read_note
-from app.storage.sqlite.rewrite import add_checksums
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, THINGS, T, entry, thing
@@ -251,35 +249,3 @@ def lost_store(note: Path, left: Path) -> None:
     """A directory in which only the note of a lost store is left."""
     left.parent.mkdir()
     shutil.copy(note, left)
-
-
-def old_store(path: Path) -> None:
-    path.parent.mkdir()
-    with apsw.Connection(str(path)) as connection:
-        connection.pragma("page_size", PAGE)
-        connection.pragma("user_version", 1)
-    connection.close()
-
-
-async def test_a_store_without_checksums_is_served_until_they_are_added(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = tmp_path / "old" / FILE_NAME
-    old_store(path)
-    store = await opened(path)
-    assert "the store has no page checksums" in caplog.text
-    await store.commit([thing(f"t{i}", name="x" * 3_000) for i in range(2_000)])
-    with pytest.raises(StoreUnavailable, match=r"locked|used by another process"):
-        add_checksums(path, 50)
-    await store.close()
-    assert not has_checksums(path)
-    assert add_checksums(path, 50)
-    assert not add_checksums(path, 50)
-    assert has_checksums(path)
-    assert bad_pages(path) == []
-    caplog.clear()
-    assert await stored(path) == 2_000
-    assert caplog.text == ""
-    flip(path, 300 * PAGE + 5)
-    with pytest.raises(StoreDamaged):
-        await opened(path)

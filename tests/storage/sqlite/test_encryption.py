@@ -19,7 +19,7 @@ from app.storage.sqlite.check import bad_pages, findings, verify_rest
 from app.storage.sqlite.connections import Faults, connect, log_of
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.log_file import note_of
-from app.storage.sqlite.rewrite import add_checksums, rekey
+from app.storage.sqlite.rewrite import rekey
 from app.storage.sqlite.salvage import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.conftest import settings_of
@@ -180,7 +180,6 @@ async def test_an_existing_store_is_encrypted_and_gets_new_keys(open_with: OpenW
         assert await numbers(store) == (300, 300)
         await store.close()
         await refused(partial(open_with, before), path, "is encrypted: name" if not before else "another")
-    assert not add_checksums(path, 50, SECOND)
     with pytest.raises(StoreUnavailable, match="This is the key that the store has"):
         rekey(path, SECOND, SECOND, 50)
 

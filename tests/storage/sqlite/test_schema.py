@@ -8,14 +8,13 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.memories.models import MEMORIES
-from app.storage.changes import CommitConflict, Update
+from app.storage.changes import CommitConflict
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range, Unique
 from app.storage.sqlite import sql
-from app.storage.sqlite.connections import WITH_CHECKSUMS
-from app.storage.sqlite.schema import REFILLED_AT_ONCE
+from app.storage.sqlite.schema import LAYOUT, REFILLED_AT_ONCE
 from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
-from tests.support.declared import DIM, ENTRIES, MODEL, THINGS, T, ask, at, entry, search_entry, thing, unit
+from tests.support.declared import DIM, ENTRIES, THINGS, T, ask, at, entry, thing
 
 pytestmark = pytest.mark.anyio
 Raw = Callable[..., list[Any]]
@@ -60,26 +59,11 @@ async def test_an_older_process_goes_on_beside_a_newer_schema(store: EmbeddedSto
     assert await store.count(THINGS, T, Eq("name", "n")) == 1
 
 
-async def test_a_store_from_before_vectors_were_kept_opens(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
-    await store.commit([entry("tea", "one", vector=unit(1))])
-    await store.close()
-    raw("ALTER TABLE pairs DROP COLUMN model")
-    raw("DROP TABLE kept_vectors")
-    newer = await open_store()
-    (_,) = await newer.reembedding.partitions(ENTRIES, 1, 0, 10, "unlike")
-    assert await newer.reembedding.partitions(ENTRIES, 1, 0, 10, "other") == [], "it is not known of which model it is"
-    made = search_entry("tea", unit(0, 1), "model-b")
-    await newer.commit([entry("tea", "two", vector=unit(1)), Update(ENTRIES, T, "one", entry=made, keep=True)])
-    for model, seen in ((MODEL, 2), ("model-b", 1)):
-        assert (await newer.search(ENTRIES, ask(vector=unit(1), model=model))).has_vector.sum() == seen
-    assert all(finding.ok for finding in await newer.check(deep=True))
-
-
 async def test_a_newer_layout_is_refused_untouched(store: EmbeddedStore, open_store: Open, raw: Raw) -> None:
-    raw(f"PRAGMA user_version = {WITH_CHECKSUMS + 1}")
-    with pytest.raises(StoreUnavailable, match=f"newer version: .*layout {WITH_CHECKSUMS + 1}"):
+    raw(f"PRAGMA user_version = {LAYOUT + 1}")
+    with pytest.raises(StoreUnavailable, match=f"newer version: .*layout {LAYOUT + 1}"):
         await open_store()
-    assert raw("PRAGMA user_version") == [(WITH_CHECKSUMS + 1,)]
+    assert raw("PRAGMA user_version") == [(LAYOUT + 1,)]
 
 
 async def test_processes_that_start_at_once_make_one_schema(tmp_path: Path) -> None:
@@ -110,18 +94,6 @@ async def test_counts_of_covered_fields_read_no_document(store: EmbeddedStore, r
     for read in ("SELECT state, count(*) FROM things WHERE tenant = 't' GROUP BY 1", "SELECT count(*) FROM things"):
         plan = " ".join(str(row[3]) for row in raw(f"EXPLAIN QUERY PLAN {read}"))
         assert "USING COVERING INDEX" in plan
-
-
-async def test_a_field_that_is_newly_covered_replaces_the_index_of_before(open_store: Open, raw: Raw) -> None:
-    before = await open_store(collections=(replace(THINGS, covered=()),))
-    await before.commit([thing("one", state="open")])
-    await before.close()
-    now = await open_store(collections=(THINGS,))
-    there = {name for (name,) in raw("SELECT name FROM sqlite_schema WHERE type = 'index'")}
-    assert there & {"things_by_created_at", "things_by_created_at_with_state_done"} == {
-        "things_by_created_at_with_state_done"
-    }
-    assert await now.tally(THINGS, T, ("state",)) == {("open",): 1}
 
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
