@@ -3,9 +3,9 @@ they contain only what it needs to choose; the API validates the rest."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from app.core.schemas import WHOLE, Flag, Identifier, Json, NotNull, Object, Schema, Text, Timestamp
+from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp
 from app.facts.schemas import FactName
 from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
 from app.profiles.schemas import Age, ProfileLine, ProfileLines, ProfilePatch
@@ -21,12 +21,35 @@ INSTRUCTION = "instruction"
 MemoryKind = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
 
 
-class Whose(Schema):
+ABSENT = (None, "", "null", "None", "undefined")
+"""What clients send in the place of an optional argument that they do not set."""
+
+
+class Arguments(Schema):
+    """Arguments of a tool, or an object in them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, arguments: Any) -> Any:
+        """Leaves out what is not set: `{"query": "boat", "since": "null"}` is `{"query": "boat"}`. A null that clears a
+        field stays."""
+        if not isinstance(arguments, dict):
+            return arguments
+        optional = {name: field for name, field in cls.model_fields.items() if not field.is_required()}
+        clearable = {name for name, field in optional.items() if field.json_schema_extra == CLEARABLE}
+        return {
+            name: value
+            for name, value in arguments.items()
+            if name not in optional or value not in ABSENT or (value is None and name in clearable)
+        }
+
+
+class Whose(Arguments):
     agent_id: Identifier | None = Field(None, description="Of which agent.")
     user_id: Identifier | None = Field(None, description="Of which user. agent_id, user_id or both are needed.")
 
 
-class AgentsOwn(Schema):
+class AgentsOwn(Arguments):
     agent_id: Identifier = Field(description="Of which agent.")
     user_id: Identifier | None = Field(None, description="Of which user.")
 
@@ -86,7 +109,7 @@ class FindProcedure(Whose):
     top_k: Annotated[int, Field(strict=True, ge=1, le=20), WHOLE] = 3
 
 
-class UpdateTask(Schema):
+class UpdateTask(Arguments):
     task_id: Identifier | None = Field(None, description="Left out: begins a new task, which needs a goal.")
     agent_id: Identifier | None = Field(None, description="Of a new task; required there.")
     user_id: Identifier | None = Field(None, description="Of a new task.")
@@ -103,13 +126,13 @@ class UpdateTask(Schema):
     status: TaskStatus | None = Field(None, description="Of the task; ends it, except in_progress.")
 
 
-class MemoryFeedback(Schema):
+class MemoryFeedback(Arguments):
     helpful: list[Identifier] = Field([], description="memory_ids that helped.")
     misleading: list[Identifier] = Field([], description="memory_ids that were wrong or misled.")
     query: MemoryText | None = Field(None, description="What you had asked for.")
 
 
-class Forget(Schema):
+class Forget(Arguments):
     memory_ids: Annotated[list[Identifier], Field(min_length=1, max_length=50)]
 
 
@@ -124,21 +147,21 @@ class ListMemories(Whose):
     )
 
 
-class GetMemory(Schema):
+class GetMemory(Arguments):
     memory_id: Identifier
 
 
-class UpdateMemory(Schema):
+class UpdateMemory(Arguments):
     memory_id: Identifier
-    content: Annotated[MemoryText | None, NotNull] = Field(None, description="")
-    memory_type: Annotated[MemoryKind | None, NotNull] = Field(None, json_schema_extra=STORED)
+    content: MemoryText | None = Field(None, description="")
+    memory_type: MemoryKind | None = Field(None, json_schema_extra=STORED)
     key: MemoryKey | None = Field(None, json_schema_extra=CLEARABLE)
     context: str | None = Field(None, json_schema_extra=CLEARABLE)
-    importance: Annotated[Importance | None, NotNull] = Field(None, description="0 to 1.")
-    tags: Annotated[Tags | None, NotNull] = Field(None, description="Replaces all tags.")
+    importance: Importance | None = Field(None, description="0 to 1.")
+    tags: Tags | None = Field(None, description="Replaces all tags.")
     event_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
     expires_at: Timestamp | None = Field(None, description="Forgotten from then on.", json_schema_extra=CLEARABLE)
-    status: Annotated[SettableStatus | None, NotNull] = Field(None, description="archived: out of searches.")
+    status: SettableStatus | None = Field(None, description="archived: out of searches.")
 
 
 class AssertFact(Whose):
@@ -162,7 +185,7 @@ class FindFacts(Whose):
     top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
 
 
-class SaidMessage(Schema):
+class SaidMessage(Arguments):
     role: Literal["user", "assistant"]
     content: Text
     name: MessageName | None = None
@@ -175,11 +198,11 @@ class AppendMessages(AgentsOwn):
     messages: Annotated[list[SaidMessage], Field(min_length=1, max_length=100)]
 
 
-class GetProfile(Schema):
+class GetProfile(Arguments):
     user_id: Identifier
 
 
-class UpdateProfile(ProfilePatch):
+class UpdateProfile(Arguments, ProfilePatch):
     user_id: Identifier
     name: ProfileLine | None = Field(None, json_schema_extra=CLEARABLE)
     age: Age | None = Field(None, json_schema_extra=CLEARABLE)

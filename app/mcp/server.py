@@ -21,7 +21,7 @@ from app import VERSION
 from app.auth.keys import Principal
 from app.core.prompt_text import escape, framed
 from app.core.schemas import identifier
-from app.mcp.schemas import schema
+from app.mcp.schemas import ABSENT, schema
 from app.mcp.tools import TOOLS, Toolbox, Whom, connected
 from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, InProcess, ToolError, quoted, segment
 from app.resources import Resources
@@ -99,7 +99,7 @@ def render(name: str, given: Mapping[str, str], user_id: str | None) -> str:
             raise ValueError(f"/{argument[:100]}: is not an argument of {name}. It takes {' and '.join(known)}.")
         if len(value) > MAX_ARGUMENT:
             raise ValueError(f"/{argument}: must have at most {MAX_ARGUMENT} characters.")
-    topic, whose = given.get("topic", "").strip(), ""
+    topic, whose = "" if given.get("topic") in ABSENT else given["topic"].strip(), ""
     if user_id is None:
         if "user_id" not in given:
             raise ValueError("/user_id: this connection fixes no user, so the prompt needs one.")

@@ -237,7 +237,7 @@ class Toolbox:
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         for name, value in self.whom.values().items():
-            if name in arguments and not _is_id(arguments[name], value):
+            if (given := arguments.get(name)) not in args.ABSENT and not _is_id(given, value):
                 raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")
         ours = {name: value for name, value in self.whom.values().items() if name in wanted.model_fields}
         try:

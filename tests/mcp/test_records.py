@@ -57,7 +57,7 @@ async def test_a_memory_is_read_and_fixed(connect: Connect, api: httpx.AsyncClie
         await call(client, "update_memory", memory_id=memory_id, status="archived")
         assert (await call(client, "recall", query="Boston"))["items"] == []
         assert "at least one field" in await refused(client, "update_memory", memory_id=memory_id)
-        assert "/content" in await refused(client, "update_memory", memory_id=memory_id, content=None)
+        assert "Name at least" in await refused(client, "update_memory", memory_id=memory_id, content=None)
         assert "not_found" in await refused(client, "get_memory", memory_id="mem_nothere")
     async with connect("?agent_id=a&user_id=v") as client:
         assert "not_found" in await refused(client, "get_memory", memory_id=memory_id)
