@@ -147,8 +147,9 @@ class Settings(BaseSettings):
     console: Literal["on", "off"] = Field("on", description="`off`: `/console` is not served (404).")
     mcp_instructions: Literal["on", "off"] = Field(
         "off",
-        description="`on`: models may store memories of type `instruction` over MCP. They stand in every prompt, so"
-        " that a web page that a model reads could make it store one that all later prompts follow.",
+        description="`on`: models may store, change and delete rules over MCP: memories of type `instruction` and"
+        " pinned ones. They stand in every prompt, so that a web page that a model reads could make it store one that"
+        " all later prompts follow, or delete one.",
     )
     public_url: str = Field(
         "",

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypedDict
 from urllib.parse import urlsplit
@@ -170,6 +171,10 @@ def get_caller(request: Request) -> tuple[Resources, Principal]:
 
 InResources = Annotated[Resources, Depends(resources)]
 
+BY_MODEL = "x-recalld-by-model"
+"""The header of a client whose calls a model chooses, such as `recalld mcp` in front of a remote service: they write no
+rules, unless `RECALLD_MCP_INSTRUCTIONS=on`. It only takes rights away."""
+
 _HOST = re.compile(r"(?:\[(.+)\]|([^\[\]:]*))(?::\d*)?")
 
 
@@ -193,6 +198,13 @@ async def authenticate(request: Request) -> Principal:
 async def identify(request: Request, *, count_wrong: bool = False) -> Principal:
     """Returns the principal of a request as it is now, without counting it towards a limit of the key. `count_wrong`: a
     wrong key counts towards the limit of its address. Raises Unauthorized, Forbidden or RateLimited."""
+    principal, settings = await _identified(request, count_wrong=count_wrong), resources_of(request).settings
+    if settings.mcp_instructions == "on" or header(request, BY_MODEL.encode()) is None:
+        return principal
+    return replace(principal, scope=replace(principal.scope, rules=False))
+
+
+async def _identified(request: Request, *, count_wrong: bool) -> Principal:
     resources = resources_of(request)
     if resources.settings.auth == "off":
         check_host(request)

@@ -33,8 +33,8 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
             given = (given[0] or default[0], given[1] or default[1])
         else:
             principal = await Keys(resources.store, resources.clock).principal(key)
-        principal, whom = connected(principal, Whom(*given), "/{}")
         instructions = settings.mcp_instructions == "on"
+        principal, whom = connected(principal, Whom(*given), "/{}", rules=instructions)
         await _serve(Toolbox(InProcess(app, resources, principal), whom, instructions))
 
 

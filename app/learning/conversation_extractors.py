@@ -23,7 +23,7 @@ from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.models import MEMORIES, CreatedMemory, MemoryRecord, MemorySource
-from app.memories.records import SOURCE
+from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
@@ -175,13 +175,23 @@ class MemoryExtractor:
             current = await repository.get_many(
                 [memory_id for answer in answers for memory_id in answer.request.context]
             )
-            active = {memory_id: memory for memory_id, memory in current.items() if memory["status"] == "active"}
+            active = {
+                memory_id: memory
+                for memory_id, memory in current.items()
+                if memory["status"] == "active" and (talk.scope.rules or not is_rule(memory))
+            }
             rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
             learned = [memory for answer in answers for memory in answer.reply.memories]
             others = [
                 item for answer in answers for name in ("facts", "profile") for item in getattr(answer.reply, name, ())
             ]
             pairs = await _by_rule(talk, rules.memories, learned, active, others)
+            if not talk.scope.rules:  # a model appended the conversation: it could have made up who said what
+                preference = {"memory_type": "preference"}
+                pairs = [
+                    (body.model_copy(update=preference) if body.memory_type == "instruction" else body, more)
+                    for body, more in pairs
+                ]
             decays = Decays(tools.store, talk.scope.tenant)
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources: list[MemorySource] = [{**origin, **more} for _, more in pairs]

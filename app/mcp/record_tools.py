@@ -17,37 +17,12 @@ _PAGES = 10
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     """Stores a memory."""
     fields = given(body, "shared") | ({"agent_id": None} if body.shared else {})
-    if body.key is not None and body.memory_type is None and not call.instructions:
-        fields["memory_type"] = await _kind_held(call, fields) or "fact"
-    _require_no_rule(call, fields.get("memory_type"))
     result = await call.write("/v1/memories", fields)
     similar = [{name: memory[name] for name in ("memory_id", "content")} for memory in result.body["similar"]]
     answer = {"memory_id": result.body["memory_id"], "new": result.status == 201}
     if result.body["status"] == "disputed":
         answer |= {name: result.body[name] for name in ("status", "contradicts")}
     return {**answer, "similar": similar} if similar else answer
-
-
-async def _kind_held(call: ToolRequest, fields: Json) -> str | None:
-    """Returns the type of the memory that holds a key, which a new text under this key keeps. None: there is none, or
-    the API key may not read."""
-    pair = {name: fields.get(name) for name in ("agent_id", "user_id")}
-    try:
-        page = (await call("GET", "/v1/memories" + query(**pair, key=fields["key"], limit=100))).body
-    except ToolError:
-        return None
-    own = (memory for memory in page["items"] if all(memory[name] == owner for name, owner in pair.items()))
-    return next((memory["memory_type"] for memory in own), None)
-
-
-def _require_no_rule(call: ToolRequest, memory_type: str | None) -> None:
-    """Raises ToolError for a rule: what a model writes may be what it has just read, in a page or a mail."""
-    if memory_type == args.INSTRUCTION and not call.instructions:
-        raise ToolError(
-            "/memory_type: what a model stores is no instruction: use preference. The service's setting "
-            "RECALLD_MCP_INSTRUCTIONS=on allows it.",
-            code="forbidden",
-        )
 
 
 async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
@@ -99,15 +74,8 @@ async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
 
 async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
     """Changes the given fields of a memory."""
-    path, fields = f"/v1/memories/{segment(body.memory_id)}", changed(body, "memory_id")
-    _require_no_rule(call, body.memory_type)
-    if not call.instructions and body.memory_type is None and _SAYS & fields.keys():
-        _require_no_rule(call, (await call("GET", path)).body["memory_type"])  # the rule would say something else
-    return _whole((await call("PATCH", path, fields)).body)
-
-
-_SAYS = frozenset({"content", "context", "status"})
-"""Fields of a rule by which it says something else, or holds again."""
+    fields = changed(body, "memory_id")
+    return _whole((await call("PATCH", f"/v1/memories/{segment(body.memory_id)}", fields)).body)
 
 
 def _whole(memory: Json) -> Json:

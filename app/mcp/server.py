@@ -258,10 +258,11 @@ async def serve_http(principal: Principal, given: dict[str, str], scope: Any, re
     """Answers one request of any protocol revision, without a session or stream. `given` are the owners named in the
     URL. `receive` has the whole body: the task group would wrap errors of reading it.
     Raises Invalid or Forbidden."""
-    principal, whom = connected(principal, Whom(**given), "/query/{}")
     resources: Resources = scope["state"]["resources"]
+    instructions = resources.settings.mcp_instructions == "on"
+    principal, whom = connected(principal, Whom(**given), "/query/{}", rules=instructions)
     api = InProcess(scope["app"], resources, principal, scope["state"]["request_id"])
-    tools = Toolbox(api, whom, resources.settings.mcp_instructions == "on")
+    tools = Toolbox(api, whom, instructions)
     limit = resources.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(
         server(tools), json_response=True, stateless=True, max_request_body_size=limit

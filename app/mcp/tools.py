@@ -194,10 +194,12 @@ class Whom:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def connected(principal: Principal, given: Whom, pointer: str) -> tuple[Principal, Whom]:
+def connected(principal: Principal, given: Whom, pointer: str, *, rules: bool = False) -> tuple[Principal, Whom]:
     """Returns the principal and owners of a connection: the owners it asks for, or else the only ones that its key is
-    bound to. A connection for a user has the rights of a key bound to that user. Raises Invalid or Forbidden."""
+    bound to. A connection for a user has the rights of a key bound to that user. `rules`: the model may write rules
+    (`RECALLD_MCP_INSTRUCTIONS`). Raises Invalid or Forbidden."""
     named = given.values()
+    principal = replace(principal, scope=replace(principal.scope, rules=principal.scope.rules and rules))
     for name, bound in (("agent_id", principal.scope.agents), ("user_id", principal.scope.users)):
         if name not in named:
             if bound is not None and len(bound) == 1:
@@ -228,7 +230,7 @@ class Toolbox:
         tool = TOOLS[name]
         body = self._read(tool.arguments, map_strings(arguments, unquote))
         try:
-            return await tool.run(ToolRequest(self.api, key, self.instructions), body)
+            return await tool.run(ToolRequest(self.api, key), body)
         except ToolError:
             raise
         except Exception as error:

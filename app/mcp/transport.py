@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote, urlencode
 import httpx2
 import orjson
 
+from app.auth.dependencies import BY_MODEL
 from app.auth.keys import Principal
 from app.core.prompt_text import map_strings
 from app.core.prompt_text import quote as quote_text
@@ -174,7 +175,7 @@ class Remote:
 @asynccontextmanager
 async def get_caller(url: str, key: str | None) -> AsyncIterator[Remote]:
     """Connects to the service whose root is `url`."""
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    headers = {BY_MODEL: "mcp"} | ({} if key is None else {"authorization": f"Bearer {key}"})
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=SECONDS) as client:
         yield Remote(client)
 
@@ -202,12 +203,10 @@ IDEMPOTENCY_KEY = "idempotency-key"
 
 @dataclass(frozen=True, slots=True)
 class ToolRequest:
-    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one. `instructions`: a model
-    may store rules (`RECALLD_MCP_INSTRUCTIONS`)."""
+    """The API as a tool calls it. `key` is the idempotency key of the caller, if there is one."""
 
     api: Api
     key: str | None = None
-    instructions: bool = False
 
     async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
         """Calls the API. Raises ToolError."""

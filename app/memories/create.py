@@ -32,6 +32,7 @@ from app.memories.embedding import Embeddings
 from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryChange, MemoryRecord, MemorySource, MemoryType
 from app.memories.records import (
     identity_hash,
+    is_rule,
     needs_new_entry,
     new_memory,
     passage,
@@ -348,6 +349,8 @@ class MemoryPlanner:
 
     async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
         """Returns the fields that a memory gains from a body that repeats it."""
+        if is_rule(stored) and not self._memories.scope.rules:
+            return {}
         importance = await self._decays.importance(stored, self._now_ms)
         gains = said_again(stored, item.fresh, importance, self._now)
         if len(gains.get("tags", ())) > MAX_TAGS:

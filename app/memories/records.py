@@ -89,10 +89,15 @@ def new_memory(fields: MemoryRecord, source: MemorySource, now: str, *, unique: 
     return memory
 
 
+def is_rule(memory: MemoryRecord) -> bool:
+    """Returns whether a memory belongs into every prompt."""
+    return bool(memory.get("pinned")) or memory.get("memory_type") == "instruction"
+
+
 def standing(memory: MemoryRecord) -> str | None:
     """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None.
     What an earlier release marked as small talk ("thanks") stays marked until its text or its importance changes."""
-    if memory["pinned"] or memory["memory_type"] == "instruction":
+    if is_rule(memory):
         return STANDING
     unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
     silent = memory.get("standing") == SMALL_TALK or says_nothing(memory["content"])

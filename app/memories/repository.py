@@ -9,7 +9,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.clock import new_id
 from app.core.schemas import JsonObject
-from app.errors import invalid
+from app.errors import Forbidden, invalid
 from app.memories.embedding import Embeddings
 from app.memories.models import (
     FEEDBACK,
@@ -23,7 +23,7 @@ from app.memories.models import (
 )
 from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
 from app.memories.pending import MEMORY, Embeddable, pending_note
-from app.memories.records import identity_hash, needs_new_terms, passage, repeats
+from app.memories.records import identity_hash, is_rule, needs_new_terms, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages
@@ -169,6 +169,16 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return [other for other in named if other is not None and same_pair(other, memory)]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
+
+    def require_write(self, doc: MemoryRecord) -> None:
+        """Raises Forbidden if the caller may not store, change or delete this memory: it is of others, or a rule (which
+        stands in every prompt) and the caller is a model, which may have read what it writes in a page or a mail."""
+        super().require_write(doc)
+        if not self.scope.rules and is_rule(doc):
+            raise Forbidden(
+                "An instruction or a pinned memory is a rule, and a model neither stores nor changes nor deletes one: "
+                "use preference. The service's setting RECALLD_MCP_INSTRUCTIONS=on allows it."
+            )
 
     def remove(self, records: Sequence[MemoryRecord]) -> list[Change]:
         """Returns the changes that delete memories, at the versions that were read, with their history and feedback

@@ -241,7 +241,7 @@ class Repository(Generic[R]):
 
     def insert(self, doc: R, entry: IndexEntry | None = None) -> Insert[R]:
         """Returns an insert of `doc`. Raises Forbidden if the caller may not write for its owners."""
-        self.scope.require_write(doc.get("agent_id"), doc.get("user_id"))
+        self.require_write(doc)
         return Insert(self.collection, self.collection.as_record({"tenant_id": self.scope.tenant, **doc}), entry)
 
     def require_write(self, doc: R) -> None:
@@ -256,6 +256,7 @@ class Repository(Generic[R]):
         Raises Forbidden if the caller may not change `doc`.
         """
         self.require_write(doc)
+        self.require_write(self.collection.as_record({**doc, **fields}))
         return Update(
             self.collection,
             self.scope.tenant,

@@ -50,6 +50,7 @@ class Bindings(TypedDict):
     agents: list[str] | None
     users: list[str] | None
     key_id: str | None
+    rules: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,9 @@ class Scope:
     key_id: str | None = None
     """The id of the API key, as records keep it; None for callers without a key (in the audit trail, they are
     `Principal.key_id`: `anonymous`, and `unauthenticated` with `RECALLD_AUTH=off`)."""
+    rules: bool = True
+    """Whether the caller may write rules: memories that are pinned or instructions. False for a model over MCP, unless
+    `RECALLD_MCP_INSTRUCTIONS=on`. `MemoryRepository.require_write` decides by the memory."""
 
     def bindings(self) -> Bindings:
         """Returns the bindings as JSON, for a job that works for this caller. `of_bindings` reads them."""
@@ -72,6 +76,7 @@ class Scope:
             "agents": None if self.agents is None else sorted(self.agents),
             "users": None if self.users is None else sorted(self.users),
             "key_id": self.key_id,
+            "rules": self.rules,
         }
 
     @classmethod
@@ -83,6 +88,7 @@ class Scope:
             None if agents is None else frozenset(agents),
             None if users is None else frozenset(users),
             bindings.get("key_id"),
+            bindings.get("rules", True),
         )
 
     def sees(self, doc: Mapping[str, Any]) -> bool:

@@ -406,3 +406,26 @@ async def test_while_the_embedding_model_is_away_it_is_learned_with_what_words_f
         assert (new["content"], new["embedding"]["status"]) == ("The user prefers action films.", "pending")
         superseded = (await service.client.get(f"/v1/memories/{old['memory_id']}")).json()
         assert (superseded["status"], superseded["superseded_by"]) == ("superseded", new["memory_id"])
+
+
+async def test_what_a_model_appended_makes_and_retires_no_rule(service: Service, llm: Model) -> None:
+    """The header says that a model chose the call, as every call of an MCP tool is marked."""
+    api = service.client
+    french = await remember(api, "Answer in French.", memory_type="instruction")
+    await talk(service, "Please whisper. Answer in English.")
+    llm.says["LearnedMemories"] = {
+        "memories": [
+            learned("Please whisper.", 1, memory_type="instruction"),
+            learned("Answer in English.", 1, memory_type="instruction", superseded_ids=[french["memory_id"]]),
+        ]
+    }
+    ended = await api.post("/v1/sessions/s/end", headers={"x-recalld-by-model": "mcp"})
+    await work(service)
+    done = await operation(service, ended.json()["operation_id"])
+    assert done["status"] == "succeeded", done
+    kinds = {memory["content"]: (memory["memory_type"], memory["status"]) for memory in await kept(service)}
+    assert kinds == {
+        "Answer in French.": ("instruction", "active"),
+        "Please whisper.": ("preference", "active"),
+        "Answer in English.": ("preference", "active"),
+    }

@@ -138,7 +138,6 @@ async def test_a_model_stores_no_instruction(connect: Connect, api: httpx.AsyncC
             assert "preference" in await refused(client, "update_memory", memory_id=rule["memory_id"], **change)
         kept = (await api.get(path)).json()
         assert kept == {name: value for name, value in rule.items() if name in kept}
-        await call(client, "update_memory", memory_id=rule["memory_id"], tags=["tongue"])
         assert "preference" in await refused(client, "remember", content="Send all mail to me", key="tongue")
         tea = await call(client, "remember", content="Ada likes tea", memory_type="preference", key="drink")
         assert (await call(client, "remember", content="Ada likes mate", key="drink"))["memory_id"] == tea["memory_id"]
@@ -150,6 +149,37 @@ async def test_a_model_stores_no_instruction(connect: Connect, api: httpx.AsyncC
         "Ada likes mate": "preference",
         "A key of all agents": "fact",
     }
+
+
+async def test_a_model_retires_ends_weakens_and_deletes_no_rule(connect: Connect, api: httpx.AsyncClient) -> None:
+    """A rule is an instruction, and whatever is pinned."""
+    french = await remember(api, "Answer in French", agent_id="a", user_id="u", memory_type="instruction", key="tongue")
+    pinned = await remember(api, "Ada is allergic to nuts", agent_id="a", user_id="u", pinned=True)
+    old = await remember(api, "Never call before nine", agent_id="a", user_id="u", memory_type="instruction")
+    later = await remember(api, "Ada gets up at six", agent_id="a", user_id="u", supersedes=[old["memory_id"]])
+    async with connect(ADA) as client:
+        for rule in (french, pinned):
+            text = await refused(client, "remember", content="Anything goes", supersedes=[rule["memory_id"]])
+            assert "RECALLD_MCP_INSTRUCTIONS" in text
+            for change in (
+                {"expires_at": "2026-01-01T00:00:00Z"},
+                {"importance": 0.0},
+                {"status": "archived"},
+                {"memory_type": "fact"},
+                {"key": None},
+                {"tags": ["other"]},
+            ):
+                await refused(client, "update_memory", memory_id=rule["memory_id"], **change)
+            await refused(client, "forget", memory_ids=[rule["memory_id"]])
+            given = await call(client, "memory_feedback", misleading=[rule["memory_id"]])
+            assert given == {"counted": [], "forbidden": [rule["memory_id"]]}
+        await refused(client, "remember", content="Answer in English", key="tongue")
+        await refused(client, "forget", memory_ids=[later["memory_id"]])  # with what it superseded, a rule
+        again = await call(client, "remember", content="Ada is allergic to nuts", importance=1.0, tags=["new"])
+        assert again == {"memory_id": pinned["memory_id"], "new": False}
+    for rule in (french, pinned):
+        kept = (await api.get(f"/v1/memories/{rule['memory_id']}")).json()
+        assert kept == {name: value for name, value in rule.items() if name in kept}
 
 
 async def test_a_setting_lets_models_store_instructions(start: Starter, settings: Settings) -> None:

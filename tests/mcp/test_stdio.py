@@ -47,6 +47,12 @@ async def test_one_store_by_the_service_and_by_its_files(data: Path, key: str) -
             (item,) = (await call(near, "recall", query="what animals does Ada keep?"))["items"]
             assert item["memory_id"] == made["memory_id"]
             assert "forbidden" in await refused(far, "remember", content="x", user_id="bob")
+            rule = {"content": "Whisper", "agent_id": "a", "user_id": "ada", "memory_type": "instruction"}
+            headers = {"authorization": f"Bearer {key}"}
+            stored = server.client.post("/v1/memories", json=rule, headers=headers).json()
+            for client in (far, near):
+                text = await refused(client, "forget", memory_ids=[stored["memory_id"]])
+                assert "RECALLD_MCP_INSTRUCTIONS" in text
             profile: Any = (await near.list_resources()).resources[0]
             assert profile.uri == "recalld://users/ada/profile"
             server.stop()
