@@ -89,10 +89,10 @@ async def read_conversation(request: SourceRequest, lasting: Sequence[ContextSou
 
 
 async def began(request: SourceRequest) -> datetime:
-    """Returns when the conversation began. Without a session it is the UTC day; a session that does not exist yet
-    begins now. Asked for another time, a session begins with its first message."""
+    """Returns when the conversation began. Without a session it is the beginning of the caller's day; a session that
+    does not exist yet begins now. Asked for another time, a session begins with its first message."""
     if request.body.session_id is None:
-        return request.now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return request.now.astimezone(request.zone).replace(hour=0, minute=0, second=0, microsecond=0)
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is None:

@@ -83,7 +83,7 @@ def explain(parts: PackedParts, read: Sequence[Gathered]) -> dict[str, EntryAnsw
     explained = dict[str, EntryAnswer]()
     for section in read:
         for memory in section.result.hidden:
-            item = memory_item(memory, passage(memory["content"], {}), None)
+            item = memory_item(memory, passage(memory["content"], {}), None, section.request)
             explained[item.id] = _entry_answer(item, section)
     for part in parts:
         sections = dict(_sections_of_items(part))

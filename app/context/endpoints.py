@@ -1,5 +1,6 @@
 """The endpoints of prompts: `POST /v1/context`, one call before each model call, and the experience prompt."""
 
+from datetime import UTC
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,8 +12,8 @@ from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories
 from app.context.service import ContextService
-from app.core.clock import rfc3339
-from app.core.schemas import Identifier
+from app.core.clock import rfc3339, zone_named
+from app.core.schemas import Identifier, TimeZone
 from app.facts.repository import FactRepository
 from app.memories.models import MemoryRecord
 from app.profiles.agents import NamedUser
@@ -46,13 +47,15 @@ async def get_experience_prompt(
     request: Request,
     user_id: Annotated[Identifier | None, Query()] = None,
     max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None,
+    timezone: Annotated[TimeZone | None, Query()] = None,
 ) -> Response:
     """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget. Behind a
     memory that states an earlier value of a fact stands what holds, and since when."""
     resources, principal = get_caller(request)
     facts = FactRepository(resources.store, principal.scope)
+    zone = UTC if timezone is None else zone_named(timezone)
 
     async def marks(profile: NamedUser, memories: list[MemoryRecord]) -> list[MemoryRecord]:
-        return await marked_memories(facts, agent_id, profile, memories, rfc3339(resources.clock.now()))
+        return await marked_memories(facts, agent_id, profile, memories, rfc3339(resources.clock.now()), zone)
 
     return answer(await agents.prompt(agent_id, user_id, max_tokens, marks))

@@ -8,11 +8,13 @@ value word for word. Marks are made when a prompt is, so a prompt of another tim
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import UTC, tzinfo
 
 from app.context.candidates import Candidate
 from app.context.gathering import Gathered
 from app.context.rendering import one_line
 from app.context.source import JudgedStatement, SourceRequest
+from app.core.clock import day_of
 from app.core.language import Letters, place_of, sentences, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
@@ -58,7 +60,7 @@ async def mark_sections(
     names += [] if request.body.user_id is None else [request.body.user_id]
 
     def mark(item: Candidate) -> Candidate:
-        return mark_judged(mark_values(item, values, names), judged)
+        return mark_judged(mark_values(item, values, names, request.zone), judged, request.zone)
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
@@ -72,21 +74,28 @@ async def mark_sections(
 
 
 def marked(
-    text: str, memory_id: str | None, utterance: Utterance | None, values: Iterable[ReplacedValue], names: Sequence[str]
+    text: str,
+    memory_id: str | None,
+    utterance: Utterance | None,
+    values: Iterable[ReplacedValue],
+    names: Sequence[str],
+    zone: tzinfo = UTC,
 ) -> str:
-    """Returns the text with a mark for each replaced value that it states."""
+    """Returns the text with a mark for each replaced value that it states. `zone`: whose days the marks name."""
     stated = outdated(Letters.of(text), memory_id, utterance, values, names)
-    marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS))})" for value in stated)
+    marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS), zone)})" for value in stated)
     return " ".join([text, *dict.fromkeys(marks)])
 
 
-def mark_values(item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str]) -> Candidate:
+def mark_values(
+    item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str], zone: tzinfo = UTC
+) -> Candidate:
     """Returns the candidate and its partner with marks behind the texts that state replaced values. `names`: of the
     user."""
     if not values:
         return item
-    partner = None if item.partner is None else mark_values(item.partner, values, names)
-    return item.marked(marked(item.text, item.memory_id, item.utterance, values, names), partner)
+    partner = None if item.partner is None else mark_values(item.partner, values, names, zone)
+    return item.marked(marked(item.text, item.memory_id, item.utterance, values, names, zone), partner)
 
 
 async def values_of(
@@ -101,7 +110,7 @@ async def values_of(
 
 
 async def marked_memories(
-    facts: FactRepository, agent_id: str, profile: NamedUser, memories: Sequence[MemoryRecord], now: str
+    facts: FactRepository, agent_id: str, profile: NamedUser, memories: Sequence[MemoryRecord], now: str, zone: tzinfo
 ) -> list[MemoryRecord]:
     """Returns memories with marks behind the texts that state replaced values. `profile`: the user's id and name."""
     if not memories:
@@ -117,7 +126,7 @@ async def marked_memories(
 
     def with_marks(memory: MemoryRecord) -> MemoryRecord:
         memory_id = memory["memory_id"]
-        return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names)}
+        return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names, zone)}
 
     return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(with_marks, memories)))
 
@@ -130,13 +139,13 @@ LEAST_WORDS = 4
 """A shorter sentence, such as "How are you?", is no repetition."""
 
 
-def mark_judged(item: Candidate, judged: Sequence[JudgedStatement]) -> Candidate:
+def mark_judged(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> Candidate:
     """Returns the candidate and its partner with a mark behind each text that says what a finding doubts or has
     replaced."""
     if not judged:
         return item
-    partner = None if item.partner is None else mark_judged(item.partner, judged)
-    marks = [judged_mark(statement, item.text) for statement in judged if _says(item, statement)]
+    partner = None if item.partner is None else mark_judged(item.partner, judged, zone)
+    marks = [judged_mark(statement, item.text, zone) for statement in judged if _says(item, statement)]
     return item.marked(" ".join([item.text, *dict.fromkeys(marks)]), partner)
 
 
@@ -150,12 +159,12 @@ def _says(item: Candidate, statement: JudgedStatement) -> bool:
     return statement.settled or not statement.later or place_of(statement.other, item.text) is None
 
 
-def judged_mark(statement: JudgedStatement, text: str) -> str:
+def judged_mark(statement: JudgedStatement, text: str, zone: tzinfo = UTC) -> str:
     """Returns the mark of a text that says what a finding doubts or has replaced, such as "(uncertain; later,
     2026-05-05: I now live in Oslo.)". If the text says other things, too, the mark names the sentence."""
     alone = len(sentences(text)) <= len(sentences(statement.text))
     named = "" if alone else f", \u201c{one_line(statement.text, SHOWN_OTHER)}\u201d"
-    day, other = statement.other_at[:10], one_line(statement.other, SHOWN_OTHER)
+    day, other = day_of(statement.other_at, zone), one_line(statement.other, SHOWN_OTHER)
     if statement.settled:
         return f"(earlier{named}; since {day}: {other})"
     return f"(uncertain{named}; {'later' if statement.later else 'earlier'}, {day}: {other})"

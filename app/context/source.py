@@ -3,13 +3,13 @@ section stands in the prompt."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
 
 from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, Intent, SectionName
-from app.core.clock import rfc3339
+from app.core.clock import day_of, rfc3339, zone_named
 from app.errors import RecalldError
 from app.facts.models import FactRecord
 from app.facts.repository import View
@@ -45,6 +45,15 @@ class SourceRequest:
     def as_of(self) -> str:
         """The time (RFC 3339) of which the context tells what was true."""
         return self.body.as_of or rfc3339(self.now)
+
+    @property
+    def zone(self) -> tzinfo:
+        """The zone whose days the prompt shows, and that "yesterday" is read in."""
+        return UTC if self.body.timezone is None else zone_named(self.body.timezone)
+
+    def day(self, at: str | None) -> str:
+        """Returns the day of a time (RFC 3339) as the prompt shows it; empty without a time."""
+        return day_of(at or "", self.zone)
 
     @property
     def pairs(self) -> tuple[Partition, ...]:

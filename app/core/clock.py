@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -99,6 +99,16 @@ def to_ms(moment: datetime | str) -> int:
 def from_ms(milliseconds: int) -> str:
     """Formats milliseconds since 1970 like `rfc3339`."""
     return rfc3339(_EPOCH + milliseconds * _MILLISECOND)
+
+
+def day_of(at: str, zone: tzinfo) -> str:
+    """Returns the day of an RFC 3339 time in a zone: `2026-11-21` in Shanghai for `2026-11-20T20:00:00Z`, "" for ""."""
+    if zone is UTC or not at:
+        return at[:10]
+    try:
+        return parse_rfc3339(at).astimezone(zone).date().isoformat()
+    except OverflowError:  # before the year 1, or after 9999
+        return at[:10]
 
 
 def zone_named(name: str) -> ZoneInfo:

@@ -154,7 +154,7 @@ TimeZone = Annotated[
     StringConstraints(min_length=1, max_length=64),
     AfterValidator(_zone_name),
     Field(
-        description="IANA name: the zone that days begin in, for times in the query. Default: UTC.",
+        description="IANA name: the zone whose days the query and the prompt speak of. Default: UTC.",
         examples=["Europe/Berlin"],
     ),
 ]

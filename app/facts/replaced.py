@@ -4,7 +4,9 @@ was learned from. Pure functions: nothing is stored, so the answer holds for any
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import tzinfo
 
+from app.core.clock import day_of
 from app.core.language import Letters
 from app.facts.keys import field_of, sentence
 from app.facts.models import FactRecord
@@ -44,10 +46,10 @@ class ReplacedValue:
         """Whom the fact is about, as subjects are compared: "@user" for the user."""
         return self.present["subject_key"]
 
-    def stated(self, shown: str) -> str:
+    def stated(self, shown: str, zone: tzinfo) -> str:
         """Returns the present fact in words that are true beside any text: "home since 2026-11-01: Bergen", "since
-        2026-11-01: Ben works at Acme". `shown`: the present value as it is to be shown."""
-        field, day = field_of(self.present), "now" if self.since is None else f"since {self.since[:10]}"
+        2026-11-01: Ben works at Acme". `shown`: the present value as it is to be shown; the day is one of the zone."""
+        field, day = field_of(self.present), "now" if self.since is None else f"since {day_of(self.since, zone)}"
         if field is not None:
             return f"{field} {day}: {shown}"
         return f"{day}: {sentence({**self.present, 'object': shown})}"

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp
+from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
 from app.facts.schemas import FactName
 from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
 from app.profiles.schemas import Age, ProfileLine, ProfileLines, ProfilePatch
@@ -86,6 +86,7 @@ class GetContext(AgentsOwn):
         None, description="Default 4000."
     )
     fill: Annotated[bool, Field(strict=True)] = False
+    timezone: TimeZone | None = Field(None, description="")
     layout: Literal["cached"] | None = None
     stable_etag: str | None = None
 
@@ -139,7 +140,7 @@ class Forget(Arguments):
 class ListMemories(Whose):
     memory_type: MemoryKind | Literal["message", "summary"] | None = None
     tag: Tag | None = None
-    since: Timestamp | None = Field(None, description="Stored then or later, RFC 3339 with zone.")
+    since: Timestamp | None = Field(None, description="Stored then or later.")
     until: Timestamp | None = None
     limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
     cursor: Annotated[str, StringConstraints(min_length=1)] | None = Field(

@@ -1,5 +1,6 @@
 """What one entry of a context says no other repeats."""
 
+from datetime import UTC
 from typing import Any
 
 import httpx
@@ -133,7 +134,7 @@ FIRST, LAST = "Emil attends Fernhill Primary", "Fernhill Primary opens at 08:20"
 def test_of_a_chain_and_a_memory_that_says_a_link_the_later_one_adds_what_is_new(
     memory: str, score: float, shown: list[str]
 ) -> None:
-    found = [a_memory("m", 1, f"{memory}.", score), fact_item(CHAIN, 0.5)]
+    found = [a_memory("m", 1, f"{memory}.", score), fact_item(CHAIN, 0.5, UTC)]
     section = Section("facts", found, lambda item: 10, lambda item: 0, 0, 10, compared=True)
     packed = Packer([section], 1000, 0, 0.0).pack(lambda item: 10)
     assert [item.text.rstrip(".") for item in packed.chosen["facts"]] == shown
@@ -146,7 +147,7 @@ def test_of_a_chain_no_fact_stands_that_the_profile_has() -> None:
         "profile:school", "profile", "school: Fernhill", comparison=Comparison(frozenset({same_text(FIRST)}))
     )
     profile = Section("profile", [name], lambda item: 10, lambda item: 0, 0, 10, always=True, compared=True)
-    facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 10, lambda item: 0, 0, 10, compared=True)
+    facts = Section("facts", [fact_item(CHAIN, 0.5, UTC)], lambda item: 10, lambda item: 0, 0, 10, compared=True)
     packed = Packer([profile, facts], 1000, 0, 0.0).pack(lambda item: 10)
     assert [item.text for item in packed.chosen["facts"]] == [LAST]
     assert [(item.text, reason) for item, reason in packed.dropped] == [(FIRST, "duplicate")]
@@ -157,7 +158,7 @@ def test_of_a_chain_that_was_cut_each_fact_is_packed_or_dropped_once(budget: int
     """The profile says the first, and for the rest there may be no room."""
     name = Candidate("profile:x", "profile", "school: F", comparison=Comparison(frozenset({same_text(FIRST)})))
     profile = Section("profile", [name], lambda item: 10, lambda item: 0, 0, 10, always=True, compared=True)
-    facts = Section("facts", [fact_item(CHAIN, 0.5)], lambda item: 45, lambda item: 0, 0, 10, compared=True)
+    facts = Section("facts", [fact_item(CHAIN, 0.5, UTC)], lambda item: 45, lambda item: 0, 0, 10, compared=True)
     packed = Packer([profile, facts], budget, 0, 0.0).pack(lambda item: 10)
     reasons = {item.text: reason for item, reason in packed.dropped}
     assert reasons == ({FIRST: "duplicate"} if budget == 1000 else {FIRST: "duplicate", LAST: "budget"})

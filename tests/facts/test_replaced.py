@@ -1,5 +1,6 @@
 """Which values of single-valued facts were replaced, by which, and what they were learned from."""
 
+from datetime import UTC
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ def test_the_present_fact_is_stated_so_that_it_is_true_beside_any_text(fact: Fac
         if fact.get("valid_from", 1)
         else [replaced_values([row("Oslo", "1999", "2000"), row("Bergen", None)], "2026")[0]]
     )
-    assert value.stated("Bergen") == said
+    assert value.stated("Bergen", UTC) == said
 
 
 _YEARS = st.integers(2000, 2030).map(str)

@@ -57,6 +57,8 @@ async def test_both_values_are_shown_with_their_dates_until_it_is_settled(judged
     asked = await context(judged, "Which town is the user's home?")
     assert "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)" in asked["text"]
     assert asked["text"].count("Rome") == 1
+    west = await context(judged, "Which town is the user's home?", timezone="America/New_York")
+    assert "uncertain: I live in Rome. (2026-01-04) or, later: I now live in Oslo. (2026-05-04)" in west["text"]
     (finding,) = await findings(judged)
     await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
     settled = (await context(judged, "Which town is the user's home?"))["text"]

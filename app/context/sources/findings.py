@@ -59,7 +59,7 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
         records = [findings.records[name] for name in evidence_names(finding)]
         shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in records)
         if shared or any(record.id in nearest for record in records):
-            touched.append((-shared, _item(finding, records)))
+            touched.append((-shared, _item(finding, records, request)))
     items = [item for _, item in sorted(touched, key=lambda pair: pair[0])]
     return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
 
@@ -174,12 +174,12 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     return statements
 
 
-def _item(finding: FindingRecord, records: Sequence[EvidenceRecord]) -> Candidate:
+def _item(finding: FindingRecord, records: Sequence[EvidenceRecord], request: SourceRequest) -> Candidate:
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     statements = list(zip(quotes, records, strict=True))
     text = " or, later: ".join(
-        f"{one_line(quote, SHOWN_CHARACTERS)} ({record.said_at[:10]})" for quote, record in statements
+        f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in statements
     )
     keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
     return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", comparison=Comparison(keys))

@@ -35,7 +35,7 @@ async def interactions(request: SourceRequest) -> list[Candidate]:
         if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
     ]
     happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
-    return [_item(interaction) for interaction in happened]
+    return [_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
 
 
 def _is_for(interaction: UserInteraction, agent_id: str) -> bool:
@@ -44,7 +44,7 @@ def _is_for(interaction: UserInteraction, agent_id: str) -> bool:
     return "agent_id" in interaction and interaction["agent_id"] in {None, agent_id}
 
 
-def _item(interaction: UserInteraction) -> Candidate:
+def _item(interaction: UserInteraction, day: str) -> Candidate:
     """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
     at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
     text = summary if outcome is None else f"{summary} → {outcome}"
@@ -52,7 +52,7 @@ def _item(interaction: UserInteraction) -> Candidate:
         f"interaction:{content_hash(f'{at} {text}')}",
         INTERACTION,
         text,
-        prefix=f"{at[:10]} interaction: ",
+        prefix=f"{day} interaction: ",
         comparison=Comparison(by_sentence=True),
         utterance=Utterance(at, USER),
         place=(at, 0),

@@ -51,7 +51,7 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     lines: dict[str, list[Candidate]] = {}
     for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
         if (session_id := memory["source"]["session_id"]) is not None and (keep is None or keep(memory)):
-            item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None)
+            item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None, request)
             assert item.heading is not None
             line = replace(item, heading=replace(item.heading, conversation=False), recalls=True)
             lines.setdefault(session_id, []).append(line)

@@ -170,13 +170,13 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
     experience = agent["experience"]
     texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
     lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience, request.body.known_at)
-    return SourceResult([_lesson_item(lesson) for lesson in lessons[: request.limit]])
+    return SourceResult([_lesson_item(lesson, request.day(lesson.learned_at)) for lesson in lessons[: request.limit]])
 
 
-def _lesson_item(lesson: RankedLesson) -> Candidate:
+def _lesson_item(lesson: RankedLesson, day: str) -> Candidate:
     comparison = Comparison(frozenset({same_text(lesson.text)}))
     item_id = f"experience:{lesson.name}/{lesson.index}"
-    day, label = (lesson.learned_at or "")[:10], f"{LABELS[lesson.name]}: "
+    label = f"{LABELS[lesson.name]}: "
     prefix = f"{day} {label}" if day else label
     return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, comparison, place=(day, 0))
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import tzinfo
 from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
@@ -21,7 +22,7 @@ from app.context.repetition import (
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
 from app.context.sources.interactions import matching_interactions
-from app.core.clock import rfc3339, to_ms
+from app.core.clock import day_of, rfc3339, to_ms
 from app.core.language import words
 from app.core.work import in_parts
 from app.facts.aliases import AliasMap, AliasRepository
@@ -133,7 +134,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     passages = await _passages(shown, retrieved.weights, request.budget)
     return SourceResult(
-        newest_of_equal([item for hit in shown for item in _memory_items(hit, passages)]),
+        newest_of_equal([item for hit in shown for item in _memory_items(hit, passages, request)]),
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
         evidence=evidence_of(retrieved),
@@ -213,11 +214,11 @@ def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> 
     return in_session and memory["content_hash"] == query_hash
 
 
-def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str]) -> list[Candidate]:
+def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
 
     def item_of(memory: MemoryRecord, score: float, partner: Candidate | None = None) -> Candidate:
-        return memory_item(memory, passages[memory["memory_id"]], score, partner)
+        return memory_item(memory, passages[memory["memory_id"]], score, request, partner)
 
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
     item = item_of(hit.doc, hit.score, partner)
@@ -233,7 +234,9 @@ def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str]) -> list[C
     ]
 
 
-def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: Candidate | None = None) -> Candidate:
+def memory_item(
+    memory: MemoryRecord, text: str, score: float | None, request: SourceRequest, partner: Candidate | None = None
+) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
     source, happened = memory["source"], memory["event_at"] or memory["created_at"]
     said_by = speaker_of(source)
@@ -242,11 +245,11 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: C
     issue = "" if status is None else f"issue ({status}): "
     context = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
-    day = happened[:10] if memory["event_at"] else ""
+    day = request.day(happened)
     if session is not None and seq is not None and source["speaker"] is not None:
         spoken, origin = True, same_message(session, seq)
     else:
-        spoken, origin = False, same_content(memory["content_hash"], day)
+        spoken, origin = False, same_content(memory["content_hash"], day if memory["event_at"] else "")
     return Candidate(
         memory["memory_id"],
         memory["memory_type"],
@@ -255,11 +258,11 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, partner: C
         prefix=f"{issue}{speaker}",
         comparison=Comparison(
             keys=frozenset((same_memory(memory["memory_id"]), origin)),
-            of_its_day=bool(day) and not spoken,
+            of_its_day=memory["event_at"] is not None and not spoken,
             content=(memory["content_hash"], memory["context"]),
         ),
         memory_id=memory["memory_id"],
-        heading=Heading(f"{session}:{happened[:10]}" if spoken else happened[:10], happened[:10], conversation=spoken),
+        heading=Heading(f"{session}:{day}" if spoken else day, day, conversation=spoken),
         place=(happened, seq or 0),
         utterance=Utterance.in_memory(memory),
         partner=partner,
@@ -293,8 +296,8 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     chained = [fact for chain in chains for fact in chain.facts]
     chained_ids = {fact["fact_id"] for fact in chained}
     alone = [fact for fact in facts[: request.limit] if fact["fact_id"] not in chained_ids]
-    items = [fact_item([fact], scores[fact["fact_id"]]) for fact in alone]
-    items += [fact_item(chain.facts, chain.score) for chain in chains]
+    items = [fact_item([fact], scores[fact["fact_id"]], request.zone) for fact in alone]
+    items += [fact_item(chain.facts, chain.score, request.zone) for chain in chains]
     return SourceResult(
         sorted(items, key=lambda item: -(item.score or 0.0)),
         warnings=retrieved.warnings,
@@ -320,15 +323,15 @@ def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
     return named
 
 
-def fact_item(facts: Sequence[FactRecord], score: float | None) -> Candidate:
-    """Returns one line of one fact, or of a chain of them."""
-    spans = [_span(fact) for fact in facts]
+def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) -> Candidate:
+    """Returns one line of one fact, or of a chain of them. `zone`: whose days the line names."""
+    spans = [_span(fact, zone) for fact in facts]
     shown = as_line(facts, spans)
     text = as_line(facts, [""] * len(facts)) if any(spans) else shown
     links = tuple(fact["fact_id"] for fact in facts)
 
     def part(first: int, end: int) -> Candidate:
-        return fact_item(facts[first:end], score)
+        return fact_item(facts[first:end], score, zone)
 
     return Candidate(
         links[-1],
@@ -341,13 +344,13 @@ def fact_item(facts: Sequence[FactRecord], score: float | None) -> Candidate:
     )
 
 
-def _span(fact: FactRecord) -> str:
+def _span(fact: FactRecord, zone: tzinfo) -> str:
     """Returns when a fact holds: " (since 2026-05-01)", " (2019-01-01 to 2026-05-01)".
 
     A fact that was asserted without a date begins when it was asserted. That day says nothing of the fact, so it is not
     shown, unless the fact took the place of another value then, or has ended.
     """
-    begun, ended = (fact["valid_from"] or "")[:10], (fact["valid_until"] or "")[:10]
+    begun, ended = day_of(fact["valid_from"] or "", zone), day_of(fact["valid_until"] or "", zone)
     if begun and ended:
         return f" ({begun} to {ended})"
     if begun and (fact["valid_from"] != fact["known_from"] or fact["supersedes"]):
@@ -408,12 +411,12 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
     retrieved, recorded = await asyncio.gather(
         search(request, ACTIONS, until, request.limit), matching_interactions(request)
     )
-    items = [*map(_episode_item, retrieved.hits), *recorded[: request.limit]]
+    items = [*(_episode_item(hit, request) for hit in retrieved.hits), *recorded[: request.limit]]
     items.sort(key=lambda item: -(item.score or 0.0))
     return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
 
 
-def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
+def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:
     """Returns an action such as "2026-05-01 refund (success, rated 2 of 5, not helpful): Refunded the parcel", with the
     user's correction behind it."""
     action, feedback = hit.doc, hit.doc["feedback"]
@@ -428,7 +431,7 @@ def _episode_item(hit: Hit[ActionRecord]) -> Candidate:
     says_kind = bool(kind) and words(action["content"][: 2 * len(action["action_type"])])[: len(kind)] == kind
     named = "" if says_kind else f" {action['action_type']}"
     judgement = f" ({', '.join(known)})" if known else ""
-    prefix = f"{action['timestamp'][:10]}{named}{judgement}: "
+    prefix = f"{request.day(action['timestamp'])}{named}{judgement}: "
     content, correction = one_line(action["content"]), one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
     return Candidate(action["action_id"], "action", text, hit.score, prefix, comparison)

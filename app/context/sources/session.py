@@ -183,7 +183,9 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
     last = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
     summaries = await summaries_of(request, last)
-    by_time: list[tuple[str, list[Candidate]]] = [(said_last(memory), [summary_item(memory)]) for memory in summaries]
+    by_time: list[tuple[str, list[Candidate]]] = [
+        (said_last(memory), [summary_item(memory, request)]) for memory in summaries
+    ]
     by_time += [(at, placed(lines, at)) for at, lines in await lines_of_others(request, last, summaries, most)]
     by_time.sort(key=lambda pair: pair[0], reverse=True)
     return [item for _, items in by_time[:most] for item in items]
@@ -237,9 +239,9 @@ def _last_ended(sessions: Sequence[SessionRecord], until: str) -> list[SessionRe
     return [session for *_, session in sorted(ended, key=lambda entry: entry[:2], reverse=True)]
 
 
-def summary_item(memory: MemoryRecord) -> Candidate:
+def summary_item(memory: MemoryRecord, request: SourceRequest) -> Candidate:
     """Returns the summary of another session, with the day of its last message."""
-    item = _summary_item(memory["content"], memory, f"session of {said_last(memory)[:10]}: ")
+    item = _summary_item(memory["content"], memory, f"session of {request.day(said_last(memory))}: ")
     return replace(item, place=(said_last(memory), 0))
 
 

@@ -84,7 +84,7 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     believed = both(request.view.believed(), Eq("cardinality", "one"), trusted, Or(tuple(of_pairs(request.pairs))))
     considered = await FactRepository(request.resources.store, request.scope).find(believed, limit=CONSIDERED_FACTS)
     facts = [fact for fact in considered if field_of(fact) is None]
-    items = [replace(fact_item([fact], None), place=(fact["created_at"], 0)) for fact in facts]
+    items = [replace(fact_item([fact], None, request.zone), place=(fact["created_at"], 0)) for fact in facts]
     return SourceResult(items, facts=facts)
 
 
@@ -94,17 +94,19 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
     if agent is None:
         return SourceResult()
     experience, known_at = agent["experience"], request.body.known_at
-    written = [_lesson_item(KNOWLEDGE, text, "") for text in paragraphs(experience[KNOWLEDGE])]
+    written = [_lesson_item(KNOWLEDGE, text, "", request) for text in paragraphs(experience[KNOWLEDGE])]
     lessons = [
-        _lesson_item(name, lesson["text"], first_learned_at(lesson)) for name in LESSONS for lesson in experience[name]
+        _lesson_item(name, lesson["text"], first_learned_at(lesson), request)
+        for name in LESSONS
+        for lesson in experience[name]
     ]
     known = [item for item in lessons if known_at is None or item.place[0] <= known_at]
     return SourceResult([*written, *sorted(known, key=lambda item: item.place, reverse=True)])
 
 
-def _lesson_item(name: str, text: str, learned_at: str) -> Candidate:
+def _lesson_item(name: str, text: str, learned_at: str, request: SourceRequest) -> Candidate:
     """Returns a lesson with the day when it was learned first, which no further time moves."""
-    key, prefix = same_text(text), f"{learned_at[:10]} {LABELS[name]}: ".lstrip()
+    key, prefix = same_text(text), f"{request.day(learned_at)} {LABELS[name]}: ".lstrip()
     comparison = Comparison(frozenset({key}))
     return Candidate(
         f"experience:{key}", "experience", text, prefix=prefix, comparison=comparison, place=(learned_at, 0)
@@ -128,7 +130,8 @@ async def gather_summaries(request: SourceRequest) -> SourceResult:
     summaries.sort(key=lambda memory: (said_last(memory), memory["memory_id"]), reverse=True)
     del summaries[MOST_SUMMARIES:]
     by_time: list[tuple[str, Sequence[Candidate]]] = [
-        (said_last(memory), [replace(summary_item(memory), place=(memory["created_at"], 0))]) for memory in summaries
+        (said_last(memory), [replace(summary_item(memory, request), place=(memory["created_at"], 0))])
+        for memory in summaries
     ]
     by_time += await lines_of_others(request, ended, summaries, LAST_TOLD)
     by_time.sort(key=lambda pair: pair[0], reverse=True)

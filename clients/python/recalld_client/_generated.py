@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 9f1470877518486e9f10098cabd430f6."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 6d0a936e6b462e585fc4d69b9e361f90."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2930,9 +2930,9 @@ class Operations(Transport):
         found: "Experience" = self._call("POST", path("/v1/agents/{}/experience/copy", agent_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
+    def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None, timezone: str | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
-        found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens, "timezone": timezone})
         return found
 
     def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
@@ -3525,9 +3525,9 @@ class AsyncOperations(AsyncTransport):
         found: "Experience" = await self._call("POST", path("/v1/agents/{}/experience/copy", agent_id), body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None) -> "Prompt":
+    async def get_experience_prompt(self, agent_id: str, *, user_id: str | None = None, max_tokens: int | None = None, timezone: str | None = None) -> "Prompt":
         """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget."""
-        found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens})
+        found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens, "timezone": timezone})
         return found
 
     async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
