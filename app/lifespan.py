@@ -42,7 +42,6 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.fact_merge import FactMergeJob
 from app.learning.jobs import ConversationJobs
-from app.learning.predicate_merge import PredicateJobs
 from app.learning.rederivation import Rederivation
 from app.learning.service import ExtractionJobs
 from app.learning.summaries import day_teller
@@ -355,7 +354,6 @@ def job_runner(
     derived = (
         kinds.CONSOLIDATION,
         kinds.POST_CONVERSATION,
-        kinds.MERGE_PREDICATES,
         kinds.MERGE_FACT,
         kinds.REFLECTION,
         kinds.RESOLVE,
@@ -367,7 +365,6 @@ def job_runner(
     decay = DecayJob(store, clock, WORTH_WRITING)
     tidying = TidyingJobs(tools, llm, undo_days)
     reflection = ReflectionJobs(tools, llm)
-    predicates = PredicateJobs(store, embedder, clock, undo_days)
 
     handlers: dict[str, JobHandler] = {
         kinds.DECAY: decay.handle,
@@ -383,7 +380,6 @@ def job_runner(
         kinds.REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
         kinds.CONSOLIDATION: tidying.handle,
         kinds.REFLECTION: reflection.handle,
-        kinds.MERGE_PREDICATES: predicates.handle,
         kinds.MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
         kinds.REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
     }
@@ -394,7 +390,6 @@ def job_runner(
         kinds.EMBED_PENDING: embedding.has_work,
         kinds.CONSOLIDATION: tidying.has_work,
         kinds.REFLECTION: reflection.has_work,
-        kinds.MERGE_PREDICATES: predicates.has_work,
     }
     return Runner(store, clock, handlers, Schedules(store, clock, periods(tuning), looks))
 

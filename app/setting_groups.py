@@ -227,19 +227,6 @@ class LLMSettings(SettingGroup):
         return self.context_tokens - self.most_answer_tokens
 
 
-class TrustSettings(SettingGroup):
-    """How far a message is believed by its role. What the operator says (`system`, `developer`) has 1."""
-
-    user: float = Field(
-        1.0, ge=0, le=1, description="How far messages of users are believed, from 0 (not at all) to 1."
-    )
-    assistant: float = Field(0.7, ge=0, le=1, description="How far messages of assistants are believed, 0 to 1.")
-    tool: float = Field(0.4, ge=0, le=1, description="How far messages of tools are believed, 0 to 1.")
-
-    def of(self, role: str) -> float:
-        return {"user": self.user, "assistant": self.assistant, "tool": self.tool}.get(role, 1.0)
-
-
 class MongodbSettings(SettingGroup):
     database: str = Field(
         "recalld", min_length=1, max_length=38, description="Database of the MongoDB store.", json_schema_extra=OPERATOR

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Literal, TypedDict
 
 from dotenv import dotenv_values
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from app import setting_groups as groups
 from app.errors import did_you_mean
-from app.fixed_settings import FIXED
 from app.setting_groups import MOST_WORKERS, OPERATOR, SettingGroup, is_loopback, without_secrets
 from app.validation_words import in_words
 
@@ -197,24 +196,10 @@ class Settings(BaseSettings):
     llm: groups.LLMSettings = groups.LLMSettings()
     jobs: JobSettings = JobSettings()
     reflection: ReflectionSettings = ReflectionSettings()
-    trust: groups.TrustSettings = groups.TrustSettings()
     procedures: ProcedureSettings = ProcedureSettings()
     retention: RetentionSettings = RetentionSettings()
     mongodb: groups.MongodbSettings = groups.MongodbSettings()
     oidc: groups.OidcSettings = groups.OidcSettings()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_fixed(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Drops variables that are no settings any more, such as RECALLD_JOBS_EMBED_SECONDS: a group takes no others
-        than its own, and an upgrade must start. `unknown_variables` warns of them."""
-
-        def settable(group: str, value: object) -> object:
-            if not isinstance(value, dict):
-                return value
-            return {name: own for name, own in value.items() if f"{group}_{name}".upper() not in FIXED}
-
-        return {name: settable(name, value) for name, value in given.items()}
 
     @field_validator("workers")
     @classmethod
@@ -324,7 +309,6 @@ SUBJECTS = {
     "llm": "The language model",
     "jobs": "Background work",
     "reflection": "Reflection",
-    "trust": "Trust in messages, by role",
     "procedures": "Procedures",
     "retention": "How long things are kept",
     "mongodb": "MongoDB",
@@ -390,8 +374,8 @@ def _shown(default: object) -> str:
 
 
 def unknown_variables() -> list[str]:
-    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, or none any more, by
-    name. Values are not told: they may be secrets."""
+    """Returns a sentence for each `RECALLD_…` of the environment and of `.env` that is no setting, by name. Values
+    are not told: they may be secrets."""
     file = Path(str(Settings.model_config["env_file"]))
     in_file = dotenv_values(file) if file.is_file() else {}
     return _unknown(os.environ) + _unknown(in_file, f" in {file}")
@@ -409,8 +393,6 @@ def _names() -> list[str]:
 
 
 def _no_setting(name: str, where: str = "") -> str:
-    if name in FIXED:
-        return f"{_PREFIX}{name}{where} is no setting any more and is ignored: it is fixed at {FIXED[name]}."
     hint = did_you_mean(name, _names(), "").replace("mean ", f"mean {_PREFIX}")
     return f"{_PREFIX}{name}{where} is no setting{hint or ': `recalld serve --help` lists them all.'}"
 

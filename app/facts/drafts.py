@@ -4,7 +4,7 @@ Fields of a user's profile are facts, too. `StatedProfile` makes assertions of t
 records in step.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,6 @@ from app.facts.keys import (
     USER,
     USERS,
     ProfileField,
-    UserProfile,
     field_of,
     group_of,
     key_of,
@@ -72,8 +71,8 @@ def field_of_assertion(body: FactCreate) -> ProfileField | None:
 
 
 def computed(fact: FactRecord) -> FactRecord:
-    """Returns the internal fields, which are derived from the others. A predicate key that is given stays."""
-    subject_key, key = key_of(fact["subject"]), fact.get("predicate_key") or predicate_key(fact["predicate"])
+    """Returns the internal fields, which are derived from the others."""
+    subject_key, key = key_of(fact["subject"]), predicate_key(fact["predicate"])
     return {
         "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, key),
         "subject_key": subject_key,
@@ -133,24 +132,16 @@ NOTHING: Mapping[str, LearnedValue] = {}
 
 @dataclass(frozen=True, slots=True)
 class StatedProfile:
-    """Fields of a profile that a request states as facts; null clears a field.
-
-    `earlier`: the values of these fields that an earlier version stored in the user's record. A value that is not
-    `learned` has full trust and is true from now on.
-    """
+    """Fields of a profile that a request states as facts; null clears a field. A value that is not `learned` has full
+    trust and is true from now on."""
 
     values: Mapping[str, object]
-    earlier: Mapping[str, object] = field(default_factory=dict)
     learned: Mapping[str, LearnedValue] = field(default_factory=dict)
 
     def assertions(self, user_id: str) -> list[tuple[FactCreate, MemorySource]]:
-        """Returns the facts to assert, the earlier ones first, each with fields of its source."""
+        """Returns the facts to assert, each with fields of its source."""
         stated = {name: value for name, value in self.values.items() if value is not None}
-        assertions: list[tuple[FactCreate, MemorySource]] = [
-            (earlier_fact(user_id, name, value), {})
-            for name, value in self.earlier.items()
-            if value is not None and name in stated
-        ]
+        assertions: list[tuple[FactCreate, MemorySource]] = []
         for name, value in stated.items():
             learned = self.learned.get(name)
             if learned is None:
@@ -165,11 +156,6 @@ class StatedProfile:
         return [_fact(user_id, name, 0) for name, value in self.values.items() if value is None]
 
 
-def earlier_fact(user_id: str, field: str, value: object) -> FactCreate:
-    """Returns the fact for a value that an earlier version stored in the profile: when it began is not known."""
-    return _fact(user_id, field, value, valid_from=None)
-
-
 def _fact(user_id: str, field: str, value: object, **more: Any) -> FactCreate:
     return FactCreate(
         user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one", **more
@@ -182,37 +168,14 @@ class UserRecords:
     def __init__(self, store: Store, scope: Scope) -> None:
         self._users = Repository(store, scope, USERS)
 
-    async def earlier(self, drafts: Iterable[FactRecord]) -> list[FactCreate]:
-        """Returns the facts for those values that earlier versions stored in profiles and that the drafts contend
-        with."""
-        stated = {
-            (draft["user_id"], field)
-            for draft in drafts
-            if draft["user_id"] is not None and (field := field_of(draft)) is not None
-        }
-        records = await self._users.get_many(sorted({user_id for user_id, _ in stated})) if stated else {}
-        return [
-            earlier_fact(user_id, field, value)
-            for user_id, field in sorted(stated)
-            if user_id in records and (value := records[user_id]["profile"].get(field)) is not None
-        ]
-
-    async def touched(self, facts: Iterable[FactRecord], earlier: Sequence[FactCreate], now: str) -> list[Change]:
-        """Returns the changes of the records whose profiles the facts state: the version rises, and what has become a
-        fact is no longer stored."""
+    async def touched(self, facts: Iterable[FactRecord], now: str) -> list[Change]:
+        """Returns the changes of the records whose profiles the facts state: the version rises."""
         users = {user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None}
         records = await self._users.get_many(sorted(users)) if users else {}
         changes: list[Change] = []
         for user_id in sorted(users):
-            record = records.get(user_id)
-            moved = [field for body in earlier if body.user_id == user_id and (field := field_of_assertion(body))]
-            if record is None:
+            if user_id not in records:
                 changes.append(self._users.insert(new_user(user_id, now)))
-            elif moved:
-                profile: UserProfile = {**record["profile"]}
-                for field in moved:
-                    profile[field] = None
-                changes.append(self._users.update(record, {"profile": profile}, now=now))
             else:
                 tenant, touched = self._users.scope.tenant, {"updated_at": now}
                 changes.append(Update(USERS, tenant, user_id, touched, {"version": 1}, user=user_id))

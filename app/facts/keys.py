@@ -94,7 +94,7 @@ class UserProfile(TypedDict, total=False):
 
 
 class UserInteraction(TypedDict, total=False):
-    """What happened with a user, and with which agent. One that an earlier version stored names no agent."""
+    """What happened with a user, and with which agent."""
 
     timestamp: str
     summary: str
@@ -130,8 +130,8 @@ USERS: Collection[UserRecord] = Collection(
     opaque=("profile", "interactions", "earlier"),
     internal=frozenset({"interacted", "earlier"}),
 )
-"""The records of users. It is declared here since a change of a fact about the user raises the version of the record,
-and since earlier versions stored the fields of `PREDICATES` in it.
+"""The records of users. It is declared here since a change of a fact about the user raises the version of the record.
+The fields of `PREDICATES` are null in it: facts state them.
 
 `interacted` counts the interactions. `earlier`: what fields of the profile that are no facts were before they changed
 lately (`app/profiles/earlier.py`).
@@ -226,8 +226,7 @@ def states(facts: Iterable[FactRecord]) -> dict[str, FactRecord]:
 
 
 def profile_of(stored: UserProfile, facts: Mapping[str, FactRecord]) -> UserProfile:
-    """Returns a whole profile: the stored fields, and those that facts state. A field that no fact states yet is read
-    as earlier versions stored it."""
+    """Returns a whole profile: the stored fields, and those that facts state."""
     profile: UserProfile = {**EMPTY_PROFILE, **stored}
     if "age" in facts:
         profile["age"] = age_of(facts["age"]["object"])

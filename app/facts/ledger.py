@@ -87,32 +87,6 @@ class Ledger:
             self.like.setdefault(added, fact_id)
         return representing
 
-    def take_in(self, fact: FactRecord) -> None:
-        """Adds a live fact that stood in another group. It stays as it is unless the rules say otherwise."""
-        fact_id, taken = fact["fact_id"], self._statement(fact)
-        if taken.disputed:
-            self.live[fact_id] = fact
-            return
-        span = taken.span
-        assertion = Assertion(taken.object, span.start, span.end, taken.trust, taken.cardinality, assumed=taken.assumed)
-        # only an assumed start that was told before gives way to a given one
-        known = [
-            replace(other, assumed=other.assumed and self.live[other.id]["known_from"] <= fact["known_from"])
-            for other in self._statements()
-        ]
-        changes = decide(known, assertion, self.now)
-        self.live[fact_id] = fact
-        stated = [change for change in changes if not isinstance(change, Cut)]
-        if stated == [NewSpan(span, taken.trust, taken.cardinality, assumed=taken.assumed)]:
-            stands: list[LedgerChange] = [change for change in changes if isinstance(change, Cut)]
-            self._carry_out([*stands, Confirm(fact_id)], fact)
-            return
-        continued = [
-            replace(change, continues=(fact_id, *change.continues)) if isinstance(change, NewSpan) else change
-            for change in changes
-        ]
-        self._carry_out([Cut(fact_id), *continued], fact)
-
     def contenders(self, fact_id: str) -> list[str]:
         """Returns the ids of the facts that a disputed fact contends with now."""
         return [rival.id for rival in contenders(self._statements(), self._statement(self.live[fact_id]))]
@@ -184,9 +158,6 @@ def statement(fact: FactRecord, object_key: str | None = None) -> Statement:
     """Returns the parts of a fact that the rules need. `object_key`: by which its object is compared, if not by its own
     key."""
     span = ValidSpan(fact["valid_from"] or OPEN_START, fact["valid_until"] or OPEN_END)
-    assumed: object = fact.get("start_assumed")
-    if not isinstance(assumed, bool):  # facts of earlier versions do not say whether their start was given
-        assumed = fact["valid_from"] == fact["known_from"]
     return Statement(
         fact["fact_id"],
         (object_key or fact["object_key"], fact["object_type"]),
@@ -194,7 +165,7 @@ def statement(fact: FactRecord, object_key: str | None = None) -> Statement:
         fact["trust"],
         fact["cardinality"],
         disputed=fact["standing"] == "disputed",
-        assumed=assumed,
+        assumed=fact["start_assumed"],
     )
 
 

@@ -54,4 +54,3 @@ class FactGroupRecord(OwnedRecord, total=False):
     predicate_key: str
     known: str
     usual: Cardinality
-    rule: int

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Unpack
 
 from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
 from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
 from app.facts.models import FactGroupRecord, FactRecord, ObjectType
-from app.facts.schemas import FACT_GROUPS, FACTS, RULE, FactListStatus
+from app.facts.schemas import FACT_GROUPS, FACTS, FactListStatus
 from app.memories.pending import pending_note
 from app.memories.repository import SourceSessionFilters, of_pair, of_session
 from app.memories.search_filters import true_at
@@ -92,9 +91,8 @@ def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = lambda
 
 
 def along(predicate: str) -> Filter:
-    """Filters by predicate, however it is spelled. Facts that were stored under an earlier rule, and not merged since,
-    are found by their own spelling."""
-    return any_of("predicate_key", tuple(dict.fromkeys((predicate_key(predicate), key_of(predicate)))))
+    """Filters by predicate, however it is spelled."""
+    return Eq("predicate_key", predicate_key(predicate))
 
 
 def any_of(field: str, keys: tuple[str, ...]) -> Filter:
@@ -163,17 +161,6 @@ class FactRepository(Repository[FactRecord]):
             )
         )
 
-    async def first_of(self, group_id: str) -> FactRecord | None:
-        """Returns the first fact of a group that was stated, or None."""
-        first = await self.store.find(FACTS, self.scope.tenant, Eq("group_id", group_id), order="asc", limit=1)
-        return first[0] if first else None
-
-    async def about_subject(self, fact: FactRecord) -> list[FactRecord]:
-        """Returns every fact of the same owner and subject, whatever became of it, in the order of creation."""
-        return await self._find_all(
-            both(Eq("subject_key", fact["subject_key"]), of_pair(fact["agent_id"], fact["user_id"]))
-        )
-
     async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[FactRecord], str | None]:
         """Returns a page of all facts of a lineage."""
         return await self.page(Eq("lineage_id", lineage_id), listing, request=lineage_id)
@@ -235,17 +222,11 @@ class FactRepository(Repository[FactRecord]):
             "user_id": fact["user_id"],
             "predicate": fact["predicate"],
             "predicate_key": fact["predicate_key"],
-            "rule": RULE,
             **turned,
             "version": 1,
             "created_at": now,
         }
         return Insert(FACT_GROUPS, new)
-
-    def mark(self, group: FactGroupRecord, **fields: Unpack[FactGroupRecord]) -> Update[FactGroupRecord]:
-        """Returns the change that marks a group as looked at by the present rule for predicates."""
-        expect, marked = {"version": group["version"]}, FactGroupRecord(**fields) | {"rule": RULE}
-        return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], marked, {"version": 1}, expect)
 
     def remove(self, fact: FactRecord, group: FactGroupRecord, *, last: bool) -> list[Change]:
         """Returns the changes that delete a whole lineage, and the group if this is its last lineage."""

@@ -83,18 +83,14 @@ counts as pinned and never decays."""
 FACT_GROUPS: Collection[FactGroupRecord] = Collection(
     name="fact_groups",
     id_field="group_id",
-    fields={"agent_id": "text", "user_id": "text", "predicate_key": "text", "rule": "number"},
+    fields={"agent_id": "text", "user_id": "text", "predicate_key": "text"},
     indexes=(("user_id",), ("predicate_key", "user_id", "agent_id")),
     selective=("predicate_key",),
     audited=False,
 )
 """One document for each scope, subject and predicate. Every change of its facts expects the version that it read, so
 that one of two concurrent changes fails. `known` is the time of the last change, `predicate` the spelling that is
-shown. `rule` is the revision of the rule for predicates (`RULE`) that the group was made or last looked at by."""
-
-RULE = 2
-"""The revision of the rule by which predicates are compared. Groups of revision 1 have no field for it: they were
-compared without regard to case, width and spaces alone."""
+shown."""
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64

@@ -80,16 +80,13 @@ class FactService:
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             drafting.require_write(draft, self._facts.scope)
-        earlier = await self._users.earlier(drafts)
-        old = [draft_of(body, {**SOURCE}) for body in earlier]
-        asserted = await self._assert_drafts([*earlier, *bodies], [*old, *drafts])
-        facts = asserted.facts[len(old) :]
+        asserted = await self._assert_drafts(bodies, drafts)
         items = [
             render(asserted.ledgers[draft["group_id"]].latest(fact_id))
-            for draft, (fact_id, _) in zip(drafts, facts, strict=True)
+            for draft, (fact_id, _) in zip(drafts, asserted.facts, strict=True)
         ]
-        changes = await self._written(asserted.ledgers.values(), earlier)
-        return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in facts)
+        changes = await self._written(asserted.ledgers.values())
+        return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in asserted.facts)
 
     async def _assert_drafts(self, bodies: Sequence[FactCreate], drafts: Sequence[FactRecord]) -> Asserted:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
@@ -110,7 +107,7 @@ class FactService:
         ledgers = await self._open(drafts, span, now, aliases)
         for draft in drafts:  # another request may have made the group meanwhile
             if group := ledgers[draft["group_id"]].group:
-                respell(draft, group.get("predicate") or draft["predicate"])
+                respell(draft, group["predicate"])
         facts = [
             ledgers[draft["group_id"]].assert_fact(draft, assertion)
             for draft, assertion in zip(drafts, assertions, strict=True)
@@ -133,12 +130,12 @@ class FactService:
             changes += map(self._aliases.insert, titles.new)
         return of_owners, changes
 
-    async def _written(self, ledgers: Iterable[Ledger], earlier: Sequence[FactCreate] = ()) -> list[Change]:
+    async def _written(self, ledgers: Iterable[Ledger]) -> list[Change]:
         """Returns the changes of the ledgers, and those of the user records whose profiles they state."""
         distinct = _distinct(ledgers)
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
         facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
-        return [*changes, *await self._users.touched(facts, earlier, rfc3339(self._clock.now()))]
+        return [*changes, *await self._users.touched(facts, rfc3339(self._clock.now()))]
 
     async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], dict[str, FactRecord]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
@@ -208,7 +205,7 @@ class FactService:
         if group is None:  # the group is deleted with its last fact
             raise no_such("fact")
         last = await self._facts.stands_alone(fact)
-        touched = await self._users.touched([fact], (), rfc3339(self._clock.now()))
+        touched = await self._users.touched([fact], rfc3339(self._clock.now()))
         return WriteResult(None, [*self._facts.remove(fact, group, last=last), *touched], 204)
 
     async def _open(

@@ -18,7 +18,6 @@ REFLECTION = "reflection"
 REVIEW_PROCEDURE = "review_procedure"
 RETENTION = "retention"
 EMBED_PENDING = "embed_pending"
-MERGE_PREDICATES = "merge_predicates"
 MERGE_FACT = "merge_fact"
 DECAY = "decay"
 EXPIRY = "expiry"
@@ -56,7 +55,6 @@ _LANE_OF: Mapping[str, Lane] = {
     FORGET: ORDINARY,
     UNDO: ORDINARY,
     ERASE_USER: ORDINARY,
-    MERGE_PREDICATES: ORDINARY,
 }
 
 

@@ -22,7 +22,6 @@ from app.jobs.models import (
     DECAY,
     EMBED_PENDING,
     EXPIRY,
-    MERGE_PREDICATES,
     REFLECTION,
     RETENTION,
     SCHEDULES,
@@ -135,7 +134,6 @@ PERIODS: Mapping[str, float] = {
     CONSOLIDATION: 86_400,
     REFLECTION: 86_400,
     EMBED_PENDING: 5,  # what was written while the model failed is found by its words alone until then
-    MERGE_PREDICATES: 3600,
 }
 """Seconds between two runs of each scheduled kind."""
 

@@ -155,7 +155,7 @@ class ConversationJobs:
 
     async def _read(self, messages: Sequence[MessageRecord]) -> list[prompts.TranscriptLine]:
         size = sum(len(str(message.get("text"))) for message in messages)
-        return await off_loop(size, prompts.read, messages, self._tools.settings.trust)
+        return await off_loop(size, prompts.read, messages)
 
     async def _talk(
         self, scope: Scope, session: SessionRecord, lines: Sequence[prompts.TranscriptLine]

@@ -27,8 +27,8 @@ from app.core.work import off_loop
 from app.jobs.skipping import handled
 from app.llm.base import ReplyShape
 from app.memories.agents import LessonList
+from app.sessions.repository import trust_of
 from app.sessions.schemas import MESSAGES, MessageRecord
-from app.setting_groups import TrustSettings
 
 READ_ROLES = ("user", "assistant")
 """Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
@@ -59,7 +59,7 @@ class TranscriptLine:
         return {"seq": self.seq, "role": self.role, **named, "at": self.at, "text": self.text}
 
 
-def read(messages: Sequence[MessageRecord], trust: TrustSettings) -> list[TranscriptLine]:
+def read(messages: Sequence[MessageRecord]) -> list[TranscriptLine]:
     """Returns the messages of users and assistants that have a text, in order."""
 
     def line(message: MessageRecord) -> TranscriptLine | None:
@@ -67,7 +67,7 @@ def read(messages: Sequence[MessageRecord], trust: TrustSettings) -> list[Transc
         if role not in READ_ROLES:
             return None
         text = strip_served(message["text"]).strip()[:MESSAGE_CHARS]
-        return TranscriptLine(message["seq"], role, message["name"], message["timestamp"], text, trust.of(role))
+        return TranscriptLine(message["seq"], role, message["name"], message["timestamp"], text, trust_of(message))
 
     lines = handled(MESSAGES, messages, line)
     return [line for _, line in lines if line is not None and line.text]

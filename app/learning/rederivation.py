@@ -156,7 +156,7 @@ class _Judge:
         elif (group := await self._facts.group(fact["group_id"])) is not None:
             last = await self._facts.stands_alone(fact)
             users = UserRecords(self._run.store, self._facts.scope)
-            touched = await users.touched([fact], (), rfc3339(self._run.clock.now()))
+            touched = await users.touched([fact], rfc3339(self._run.clock.now()))
             changes = [*self._facts.remove(fact, group, last=last), *touched]
         await self._commit(changes, fact["source"], note)
 

@@ -170,7 +170,7 @@ class Learning:
             for seq, message in enumerate(messages, start=1)
         ]
         size = sum(len(record["text"]) for record in records)
-        lines = await off_loop(size, prompts.read, records, self._tools.settings.trust)
+        lines = await off_loop(size, prompts.read, records)
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

@@ -219,8 +219,8 @@ class ProfileReader:
         self._users, self._facts, self._clock = Repository(store, scope, USERS), FactRepository(store, scope), clock
 
     async def find(self, user_id: str, view: View | None = None) -> ReadUser | None:
-        """Returns a user as of a point in both times, or None if nothing is known of them. What has no history (lists,
-        objects, and fields that earlier versions stored) is read as it is now."""
+        """Returns a user as of a point in both times, or None if nothing is known of them. What has no history (lists
+        and objects) is read as it is now."""
         return (await self.find_many([user_id], view)).get(user_id)
 
     async def find_many(self, user_ids: Sequence[str], view: View | None = None) -> dict[str, ReadUser]:

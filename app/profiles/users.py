@@ -154,8 +154,7 @@ class UserService:
         largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
         require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
         values: dict[str, object] = {name: wanted[name] for name in named}
-        earlier: dict[str, object] = {name: stored.get(name) for name in named}
-        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, earlier, learned))
+        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, learned))
         cleared: UserProfile = {}
         for name in named:
             cleared[name] = None

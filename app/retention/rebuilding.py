@@ -79,9 +79,7 @@ def _action(action: ActionRecord) -> ActionRecord:
 
 
 def _fact(fact: FactRecord) -> FactRecord:
-    """Returns the keys. An export without the predicate's key was made under an earlier rule: a job of the service
-    merges its books (`learning/predicate_merge.py`)."""
-    return computed({**fact, "predicate_key": fact.get("predicate_key") or key_of(fact["predicate"])})
+    return computed(fact)
 
 
 def _alias(alias: AliasRecord) -> AliasRecord:

@@ -215,7 +215,7 @@ KEPT: Mapping[str, frozenset[str]] = {
     CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"profile", "interactions", "interacted", "earlier"}),
-    FACTS.name: frozenset({"predicate_key", "standing", "start_assumed"}),
+    FACTS.name: frozenset({"standing", "start_assumed"}),
     ENTITY_ALIASES.name: frozenset({"alias_id", "states", "version", "updated_at"}),
     FINDINGS.name: frozenset({"evidence"}),
     PROCEDURES.name: frozenset({"dropped_trials"}),

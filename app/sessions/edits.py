@@ -23,7 +23,6 @@ from app.memories.succession import Succession
 from app.sessions import repository
 from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in
 from app.sessions.schemas import MessageIn, MessagePatch, MessageRecord, SessionRecord, render_message
-from app.settings import Settings
 from app.storage.changes import Change
 from app.storage.repository import pages
 from app.storage.schema import Eq, Filter, both
@@ -43,10 +42,8 @@ class MessageEdits:
         memories: MemoryRepository,
         embeddings: Embeddings,
         clock: Clock,
-        settings: Settings,
     ) -> None:
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._trust = settings.trust
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult:
@@ -138,8 +135,7 @@ class MessageEdits:
             fields, changes = await self._unlearned(session, old, memory)
         if not repository.leaves_memory(new):
             return fields, changes + ([] if memory is None else await self._forgotten(memory, now))
-        trust, key_id = self._trust.of(new["role"]), self._sessions.scope.key_id
-        fresh = repository.memory_of(new, session, trust, key_id, now)
+        fresh = repository.memory_of(new, session, self._sessions.scope.key_id, now)
         if memory is not None:
             changed = _follows(memory, old, new, fresh, now)
             _, rewritten = await self._memories.rewritten(memory, changed, now, self._embeddings)

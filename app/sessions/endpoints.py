@@ -28,9 +28,7 @@ async def session_service(request: Request) -> SessionService:
     sessions = SessionRepository(resources.store, principal.scope)
     memories = MemoryRepository(resources.store, principal.scope)
     learns = resources.llm is not None
-    return SessionService(
-        sessions, memories, Embeddings(resources.embedder), resources.clock, resources.settings, learns=learns
-    )
+    return SessionService(sessions, memories, Embeddings(resources.embedder), resources.clock, learns=learns)
 
 
 async def windows(request: Request) -> Windows:
@@ -45,7 +43,7 @@ async def message_edits(request: Request) -> MessageEdits:
     sessions = SessionRepository(resources.store, principal.scope)
     memories = MemoryRepository(resources.store, principal.scope)
     embeddings = Embeddings(resources.embedder)
-    return MessageEdits(sessions, memories, embeddings, resources.clock, resources.settings)
+    return MessageEdits(sessions, memories, embeddings, resources.clock)
 
 
 Sessions = Annotated[SessionService, Depends(session_service)]

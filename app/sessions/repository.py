@@ -139,10 +139,17 @@ def leaves_memory(message: MessageRecord) -> bool:
     return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
 
 
-def memory_of(
-    message: MessageRecord, session: SessionRecord, trust: float, key_id: str | None, now: str
-) -> MemoryRecord:
-    """Returns a memory of type `message`. `trust`: 0 to 1.
+TRUST = {"assistant": 0.7, "tool": 0.4}
+"""How far a message is believed by its role; one of any other role has 1."""
+
+
+def trust_of(message: MessageRecord) -> float:
+    """Returns how far a message is believed."""
+    return TRUST.get(message["role"], 1.0)
+
+
+def memory_of(message: MessageRecord, session: SessionRecord, key_id: str | None, now: str) -> MemoryRecord:
+    """Returns a memory of type `message`.
 
     Each message has a memory of its own, without deduplication, so that a conversation stays complete.
     """
@@ -154,7 +161,7 @@ def memory_of(
             "memory_type": "message",
             "content": text if text == message["text"] else text.strip(),
             "importance": importance_of(text),
-            "trust": trust,
+            "trust": trust_of(message),
             "metadata": message["metadata"],
             "event_at": message["timestamp"],
         },

@@ -34,7 +34,6 @@ from app.sessions.schemas import (
     render,
     render_message,
 )
-from app.settings import Settings
 from app.storage.changes import Allocate, Change, IndexEntry
 from app.storage.repository import Listing, RenderedPage, expired, render_items, unexpired
 from app.storage.schema import Eq, both
@@ -81,13 +80,12 @@ class SessionService:
         memories: MemoryRepository,
         embeddings: Embeddings,
         clock: Clock,
-        settings: Settings,
         *,
         learns: bool = False,
     ) -> None:
         """Creates the service. `learns`: a language model for learning from conversations is configured."""
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
-        self._trust, self._learns = settings.trust, learns
+        self._learns = learns
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
@@ -297,7 +295,7 @@ class SessionService:
     def _memories_of(self, session: SessionRecord, messages: list[MessageRecord], now: str) -> list[MemoryRecord]:
         key_id = self._sessions.scope.key_id
         return [
-            repository.memory_of(message, session, self._trust.of(message["role"]), key_id, now)
+            repository.memory_of(message, session, key_id, now)
             for message in messages
             if repository.leaves_memory(message)
         ]

@@ -7,7 +7,6 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
-from app.facts.schemas import FACTS
 from app.jobs import queue
 from app.jobs.models import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
 from app.memories.agents import AGENTS
@@ -18,9 +17,7 @@ from app.sessions.schemas import MESSAGES
 from app.storage.schema import Eq
 from app.storage.scope import Scope
 from tests.conftest import Service
-from tests.facts.test_predicate_merge import as_before
 from tests.support.actions import log
-from tests.support.facts import tell
 from tests.support.learning import consolidate, end, kept, learned, operation, talk, work
 from tests.support.memories import PAIR, Json, remember
 from tests.support.model import Model
@@ -193,18 +190,6 @@ async def test_judging_again_what_was_learned(service: Service, llm: Model) -> N
     (said,) = [doc async for doc in messages(service)]
     assert named(await run(service, REDERIVE, **{**payload, "memory_id": said}), ("memory", bad))["judged"] == 1
     assert await store.get(MEMORIES, TENANT, good) is None
-
-
-async def test_merging_books(service: Service) -> None:
-    for subject in ("Ada", "Ben"):
-        await tell(service.client, "New York", "2019-01-01", subject=subject)
-        await tell(service.client, "Boston", "2026-05-01", subject=subject, predicate="dwells")
-    await as_before(service, dwells="livesIn")
-    store = service.resources.store
-    of_ada = {doc["object"]: doc["fact_id"] for doc in await store.find(FACTS, TENANT) if doc["subject"] == "Ada"}
-    await plant(store, FACTS, of_ada["Boston"], predicate=5)
-    skipped = [("fact", fact_id) for fact_id in of_ada.values()]  # a book is merged as a whole
-    assert named(await ended(service, "/v1/jobs/merge_predicates/run"), *skipped)["books"] == 1
 
 
 async def test_the_review_of_a_procedure(service: Service, api: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.jobs.models import DECAY, EXPIRY, JOBS, MERGE_PREDICATES, REVIEW_PROCEDURE
+from app.jobs.models import DECAY, EXPIRY, JOBS, REVIEW_PROCEDURE
 from app.memories.models import MEMORIES
 from app.memories.pending import pending_note
 from app.storage.schema import Eq
@@ -100,7 +100,7 @@ async def test_texts_of_all_scripts_go_through_every_job(service: Service, llm: 
         await run(service, REVIEW_PROCEDURE, procedure_id=procedure["procedure_id"])
     await consolidate(service)
     assert await store.count(MEMORIES, "default", Eq("status", "superseded")) > 50
-    for name in ("reflection", DECAY, EXPIRY, MERGE_PREDICATES):
+    for name in ("reflection", DECAY, EXPIRY):
         await ended(service, f"/v1/jobs/{name}/run")
     service.clock.move(days=500)
     for name in ("retention", "reflection"):

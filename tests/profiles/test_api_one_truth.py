@@ -122,29 +122,6 @@ async def test_other_facts_about_the_user_are_an_agents_own(api: httpx.AsyncClie
     problem(await api.get(f"{USER}/profile"), 404, "not_found")
 
 
-async def test_what_earlier_versions_stored_is_read_and_becomes_a_fact(service: Service) -> None:
-    api, now = service.client, "2026-01-01T00:00:00.000Z"
-    stored = {**EMPTY_PROFILE, "home": "London", "age": 36, "interests": ["engines"]}
-    times = {"created_at": now, "updated_at": now}
-    record: Json = {
-        "user_id": "ada",
-        "agent_id": None,
-        "profile": stored,
-        "interactions": [],
-        "interacted": 0,
-        "version": 4,
-    }
-    await service.resources.store.commit([Insert(USERS, {"tenant_id": "default", **record, **times})])
-    assert (await profile(api)).items() >= stored.items()
-    disputed = await state(api, "lives_in", "Mars", trust=0.4)
-    assert disputed["status"] == "disputed"
-    assert (await profile(api))["home"] == "London"
-    assert (await know(api, home="Oslo", age=37)).items() >= {"home": "Oslo", "age": 37}.items()
-    assert (await profile(api, as_of="2000-01-01T00:00:00Z")).items() >= {"home": "London", "age": 36}.items()
-    assert (await know(api, home=None))["home"] is None
-    assert (await profile(api))["interests"] == ["engines"]
-
-
 async def test_a_clear_of_what_earlier_versions_stored_stays(service: Service) -> None:
     api, now = service.client, "2026-01-01T00:00:00.000Z"
     times = {"created_at": now, "updated_at": now}

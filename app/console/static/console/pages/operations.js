@@ -38,7 +38,7 @@ function every(schedule) {
 
 /** What a job does, where its name does not say it. */
 const JOB_NAMES = /** @type {Record<string, string>} */ ({
-  embed_pending: "vectors that are missing", merge_predicates: "one name for the same relation", decay: "fading of importance", expiry: "what has expired", consolidation: "roll-ups of actions", reflection: "what contradicts itself", retention: "what policies forget",
+  embed_pending: "vectors that are missing", decay: "fading of importance", expiry: "what has expired", consolidation: "roll-ups of actions", reflection: "what contradicts itself", retention: "what policies forget",
 });
 const jobName = (/** @type {string} */ name) => (JOB_NAMES[name] ? html`${words(name)}<div class="small quiet">${JOB_NAMES[name]}</div>` : words(name));
 
