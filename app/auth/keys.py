@@ -22,6 +22,7 @@ from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import SYSTEM, Scope
+from app.storage.usage import total
 
 VERBS = ("read", "write", "admin")
 ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
@@ -267,6 +268,13 @@ class Keys:
             "bindings (`--verbs read,write,admin`; over HTTP `verbs`). If none shall administer, say so "
             "(`--no-admin`; over HTTP `no_admin`)",
         )
+
+    async def unopened(self) -> dict[str, int]:
+        """Returns the tenants that hold records and that no valid key opens, with the numbers: `{"default": 12}`, what
+        was stored before there was a key."""
+        opened = {key["tenant"] async for key in self._stored(None) if self._alive(key)}
+        held = {tenant: total(usage).records for tenant, usage in (await self._store.accounting.stored()).items()}
+        return {tenant: records for tenant, records in held.items() if records and tenant not in opened}
 
     async def any_made(self) -> bool:
         """Returns True if the store has any key, revoked ones included."""

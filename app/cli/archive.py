@@ -3,7 +3,7 @@
 import asyncio
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -97,12 +97,14 @@ async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Coll
                     yield collection, record
 
 
-async def summed(store: MovableStore, tenant: str) -> Sum:
-    """Returns the totals of a tenant."""
+async def summed(store: MovableStore, tenant: str, wanted: Container[str] | None = None) -> Sum:
+    """Returns the totals of a tenant; with `wanted`, of the records (`memories mem_01a2…`) and counters in it."""
     total = Sum()
     async for collection, record in _records(store, tenant):
-        total.add(collection, record)
-    total.counters = {counter.name: counter.value for counter in await store.counters() if counter.tenant == tenant}
+        if wanted is None or f"{collection.name} {record.doc[collection.id_field]}" in wanted:
+            total.add(collection, record)
+    counters = [counter for counter in await store.counters() if counter.tenant == tenant]
+    total.counters = {one.name: one.value for one in counters if wanted is None or one.name in wanted}
     return total
 
 

@@ -89,7 +89,8 @@ def _explain(report: ArchiveReport) -> None:
             "To bring them back on purpose, give --restore-erased."
         )
     raise ArchiveRefused(
-        f"{report.tenant} is not what was exported (hash {report.expected}): it held other data, or is written to."
+        f"The records in {report.tenant} are not those that were exported (hash {report.expected}): some had changed "
+        "there, or are written to."
     )
 
 
@@ -125,6 +126,8 @@ class _Import:
         self._counters: list[Counter] = []
         self._unembedded: list[Change] = []
         self._given = ""
+        self._named: set[str] = set()
+        """Collection and id of each record of the file, and the names of its counters: others may be there, too."""
         self._now = rfc3339(SystemClock().now())
 
     async def take(self, line: bytes, archived: ArchivedTombstones) -> None:
@@ -167,6 +170,7 @@ class _Import:
             if not isinstance(counter, str) or type(value) is not int or not 0 <= value <= LARGEST:
                 raise BadLine("is no counter")
             self._counters.append(Counter(self._report.tenant, counter, value))
+            self._named.add(counter)
         else:
             name = line.get("in")
             if name not in BY_NAME:
@@ -204,6 +208,7 @@ class _Import:
         packed = _packed(collection, line.get("row"))
         if packed is not None and packed.vector is None:
             self._unembedded.append(pending_note(collection, self._report.tenant, doc[collection.id_field], self._now))
+        self._named.add(f"{collection.name} {doc[collection.id_field]}")
         return Record(named(doc, self._report.tenant), packed, "")
 
     async def _flush(self) -> None:
@@ -243,7 +248,7 @@ class _Import:
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:
             self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
-        imported = await summed(self._store, self._report.tenant)
+        imported = await summed(self._store, self._report.tenant, self._named)
         if self._format == 1 and ERASED.name in self._of_file.totals:
             imported.totals[ERASED.name], imported.with_tombstones = self._of_file.totals[ERASED.name], True
         self._report.found = imported.hash()

@@ -69,7 +69,15 @@ async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, J
     keys = Keys(store, SystemClock())
     if not no_admin:
         await keys.refuse_lockout(new)
-    return await keys.create(new)
+    made = await keys.create(new)
+    for tenant, records in (await keys.unopened()).items():
+        typer.echo(
+            f"recalld: tenant {tenant} holds {records} records and has no key: this one does not see them. Make one "
+            f"for --tenant {tenant}, or copy them: recalld export {tenant}.jsonl --tenant {tenant}, then "
+            f"recalld import {tenant}.jsonl --tenant {new.tenant}.",
+            err=True,
+        )
+    return made
 
 
 def _show(result: tuple[str, Json], *, as_json_: bool) -> None:

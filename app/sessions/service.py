@@ -46,6 +46,11 @@ SUMMARY_TOKENS = 8_000
 QUIET = timedelta(seconds=30)
 """Delay of a learning job, so that it starts when the conversation is quiet."""
 
+TAKEN = (
+    "That session_id is taken: a session_id is unique in a tenant, whoever the agent and the user are. Choose one that "
+    "no other conversation has, for example ada-2026-06-01, or a random one."
+)
+
 ROLES: tuple[MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
 
 
@@ -97,7 +102,7 @@ class SessionService:
         self._sessions.scope.require_write(session["agent_id"], session["user_id"])
         mine = await self._sessions.find_one(session["session_id"])
         if mine is not None and not expired(mine, now):
-            raise AlreadyExists("That session_id is taken.")
+            raise AlreadyExists(TAKEN)
         changes = [*await self._make_room(session["session_id"], now), self._sessions.insert(session)]
         precondition.check(None)
         return WriteResult(render(session), changes, 201, {"ETag": etag(session)})
@@ -244,7 +249,7 @@ class SessionService:
         if session is not None and not expired(session, now):
             precondition.check(session)
             if body.agent_id not in (None, session["agent_id"]) or body.user_id not in (None, session["user_id"]):
-                raise AlreadyExists("That session_id is taken.")
+                raise AlreadyExists(TAKEN)
             if session["status"] == "ended":
                 reopen = f"/v1/sessions/{quote(session_id, safe='')}/reopen"
                 raise SessionEnded(f"This session has ended. To add messages: POST {reopen}.")

@@ -156,14 +156,22 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
 
 
 @EMBEDDED
-async def test_a_tenant_that_holds_other_data_is_told(key: ErasureKey, exported: Path, shared: Service) -> None:
+async def test_a_tenant_may_hold_other_data_and_a_record_that_had_changed_there_is_told(
+    key: ErasureKey, exported: Path, shared: Service
+) -> None:
     store: Any = shared.resources.store
     third = await shared.key("third")
     await shared.client.post("/v1/memories", json={"user_id": "u", "content": "tea"}, headers=third)
     report = await archive_import.read(store, exported, "third", key)
+    assert report.ok, report
+    listed = await shared.client.get("/v1/memories", headers=third)
+    changed = next(one for one in listed.json()["items"] if one["user_id"] != "u")
+    path = f"/v1/memories/{changed['memory_id']}"
+    assert (await shared.client.patch(path, json={"importance": 0.123}, headers=third)).status_code == 200
+    report = await archive_import.read(store, exported, "third", key)
     assert not report.ok
     assert report.bad == []
-    with pytest.raises(archive.ArchiveRefused, match="held other data"):
+    with pytest.raises(archive.ArchiveRefused, match="some had changed there"):
         archive_import._explain(report)
 
 

@@ -130,3 +130,19 @@ def test_a_first_key_that_cannot_administer_is_refused_without_a_question(run: R
 def test_a_first_key_that_administers_is_made(run: Run) -> None:
     made = run("keys", "create", "--tenant", "acme", "--name", "first", "--verbs", "read,write,admin")
     assert made.returncode == 0, made.stderr
+
+
+def test_a_key_that_does_not_open_what_was_stored_without_one_says_so_until_one_does(run: Run) -> None:
+    first = run(*CREATE, "--json")
+    assert "holds" not in first.stderr, "nothing was stored"
+    assert run("add", "Ada keeps bees").returncode == 0
+    for name in ("second", "third"):
+        made = run("keys", "create", "--tenant", "acme", "--name", name)
+        assert re.fullmatch(r"rk_\S+\n", made.stdout)
+        assert "tenant default holds 1 records and has no key: this one does not see them" in made.stderr
+        assert "recalld export default.jsonl --tenant default" in made.stderr
+        assert "recalld import default.jsonl --tenant acme" in made.stderr
+    assert run("export", "default.jsonl", "--tenant", "default").returncode == 0
+    assert run("import", "default.jsonl", "--tenant", "acme").returncode == 0, "what it says moves them"
+    assert "holds" not in run("keys", "create", "--tenant", "default", "--name", "opens").stderr
+    assert "holds" not in run("keys", "create", "--tenant", "acme", "--name", "fourth").stderr

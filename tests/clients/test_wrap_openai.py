@@ -15,6 +15,7 @@ from recalld_client import (
     AsyncRecalld,
     AsyncUserMemory,
     MemoryEvent,
+    Problem,
     Recalld,
     UserMemory,
     UserSession,
@@ -283,6 +284,17 @@ def test_responses(me: UserMemory, plain: OpenAI, model: ScriptedServer) -> None
     ]
     assert [one["content"] for one in said][-2:] == ["Stream?", "Streamed."]
     assert said[1]["tool_calls"][0]["id"] == "c1"  # type: ignore[index]
+
+
+def test_the_session_of_another_user_is_a_mistake_and_no_failing_memory(
+    me: UserMemory, plain: OpenAI, model: ScriptedServer
+) -> None:
+    me.session("theirs").append("I keep bees.")
+    client = wrap_openai(plain, memory=UserMemory(me.client, uuid4().hex, "support").session("theirs"))
+    with pytest.raises(Problem, match="unique in a tenant") as raised:
+        client.chat.completions.create(model="m", messages=[user("Hello?")])
+    assert raised.value.code == "already_exists"
+    assert model.seen == []
 
 
 def test_without_memory_the_model_answers_and_what_was_missed_is_stored_later(

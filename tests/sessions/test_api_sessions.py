@@ -56,7 +56,10 @@ async def test_an_id_is_taken_once_and_the_answer_names_nobody(api: httpx.AsyncC
     await create(api)
     for owner in (OWNER, {"agent_id": "a", "user_id": "somebody.else"}):
         made = await api.post("/v1/sessions", json={"session_id": "s", **owner})
-        assert problem(made, 409, "already_exists")["detail"] == "That session_id is taken."
+        detail = problem(made, 409, "already_exists")["detail"]
+        assert detail.startswith("That session_id is taken: a session_id is unique in a tenant")
+        assert "for example" in detail
+        assert "somebody" not in detail
     taken = {"messages": said("hi"), "agent_id": "a", "user_id": "somebody.else"}
     problem(await api.post("/v1/sessions/s/messages", json=taken), 409, "already_exists")
     assert await messages(api) == []

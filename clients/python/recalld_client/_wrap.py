@@ -28,7 +28,7 @@ def wrap_openai(
     """Returns a copy of an OpenAI client that recalls before each call and stores what was said.
 
     client: OpenAI or AsyncOpenAI, or a subclass; the copy shares its connections. memory: of one user, which makes a
-    new session, or one session (`me.session("monday")`). budget: tokens of what is recalled, 0 for nothing. remember:
+    new session, or one session (`me.session()`). budget: tokens of what is recalled, 0 for nothing. remember:
     whether turns are stored. on_event: is called with a `MemoryEvent` for each thing done. timeout: seconds.
 
     It covers `chat.completions` and `responses` (`create`, `parse`, `stream`, tools). The user's turn is stored before

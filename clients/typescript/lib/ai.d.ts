@@ -1,11 +1,10 @@
-/** Memory for models of the Vercel AI SDK: `wrapLanguageModel({ model, middleware: recalldMiddleware({ … }) })`. */
 import type { Schemas } from "./types.js";
 import type { UserMemory } from "./user.js";
 export interface RecalldMiddlewareOptions {
     /** Whose memory it is: `new Recalld().user("ada", { agent: "support" })`. It needs an agent. */
     memory: UserMemory;
-    /** Id of the conversation that is remembered. */
-    session: string;
+    /** Id of the conversation that is remembered; default: a new one. No other user's conversation has the same. */
+    session?: string;
     /** Most tokens that are added to a prompt; default 1500. */
     budget?: number;
     /** Add what is remembered to the prompt; default true. */
@@ -46,12 +45,13 @@ export interface RecalldMiddleware {
 /**
  * A middleware that recalls before each call of the model and remembers the conversation.
  *
- * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`.
+ * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`. A `session` of
+ * another user throws Problem `already_exists`: nothing would ever be stored.
  * The user's message is stored before the model is asked, so it stays when the model fails. The same prompt again, as in
  * a retry, is stored once. The answer of a stream that is cancelled is not stored.
  *
  * @example
- * const middleware = recalldMiddleware({ memory: ada, session: "monday" });
+ * const middleware = recalldMiddleware({ memory: ada });
  * const model = wrapLanguageModel({ model: openai("gpt-5"), middleware });
  */
 export declare function recalldMiddleware(options: RecalldMiddlewareOptions): RecalldMiddleware;

@@ -1,12 +1,16 @@
+/** Memory for models of the Vercel AI SDK: `wrapLanguageModel({ model, middleware: recalldMiddleware({ … }) })`. */
+import { Problem } from "./errors.js";
+import { randomId } from "./transport.js";
 /**
  * A middleware that recalls before each call of the model and remembers the conversation.
  *
- * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`.
+ * A failing memory never fails the call: the model is asked without it, and `onEvent` gets `failed`. A `session` of
+ * another user throws Problem `already_exists`: nothing would ever be stored.
  * The user's message is stored before the model is asked, so it stays when the model fails. The same prompt again, as in
  * a retry, is stored once. The answer of a stream that is cancelled is not stored.
  *
  * @example
- * const middleware = recalldMiddleware({ memory: ada, session: "monday" });
+ * const middleware = recalldMiddleware({ memory: ada });
  * const model = wrapLanguageModel({ model: openai("gpt-5"), middleware });
  */
 export function recalldMiddleware(options) {
@@ -40,8 +44,10 @@ class ConversationMemory {
     options;
     /** The block of the last user message: each step of a loop of tools sends that message again. */
     latest;
+    session;
     constructor(options) {
         this.options = options;
+        this.session = options.session ?? randomId();
     }
     /** The prompt with what is remembered in front of the last user message, which is stored. */
     async prepared(prompt, signal) {
@@ -52,7 +58,7 @@ class ConversationMemory {
         const query = textOf(turn.content);
         if (!query)
             return prompt;
-        const key = fingerprint(this.options.session, prompt.slice(0, index + 1));
+        const key = fingerprint(this.session, prompt.slice(0, index + 1));
         const block = await this.recalled(query, key, signal);
         if (index === prompt.length - 1)
             await this.store("user", query, key);
@@ -63,7 +69,7 @@ class ConversationMemory {
     }
     /** The block for a query; empty when nothing is remembered or the memory fails. */
     async recalled(query, key, signal) {
-        const { memory, session, recall = true, budget = 1500, timeout = 5000 } = this.options;
+        const { memory, recall = true, budget = 1500, timeout = 5000 } = this.options;
         if (!recall)
             return "";
         if (this.latest?.key === key)
@@ -71,7 +77,7 @@ class ConversationMemory {
         try {
             const call = { timeout, retries: 0, ...(signal ? { signal } : {}) };
             // the prompt has the conversation's messages already
-            const context = await memory.session(session).context(query, { budget, exclude: ["messages"], ...call });
+            const context = await memory.session(this.session).context(query, { budget, exclude: ["messages"], ...call });
             const found = context.sections.some((section) => section.items.length > 0);
             this.latest = { key, text: found ? context.text : "" };
             this.tell({ type: "recalled", context });
@@ -84,15 +90,17 @@ class ConversationMemory {
     }
     /** Appends one message; `key` makes the same message in the same place one. */
     async store(role, content, key) {
-        const { memory, session, remember = true, timeout = 5000 } = this.options;
+        const { memory, remember = true, timeout = 5000 } = this.options;
         if (!remember || !content.trim())
             return;
         try {
             const call = { timeout, retries: 1, ...(key ? { idempotencyKey: key } : {}) };
-            const stored = await memory.session(session).append({ role, content }, call);
+            const stored = await memory.session(this.session).append({ role, content }, call);
             this.tell({ type: "remembered", role, memoryIds: stored.memory_ids });
         }
         catch (error) {
+            if (error instanceof Problem && error.code === "already_exists")
+                throw error;
             this.tell({ type: "failed", during: "remember", error });
         }
     }

@@ -26,7 +26,7 @@ KEY = "langchain"
 class RecalldChatMessageHistory(BaseChatMessageHistory):
     """The messages of one session. What is said there becomes long-term memory of the user.
 
-    session: `Recalld().user("ada").session("monday")`. async_session: the same of `AsyncRecalld`, for the methods with
+    session: `Recalld().user("ada").session()`. async_session: the same of `AsyncRecalld`, for the methods with
     `a`; without it they run those of `session` in a thread.
 
     Raises Problem and Unreachable of the client, TypeError where the session that a method needs was not given.

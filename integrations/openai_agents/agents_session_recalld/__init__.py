@@ -24,7 +24,7 @@ OPEN_QUESTION = "What is known of the user?"
 
 
 class RecalldSession(SessionABC):
-    """The conversation of an agent with a user. `AsyncRecalld().user("ada").session("monday")` names it.
+    """The conversation of an agent with a user. `AsyncRecalld().user("ada").session("ada-monday")` names it.
 
     An agent that runs on it gets what was known of the user before this conversation: a message of at most `budget`
     tokens in front of the history, 0 for none. That message is not stored. `recall` chooses by the question asked.

@@ -11,7 +11,7 @@ from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.run import AgentRunResult
 from pydantic_ai.tools import AgentDepsT
 from pydantic_core import to_json
-from recalld_client import NO_RETRY, AsyncUserSession, MemoryEvent, RecalldError, models
+from recalld_client import NO_RETRY, AsyncUserSession, MemoryEvent, Problem, RecalldError, models
 
 LOG = logging.getLogger("pydantic_ai_recalld")
 
@@ -20,13 +20,14 @@ LOG = logging.getLogger("pydantic_ai_recalld")
 class RecalldHistory(AbstractCapability[AgentDepsT]):
     """Adds what is remembered to the messages of each model request, and stores the conversation.
 
-    session: `AsyncRecalld().user("ada").session("monday")`, or a function of the run's context that returns it, for an
+    session: `AsyncRecalld().user("ada").session()`, or a function of the run's context that returns it, for an
     agent that serves many users. budget: most tokens that are added, 0 for none. remember: whether the user's prompt
     and the run's output are stored. timeout: seconds that each call of the memory may take. on_memory: is called with a
     `MemoryEvent` for each thing done.
 
     The block goes in front of the last user prompt of the request only: `result.all_messages()` does not have it. The
     prompt is stored before the model is asked, so it stays when the model fails. A failing memory never fails the run.
+    Raises Problem `already_exists` where the session's id is that of another user's conversation.
     """
 
     session: AsyncUserSession | Callable[[RunContext[AgentDepsT]], AsyncUserSession]
@@ -96,10 +97,12 @@ class RecalldHistory(AbstractCapability[AgentDepsT]):
         return self.session
 
     async def _tried(self, call: Awaitable[models.Context | models.Appended]) -> Any:
-        """The answer; None where the memory fails, which is told."""
+        """The answer; None where the memory fails, which is told. Raises Problem for a session of another user."""
         try:
             return await call
         except RecalldError as error:
+            if isinstance(error, Problem) and error.code == "already_exists":
+                raise
             LOG.warning("Memory failed, the model is called without it: %s", error)
             self._tell(MemoryEvent("failed", self._session.session_id, error=error))
             return None

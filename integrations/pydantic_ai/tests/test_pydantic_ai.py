@@ -267,6 +267,15 @@ async def test_a_failing_memory_never_fails_the_run() -> None:
     assert [one.kind for one in events] == ["failed"] * 3
 
 
+async def test_the_session_of_another_user_is_a_mistake_and_no_failing_memory(me: AsyncUserMemory) -> None:
+    session = me.session()
+    await session.append("I keep bees.")
+    async with AsyncRecalld(URL) as memory:
+        theirs = memory.user(uuid4().hex, agent="assistant").session(session.session_id)
+        with pytest.raises(Problem, match="unique in a tenant"):
+            await Agent(Scripted("Hello.").model, capabilities=[RecalldHistory(theirs)]).run("Hello")
+
+
 async def test_of_a_prompt_with_a_picture_the_text_is_stored(me: AsyncUserMemory) -> None:
     model, session = Scripted("A cat."), me.session()
     agent = Agent(model.model, capabilities=[RecalldHistory(session)])

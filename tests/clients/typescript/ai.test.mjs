@@ -110,6 +110,17 @@ test("a memory that is down never breaks the call", async () => {
   assert.equal((await generateText({ model: throwing.model, prompt: "Hello?" })).text, "Hi.");
 });
 
+test("a session of another user is a mistake, and each middleware without one begins its own", async () => {
+  const owner = setUp("owner", () => answer("Hi."));
+  await generateText({ model: owner.model, prompt: "I keep bees." });
+  const other = setUp("other", () => answer("Hi."), { session: `owner-${run}` });
+  await assert.rejects(generateText({ model: other.model, prompt: "Hello?" }), (error) => error.code === "already_exists");
+  assert.deepEqual(other.prompts, []);
+  const fresh = setUp("fresh", () => answer("Hi."), { session: undefined });
+  await generateText({ model: fresh.model, prompt: "Hello?" });
+  assert.deepEqual(fresh.events.map((one) => one.type), ["recalled", "remembered", "remembered"]);
+});
+
 test("each half can be switched off", async () => {
   const reader = setUp("reader", () => answer("Hi."), { remember: false });
   await generateText({ model: reader.model, prompt: "Hello?" });

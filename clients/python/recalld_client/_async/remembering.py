@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 from recalld_client._async.session import AsyncUserSession
+from recalld_client._errors import Problem
 from recalld_client._events import Hook, MemoryEvent, tell
 from recalld_client._openai_messages import CHAT, RESPONSES, Api, Turn
 
@@ -17,7 +18,10 @@ MOST_WAITING = 100
 
 
 class AsyncRemembering:
-    """Recalls before each call of the model, and remembers what was said. Never raises because of memory.
+    """Recalls before each call of the model, and remembers what was said. A memory that fails never fails the call.
+
+    Raises Problem `already_exists` where the session's id is that of another user's conversation: nothing would ever
+    be stored.
 
     budget: tokens of what is recalled, 0 to recall nothing. remember: whether turns are stored.
     """
@@ -92,7 +96,9 @@ class AsyncRemembering:
                     self._waiting.popleft()
                 count = len(oldest[1])
                 tell(self._on_event, MemoryEvent("remembered", self.session.session_id, messages=count))
-        except Exception as error:  # noqa: BLE001 - see the class
+        except Exception as error:
+            if isinstance(error, Problem) and error.code == "already_exists":
+                raise
             self._failed(error)
 
     async def _watched(self, api: Api, answer: Any, request: dict[str, Any]) -> Any:

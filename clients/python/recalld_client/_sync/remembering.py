@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from recalld_client._sync.session import UserSession
+from recalld_client._errors import Problem
 from recalld_client._events import Hook, MemoryEvent, tell
 from recalld_client._openai_messages import CHAT, RESPONSES, Api, Turn
 
@@ -18,7 +19,10 @@ MOST_WAITING = 100
 
 
 class Remembering:
-    """Recalls before each call of the model, and remembers what was said. Never raises because of memory.
+    """Recalls before each call of the model, and remembers what was said. A memory that fails never fails the call.
+
+    Raises Problem `already_exists` where the session's id is that of another user's conversation: nothing would ever
+    be stored.
 
     budget: tokens of what is recalled, 0 to recall nothing. remember: whether turns are stored.
     """
@@ -93,7 +97,9 @@ class Remembering:
                     self._waiting.popleft()
                 count = len(oldest[1])
                 tell(self._on_event, MemoryEvent("remembered", self.session.session_id, messages=count))
-        except Exception as error:  # noqa: BLE001 - see the class
+        except Exception as error:
+            if isinstance(error, Problem) and error.code == "already_exists":
+                raise
             self._failed(error)
 
     def _watched(self, api: Api, answer: Any, request: dict[str, Any]) -> Any:
