@@ -5,6 +5,7 @@ A separate module, since importing the service takes a second.
 
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -192,9 +193,19 @@ def _user_of(result: ImportResult) -> str | None:
     return user
 
 
+DEEPEST = 200
+"""Levels of a file: more than any record may have, and few enough for every parser."""
+MOST_DIGITS = 4_000
+"""Python makes no integer of more."""
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
+
+
 def _read(file: Path) -> Any:
+    """Returns the JSON of a file, in UTF-8 or UTF-16, with or without a byte order mark."""
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        content = file.read_bytes()
+        text = _flattened(content.decode(json.detect_encoding(content)))
+        data = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < MOST_DIGITS else float(digits))
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -202,6 +213,21 @@ def _read(file: Path) -> Any:
     if not isinstance(data, dict | list):
         raise ImportRefused(f"{file} holds neither an object nor a list.")
     return data
+
+
+def _flattened(text: str) -> str:
+    """Returns the JSON with null in the place of what is nested deeper than `DEEPEST`: with 2, `[[[1], 2]]` becomes
+    `[[null, 2]]`."""
+    kept, depth, shown = list[str](), 0, 0
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += text[shown : match.start()], "null"
+        elif match[0] in "]}":
+            shown = match.end() if depth == DEEPEST + 1 else shown
+            depth -= 1
+    return "".join([*kept, text[shown:]])
 
 
 class _Nowhere:

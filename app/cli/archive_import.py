@@ -5,6 +5,7 @@ imported if this machine's erasure key opens them.
 """
 
 from base64 import b64decode
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ class _Import:
 
     def _begin(self, line: bytes) -> None:
         try:
-            header = orjson.loads(line)
+            header = orjson.loads(line.removeprefix(BOM_UTF8))
             self._format = header["format"]
             known = header["recalld"] == "tenant" and self._format in range(1, FORMAT + 1)
             self._given = str(header["tenant"])

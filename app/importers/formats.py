@@ -1,7 +1,8 @@
 """Files of other memory systems. Each function reads those of one system:
 
 - mem0: the result of `get_all` or a page of the platform's API, with `results` (or a bare list) and `relations`;
-- Zep: what its API returns: `edges` and `nodes` of a user's graph, `messages` of a thread, or `threads`;
+- Zep: what its API returns: `edges` and `nodes` of a user's graph, `messages` of a thread, or `threads`, each a list or
+  a page with `items` and `next_cursor`; or one such page;
 - Redis Agent Memory Server: `memories` as its search returns them (or a bare list), and the working memory of
   `sessions`;
 - Letta: agent files (`.af`, both revisions) with blocks and messages, and lists of archival passages.
@@ -9,11 +10,14 @@
 
 import json
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from app.core.clock import rfc3339
 from app.core.schemas import Json
 from app.importers.loader import (
+    ONE_PAGE,
     DefaultOwner,
     ImportRecord,
     ImportResult,
@@ -21,6 +25,7 @@ from app.importers.loader import (
     SkippedEntry,
     SpokenMessage,
     Unreadable,
+    listed,
     memory,
     message,
     read_each,
@@ -34,7 +39,7 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     whole = {"results": file} if isinstance(file, list) else file
 
     def memory_of(record: Json, where: str) -> Iterator[ImportResult]:
-        expires = time(record.get("expiration_date"))
+        expires = _end_of(record.get("expiration_date"))
         if expires is not None and expires <= owner.now:
             raise Unreadable("it has expired")
         metadata = record.get("metadata")
@@ -64,21 +69,41 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     if whole.get("relations"):
         yield from read_each(whole["relations"], "/relations", relation)
     if whole.get("next"):
-        yield SkippedEntry("/next", "this is one page of several: import the others, too")
+        yield SkippedEntry("/next", ONE_PAGE)
+
+
+def _end_of(day: Any) -> str | None:
+    """Returns when mem0's `expiration_date` is over: `2026-06-01` lasts until 2 June begins (UTC)."""
+    begins = time(day and str(day)[:10])
+    try:
+        return None if begins is None else rfc3339(datetime.fromisoformat(begins) + timedelta(days=1))
+    except OverflowError:
+        return None  # the last day that there is
 
 
 def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
     """Yields the records of a file."""
     whole = {"edges": file} if isinstance(file, list) else file
-    nodes = whole.get("nodes", [])
-    listed = nodes if isinstance(nodes, list) else []
-    names = {str(node.get("uuid")): node.get("name") for node in listed if isinstance(node, dict)}
-    if "edges" in whole:
-        yield from read_each(whole["edges"], "/edges", partial(_edge, owner, names))
-    if "nodes" in whole:
-        yield from read_each(whole["nodes"], "/nodes", partial(_node, owner))
-    if "threads" in whole:
-        yield from read_each(whole["threads"], "/threads", partial(_thread, owner))
+    names = {str(node.get("uuid")): node.get("name") for node in listed(whole.get("nodes")) if isinstance(node, dict)}
+
+    def of_page(record: Json, where: str) -> Iterator[ImportResult]:
+        """Yields what an item of a page is, which only its fields tell."""
+        if "fact" in record:
+            yield from _edge(owner, names, record, where)
+        elif "messages" in record:
+            yield from _thread(owner, record, where)
+        elif record.get("role"):
+            yield _zep_message(owner, {}, record, where)
+        elif "summary" in record:
+            yield from _node(owner, record, where)
+        else:
+            raise Unreadable("it is no edge, node, message or thread with messages")
+
+    if "items" in whole:
+        yield from read_each(whole, "", of_page)
+    parts = {"edges": partial(_edge, owner, names), "nodes": partial(_node, owner), "threads": partial(_thread, owner)}
+    for part in filter(whole.__contains__, parts):
+        yield from read_each(whole[part], f"/{part}", parts[part])
     if "messages" in whole:
         yield from _thread(owner, whole, "")
 
@@ -97,7 +122,8 @@ def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterato
             "fact", where, {**owner.of(), **fact, "object_type": "entity", **spans, "cardinality": "many"}
         )
     else:
-        yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans)
+        said = time(record.get("reference_time"))
+        yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans, event_at=said)
 
 
 def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
@@ -110,19 +136,23 @@ def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResul
 
 
 def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:
-    session = next((str(thread[name]) for name in ("thread_id", "session_id", "uuid") if thread.get(name)), "thread")
-
     def message_of(record: Json, place: str) -> Iterator[ImportResult]:
-        whose, session_id = owner.of(None, thread.get("user_id")), owner.id_of(f"zep-{session}")
-        spoken: SpokenMessage = {
-            "role": str(record.get("role") or record.get("role_type") or ""),
-            "content": str(record.get("content") or ""),
-            "name": record.get("name"),
-            "timestamp": time(record.get("created_at")),
-        }
-        yield message(place, whose, session_id, spoken)
+        yield _zep_message(owner, thread, record, place)
 
     yield from read_each(thread.get("messages"), f"{where}/messages", message_of)
+
+
+def _zep_message(owner: DefaultOwner, thread: Json, record: Json, where: str) -> ImportRecord:
+    """Returns a message. `reference_time` is when it was said, and `created_at` when Zep received it."""
+    names = (thread.get("thread_id"), thread.get("session_id"), thread.get("uuid"), record.get("thread_uuid"))
+    session = next((str(name) for name in names if name), "thread")
+    spoken: SpokenMessage = {
+        "role": str(record.get("role") or record.get("role_type") or ""),
+        "content": str(record.get("content") or ""),
+        "name": record.get("name"),
+        "timestamp": time(record.get("reference_time") or record.get("created_at")),
+    }
+    return message(where, owner.of(None, thread.get("user_id")), owner.id_of(f"zep-{session}"), spoken)
 
 
 _TYPES = {"semantic": "fact", "episodic": "experience", "message": "message"}
@@ -162,7 +192,7 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
     else:
         yield from read_each(whole.get("memories"), "/memories", partial(_memory, owner, None))
     if whole.get("next_offset"):
-        yield SkippedEntry("/next_offset", "this is one page of several: import the others, too")
+        yield SkippedEntry("/next_offset", ONE_PAGE)
 
 
 def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterator[ImportResult]:
@@ -191,7 +221,7 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         return
     if "core_memory" in file:  # the first revision: one agent with its blocks inside
         file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
-    blocks = {block.get("id"): block for block in file.get("blocks") or () if isinstance(block, dict)}
+    blocks = {str(block.get("id")): block for block in listed(file.get("blocks")) if isinstance(block, dict)}
 
     def agent(record: Json, where: str) -> Iterator[ImportResult]:
         name = owner.agent_id or owner.id_of(record.get("name") or record.get("id"))
@@ -200,7 +230,7 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         if wanted is None:
             inside = file.get("blocks") or []
         else:
-            inside = [blocks[block_id] for block_id in wanted if block_id in blocks]
+            inside = [blocks[str(block_id)] for block_id in listed(wanted) if str(block_id) in blocks]
         yield from read_each(inside, "/blocks", partial(_block, whose))
         messages = record.get("messages") or []
         yield from read_each(messages, f"{where}/messages", partial(_message, whose, record))
@@ -213,9 +243,16 @@ def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
             yield SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
 
 
+def _require_kept(record: Json) -> None:
+    """Raises NoMemory for what was deleted: Letta keeps it, and marks it."""
+    if record.get("is_deleted"):
+        raise NoMemory("it was deleted")
+
+
 def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResult]:
     """Yields a block as a memory. `persona` belongs to the agent for all its users, `human` to the
     agent and this user."""
+    _require_kept(block)
     label = str(block.get("label") or "block")
     persona = label == "persona"
     whose = owner.of()
@@ -236,6 +273,7 @@ def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResul
 
 
 def _message(owner: DefaultOwner, agent: Json, record: Json, where: str) -> Iterator[ImportResult]:
+    _require_kept(record)
     text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
     session_id = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
     whose = owner.of()
@@ -266,7 +304,7 @@ def _called(record: Any) -> list[Json]:
     """Returns the tool calls of a message, in any revision of the format."""
     if not isinstance(record, dict):
         return []
-    calls = [*(record.get("tool_calls") or ()), record.get("tool_call")]
+    calls = [*listed(record.get("tool_calls")), record.get("tool_call")]
     functions = [call.get("function") or call for call in calls if isinstance(call, dict)]
     return [function for function in functions if isinstance(function, dict)]
 
@@ -280,7 +318,7 @@ def _sent(function: Json) -> str:
     given = function.get("arguments")
     try:
         arguments = json.loads(given) if isinstance(given, str) else given
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
     message_ = arguments.get("message") if isinstance(arguments, dict) else None
     if not isinstance(message_, str):
@@ -298,7 +336,7 @@ def _text(record: Json) -> str:
     if record.get("role") == "user" and text.startswith("{"):
         try:
             wrapped = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
         if isinstance(wrapped, dict) and "type" in wrapped:
             if wrapped["type"] != "user_message":
@@ -308,6 +346,7 @@ def _text(record: Json) -> str:
 
 
 def _passage(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
+    _require_kept(record)
     metadata = record.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     agent = owner.agent_id or record.get("agent_id")

@@ -24,6 +24,7 @@ RecordKind: TypeAlias = Literal["memory", "fact", "message"]
 MAX_TAG = 128
 """The maximum length of a tag."""
 MAX_KEY = 256
+ONE_PAGE = "this is one page of several: import the others, too"
 
 
 class RecordOwner(TypedDict):
@@ -130,13 +131,21 @@ def memory(system: str, where: str, record: Mapping[str, JsonValue], text: Any, 
     return ImportRecord("memory", where, {"content": text, **key, **given, "metadata": metadata})
 
 
+def listed(items: Any) -> list[Any]:
+    """Returns the items of a list, or of a page: `{"items": […], "next_cursor": "…"}`. None of anything else."""
+    inside = items.get("items") if isinstance(items, dict) else items
+    return inside if isinstance(inside, list) else []
+
+
 def read_each(items: Any, where: str, read: Callable[[Json, str], Iterator[ImportResult]]) -> Iterator[ImportResult]:
-    """Yields the records of each item of a list. An unreadable item is skipped and does not affect the others."""
-    if not isinstance(items, list):
+    """Yields the records of each item of a list or a page. An unreadable item is skipped and does not affect the
+    others."""
+    page = items if isinstance(items, dict) else {}
+    if not isinstance(page.get("items", items), list):
         yield SkippedEntry(where, "it is no list")
         return
-    for index, item in enumerate(items):
-        place = f"{where}/{index}"
+    for index, item in enumerate(listed(items)):
+        place = f"{where}/items/{index}" if page else f"{where}/{index}"
         if not isinstance(item, dict):
             yield SkippedEntry(place, "it is no object")
             continue
@@ -144,6 +153,8 @@ def read_each(items: Any, where: str, read: Callable[[Json, str], Iterator[Impor
             yield from read(item, place)
         except Unreadable as error:
             yield SkippedEntry(place, str(error), error.is_memory)
+    if page.get("next_cursor"):
+        yield SkippedEntry(f"{where}/next_cursor", ONE_PAGE)
 
 
 def time(value: Any) -> str | None:
@@ -160,7 +171,7 @@ def time(value: Any) -> str | None:
 
 def words(values: Any) -> list[str]:
     """Returns the texts of a list as tags."""
-    return [value[:MAX_TAG] for value in values or () if isinstance(value, str) and value][:64]
+    return [value[:MAX_TAG] for value in listed(values) if isinstance(value, str) and value][:64]
 
 
 def composed(name: str) -> str:

@@ -5,6 +5,7 @@ Texts are embedded again; if the model fails, the service embeds them later.
 """
 
 import unicodedata
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class UserReport:
 def begins_user_export(line: bytes) -> bool:
     """Returns True if the line is the header of a user's export."""
     try:
-        return bool(orjson.loads(line)["type"] == "export")
+        return bool(orjson.loads(line.removeprefix(BOM_UTF8))["type"] == "export")
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return False
 
@@ -150,7 +151,7 @@ class UserImport:
             self._bad(self._report.lines, str(error))
 
     async def _begin(self, line: bytes) -> None:
-        header = orjson.loads(line) if begins_user_export(line) else {}
+        header = orjson.loads(line.removeprefix(BOM_UTF8)) if begins_user_export(line) else {}
         user = _composed(header.get("user_id"))
         if header.get("format") not in range(1, FORMAT + 1) or not isinstance(user, str) or not user:
             raise NoUserExport("The file does not begin as a user's export of this version or an earlier one does.")

@@ -26,6 +26,7 @@ from __future__ import annotations  # for Python 3.9
 import getpass
 import hashlib
 import http.client
+import itertools
 import json
 import os
 import sys
@@ -38,6 +39,8 @@ from typing import Any
 
 Json = dict[str, Any]
 TEXT_LIMIT = 32_000  # characters of a message
+FIRST_LINES = 50  # of a transcript that are read for its first uuid
+MOST_FORKS = 200
 QUERY = "Work on {project}: preferences, conventions, decisions, open problems, what was done last"
 
 
@@ -106,6 +109,19 @@ def agent_of(folder: str) -> str:
     return f"{name}-{hashlib.sha256(os.path.realpath(folder).encode()).hexdigest()[:8]}" if folder else name
 
 
+def first_uuid(transcript: Path) -> str | None:
+    """The id of the first line of a transcript that has one. Lines of other kinds stand before it."""
+    try:
+        with transcript.open(encoding="utf-8") as lines:
+            for line in itertools.islice(lines, FIRST_LINES):
+                entry = json.loads(line)
+                if isinstance(entry, dict) and entry.get("uuid"):
+                    return str(entry["uuid"])
+    except (OSError, ValueError):
+        pass  # it is not there, or no transcript
+    return None
+
+
 class Conversation:
     """The session that an event belongs to."""
 
@@ -120,11 +136,25 @@ class Conversation:
         agent = os.environ.get("RECALLD_AGENT") or agent_of(folder)
         self.owner = {"agent_id": agent, "user_id": os.environ.get("RECALLD_USER") or getpass.getuser()}
         self.path = f"/v1/sessions/{urllib.parse.quote(self.session, safe='')}"
+        # `claude --resume` and `--fork-session` begin with the turns of the session that the event names
+        resumed = event.get("source") in ("resume", "fork")
+        self.in_hand = self.in_transcript(Path(str(event.get("transcript_path") or ""))) if resumed else []
+
+    def in_transcript(self, transcript: Path) -> list[str]:
+        """The sessions whose turns the agent has before it: this one, and those that share the beginning of its
+        transcript. A fork begins with copies of all lines, with their uuids."""
+        begins = first_uuid(transcript)
+        forks = [file.stem for file in transcript.parent.glob("*.jsonl") if begins and first_uuid(file) == begins]
+        return [self.session, *(session for session in forks if session != self.session)][:MOST_FORKS]
 
     def context(self) -> str:
-        """What is remembered for this project and user; empty when nothing is."""
+        """What is remembered for this project and user; empty when nothing is. A session that goes on gets none of its
+        own turns again."""
         asked: Json = {"session_id": self.session, "query": QUERY.format(project=self.project)}
         asked["token_budget"] = number("RECALLD_BUDGET", 1500)
+        if self.in_hand:
+            asked["exclude"] = ["messages", "summary"]
+            asked["metadata"] = {"NOT": {"session": {"in": self.in_hand}}}
         found = call("POST", "/v1/context", {**self.owner, **asked})
         return str(found["text"]) if any(section["items"] for section in found["sections"]) else ""
 
@@ -132,7 +162,8 @@ class Conversation:
         """`turn`: id of the exchange, where the agent gives one; the same event again is stored once."""
         if not text.strip():
             return
-        body = {**self.owner, "messages": [{"role": role, "content": text[:TEXT_LIMIT]}]}
+        message = {"role": role, "content": text[:TEXT_LIMIT], "metadata": {"session": self.session}}
+        body = {**self.owner, "messages": [message]}
         key = f"hook-{turn}-{role}" if turn else None
         try:
             call("POST", f"{self.path}/messages", body, key)

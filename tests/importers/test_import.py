@@ -1,6 +1,9 @@
 """What other systems export is taken in as it is documented, and what is not is said."""
 
+import copy
 import json
+from codecs import BOM_UTF8
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,29 @@ ZEP: Any = {
         }
     ],
 }
+ZEP_PAGE: Any = {
+    "items": [
+        {
+            "uuid": "x",
+            "thread_uuid": "t9",
+            "role": "user",
+            "content": "Hello",
+            "reference_time": "2024-03-01T09:00:00Z",
+            "created_at": "2025-01-01T00:00:00Z",
+        },
+        {
+            "uuid": "e9",
+            "fact": "Ada owns a boat",
+            "name": "OWNS",
+            "source_node_name": "Ada",
+            "target_node_name": "Boat",
+        },
+        {"uuid": "n9", "name": "Boat", "summary": "A small one."},
+        {"uuid": "e8", "thread_id": "t9", "user_uuid": "u"},
+    ],
+    "next_cursor": "c2",
+    "total_size": 5,
+}
 LETTA: Any = {
     "agents": [
         {
@@ -123,6 +149,36 @@ WORKING: Any = {
     "memories": [{"id": "w1", "text": "Flies economy", "memory_type": "semantic"}],
     "context": "They planned a trip.",
     "data": {"step": 3},
+}
+
+
+def called(name: str, arguments: Any, **more: Any) -> Doc:
+    return {
+        "role": "assistant",
+        "tool_calls": [{"id": "c", "function": {"name": name, "arguments": arguments}}],
+        **more,
+    }
+
+
+SPOKEN: Any = {
+    "agents": [
+        {
+            "id": "agent-1",
+            "name": "Memo",
+            "messages": [
+                {"role": "user", "content": '{"type": "user_message", "message": "Where do I live?"}'},
+                called("archival_memory_search", '{"query": "home"}', content="I should look that up."),
+                {"role": "tool", "content": '{"status": "OK"}', "tool_call_id": "c"},
+                called("send_message", '{"message": "In Boston."}', content="Now I can answer."),
+                called("send_message", {"message": "Since May."}),
+                {
+                    "role": "assistant",
+                    "tool_call": {"name": "send_message", "arguments": '{"message": "Anything else?"}'},
+                },
+                called("send_message", '{"message": '),
+            ],
+        }
+    ]
 }
 
 
@@ -183,6 +239,46 @@ def test_zep() -> None:
     assert set(left(found)) == {"/edges/2", "/nodes/1", "/threads/0/messages/2"}
 
 
+def test_a_page_of_zep_is_read_and_what_is_missing_is_said() -> None:
+    found = list(formats.read_zep(ZEP_PAGE, ADA))
+    (message,) = [one for one in found if isinstance(one, ImportRecord) and one.kind == "message"]
+    assert message.session is not None
+    assert (message.session["session_id"], message.body["timestamp"]) == ("zep-t9", "2024-03-01T09:00:00.000Z")
+    assert [one["object"] for one in bodies(found, "fact")] == ["Boat"]
+    assert [one["content"] for one in bodies(found, "memory")] == ["Boat: A small one."]
+    assert set(left(found)) == {"/items/3", "/next_cursor"}
+    inside = {
+        "nodes": {"items": ZEP["nodes"], "next_cursor": None},
+        "edges": {"items": ZEP["edges"], "next_cursor": "c"},
+        "threads": [{"thread_id": "t", "messages": {"items": ZEP["threads"][0]["messages"], "next_cursor": "d"}}],
+    }
+    found = list(formats.read_zep(inside, ADA))
+    assert [len(bodies(found, kind)) for kind in ("fact", "memory", "message")] == [1, 2, 2]
+    assert {"/edges/next_cursor", "/threads/0/messages/next_cursor"} <= set(left(found))
+
+
+@pytest.mark.parametrize(
+    ("day", "until"),
+    [
+        ("2026-06-01", "2026-06-02T00:00:00.000Z"),
+        ("2026-06-02T00:00:00Z", "2026-06-03T00:00:00.000Z"),
+        ("9999-12-31", None),
+    ],
+)
+def test_a_memory_of_mem0_lasts_through_the_day_on_which_it_expires(day: str, until: str | None) -> None:
+    (made,) = bodies(list(formats.read_mem0([{"id": "1", "memory": "x", "expiration_date": day}], ADA)), "memory")
+    assert made.get("expires_at") == until
+    expired = {"id": "1", "memory": "x", "expiration_date": "2026-05-31"}
+    assert bodies(list(formats.read_mem0([expired], ADA)), "memory") == []
+
+
+def test_what_letta_has_deleted_stays_out() -> None:
+    passages = [{"id": "p", "text": "Old", "is_deleted": True}, {"id": "q", "text": "New", "is_deleted": False}]
+    found = list(formats.read_letta(passages, ADA))
+    assert [one["content"] for one in bodies(found, "memory")] == ["New"]
+    assert left(found) == {"/0": "it was deleted"}
+
+
 def test_letta() -> None:
     found = list(formats.read_letta(LETTA, DefaultOwner(None, "ada", NOW)))
     persona, human = bodies(found, "memory")
@@ -211,12 +307,39 @@ def test_agent_memory_server() -> None:
     assert list(left(found)) == ["/0/data"]
 
 
+ODD: list[Any] = [
+    7, -1.5, True, None, "", "x", "\ud800", [], [7], [[]], {}, {"a": 7}, {"items": 7}, {"items": [7]}, float("inf"),
+    "[" * 5_000, '{"type": "user_message", "message": 7}',
+]  # fmt: skip
+
+
+def with_odd(value: Any) -> Iterator[Any]:
+    """The value with each of the odd ones in the place of it, and of each part of it."""
+    yield from ODD
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        for changed in with_odd(part):
+            copied = copy.copy(value)
+            copied[name] = changed
+            yield copied
+
+
 @pytest.mark.parametrize(
-    "read", [formats.read_mem0, formats.read_zep, formats.read_letta, formats.read_agent_memory_server]
+    ("read", "whole"),
+    [
+        (formats.read_mem0, MEM0),
+        (formats.read_zep, ZEP),
+        (formats.read_zep, ZEP_PAGE),
+        (formats.read_letta, LETTA),
+        (formats.read_letta, SPOKEN),
+        (formats.read_agent_memory_server, REDIS),
+        (formats.read_agent_memory_server, WORKING),
+    ],
 )
-def test_nonsense_is_left(read: Any) -> None:
-    for whole in ({}, [], [1], {"results": 7, "edges": 7, "agents": 7, "memories": 7}, {"messages": [None]}):
-        assert bodies(list(read(whole, ADA)), "memory") == []
+def test_no_odd_value_ends_an_import(read: Any, whole: Any) -> None:
+    for changed in with_odd(whole):
+        if isinstance(changed, dict | list):
+            list(read(changed, ADA))
 
 
 def test_it_all_arrives_and_again_changes_nothing(data: Path, run: Run, tmp_path: Path) -> None:
@@ -294,36 +417,6 @@ def test_erased_users_stay_out_unless_they_are_to_come_back(data: Path, run: Run
 # --- What Letta's agents said -----------------------------------------------------------------------------------------
 
 
-def called(name: str, arguments: Any, **more: Any) -> Doc:
-    return {
-        "role": "assistant",
-        "tool_calls": [{"id": "c", "function": {"name": name, "arguments": arguments}}],
-        **more,
-    }
-
-
-SPOKEN: Any = {
-    "agents": [
-        {
-            "id": "agent-1",
-            "name": "Memo",
-            "messages": [
-                {"role": "user", "content": '{"type": "user_message", "message": "Where do I live?"}'},
-                called("archival_memory_search", '{"query": "home"}', content="I should look that up."),
-                {"role": "tool", "content": '{"status": "OK"}', "tool_call_id": "c"},
-                called("send_message", '{"message": "In Boston."}', content="Now I can answer."),
-                called("send_message", {"message": "Since May."}),
-                {
-                    "role": "assistant",
-                    "tool_call": {"name": "send_message", "arguments": '{"message": "Anything else?"}'},
-                },
-                called("send_message", '{"message": '),
-            ],
-        }
-    ]
-}
-
-
 def test_what_a_letta_agent_sends_by_its_tool_is_what_it_said() -> None:
     found = list(formats.read_letta(SPOKEN, ADA))
     said = [(one["role"], one["content"]) for one in bodies(found, "message")]
@@ -386,6 +479,48 @@ def test_the_report_says_which_ids_were_mapped(data: Path, run: Run, tmp_path: P
     refused = run("import", "--from", "mem0", str(file), "--user", "a/b")
     assert refused.returncode == 1
     assert "--user: must be 1 to 255 printable characters" in refused.stderr
+
+
+# --- Files as tools write them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_byte_order_mark_ends_no_import(data: Path, run: Run, tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "mem0.json"
+    file.write_text(json.dumps([{"id": "1", "memory": "Likes tea – often", "user_id": "ada"}]), encoding=encoding)
+    assert json.loads(run("import", "--from", "mem0", str(file), "--json").stdout)["taken"] == {"memory": 1}
+    if encoding == "utf-8-sig":
+        for name in ("ada", "all"):
+            export = tmp_path / f"{name}.jsonl"
+            with serving(data) as server:
+                written = server.client.get("/v1/users/ada/export").content if name == "ada" else b""
+            if name == "all":
+                assert run("export", str(export)).returncode == 0
+                written = export.read_bytes()
+            export.write_bytes(BOM_UTF8 + written)
+            assert run("import", str(export)).returncode == 0
+
+
+def test_what_is_deep_or_huge_in_one_record_does_not_end_the_import(data: Path, run: Run, tmp_path: Path) -> None:
+    def deep(levels: int) -> str:
+        return f'{{"id": "d{levels}", "memory": "x", "metadata": {"[" * levels + "]" * levels}, "score": 1}}'
+
+    file = tmp_path / "mem0.json"
+    big = '{"id": "b", "memory": "x", "metadata": {"n": ' + "9" * 5_000 + "}}"
+    kept = '{"id": "k", "memory": "Has \\"[\\" in it", "raw": ' + "[" * 900 + "]" * 900 + "}"
+    file.write_text(
+        f"[{deep(700)}, {deep(100_000)}, {big}, {kept}]".replace('"metadata": [', '"metadata": {"m": [').replace(
+            '], "score"', ']}, "score"'
+        )
+    )
+    ended = run("import", "--from", "mem0", str(file), "--user", "ada", "--json")
+    told = json.loads(ended.stdout)
+    assert told["taken"] == {"memory": 1}, ended.stderr
+    assert sorted(where for one in told["left"] for where in one["such_as"]) == [
+        "/results/0",
+        "/results/1",
+        "/results/2",
+    ]
 
 
 # --- What the command says --------------------------------------------------------------------------------------------

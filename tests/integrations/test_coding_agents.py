@@ -102,6 +102,46 @@ def test_a_resumed_session_goes_on(server: Server) -> None:
     assert status(server, "r1") == "active"
 
 
+def test_a_resumed_or_forked_session_gets_its_own_turns_not_again(server: Server, tmp_path: Path) -> None:
+    """As Claude Code 2.1.197 does it: a fork starts with the name and transcript of the old session, goes on under a
+    new one, and its transcript begins with copies of the old lines."""
+    told: dict[str, str] = {
+        "fork0": "We deploy with Nomad.",
+        "fork1": "Tests run with vitest.",
+        "fork2": "Linting is by oxlint.",
+    }
+    line: Json = {"type": "user", "uuid": "u1", "message": {"role": "user", "content": told["fork1"]}}
+    for session, lines in {
+        "fork0": [{"type": "user", "uuid": "u0"}],
+        "fork1": [line],
+        "fork2": [line, line | {"uuid": "u2"}],
+    }.items():
+        headed = [
+            {"type": "file-history-snapshot", "messageId": "m"},
+            *({**one, "sessionId": session} for one in lines),
+        ]
+        (tmp_path / f"{session}.jsonl").write_text("\n".join(map(json.dumps, headed)))
+
+    def run(name: str, session: str, **more: Any) -> Json:
+        event = claude(name, session, **more) | {"transcript_path": str(tmp_path / f"{session}.jsonl")}
+        answer, errors = hook(event, str(server.client.base_url), RECALLD_USER="forking-user")
+        assert errors == ""
+        return answer
+
+    def given(session: str, source: str) -> set[str]:
+        answer = run("SessionStart", session, source=source)
+        text = answer["hookSpecificOutput"]["additionalContext"] if answer else ""
+        return {name for name, content in told.items() if content in text}
+
+    for session, content in told.items():
+        run("UserPromptSubmit", session, prompt=content)
+    assert given("fork9", "startup") == {"fork0", "fork1", "fork2"}
+    assert given("fork1", "resume") == {"fork0"}  # and a fork of it, which starts under its name
+    assert given("fork2", "resume") == {"fork0"}  # its transcript has the turns of fork1, too
+    assert given("fork0", "resume") == {"fork1", "fork2"}
+    assert "fork1" in given("fork1", "compact")  # what was compacted is no longer before the agent
+
+
 def test_cursor_from_one_session_to_the_next(server: Server) -> None:
     def run(event: Json) -> Json:
         answer, errors = hook(event, str(server.client.base_url), RECALLD_USER="cursor-user")
