@@ -28,7 +28,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import PACKAGED_DIM, TAUGHT
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.records import new_memory, passage
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
@@ -212,7 +212,7 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
     for at in range(count):
         topic = _topics_of(number)[(turn + at // 5) % A_USERS]
         when = rfc3339(moment + timedelta(seconds=20 * at))
-        session: MemorySource = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
+        session: Source = {"origin": "message", "session_id": f"s-{number}-{turn}", "message_seq": at + 1}
         words = _words_of(topic)
         topical = " ".join(words[((seed + at) * step) % len(words)] for step in (3, 7, 11))
         fields: MemoryRecord = {
@@ -224,7 +224,7 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
             "tags": [f"topic-{topic}"] if at % 4 == 0 else [],
             "event_at": when if said else None,
         }
-        source: MemorySource = {**session, "speaker": speakers[at % 2]} if said else {}
+        source: Source = {**session, "speaker": speakers[at % 2]} if said else {}
         yield record(new_memory(fields, source, when, unique=not said), _vector(topic, vectors))
 
 

@@ -4,14 +4,14 @@ from datetime import timedelta
 from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from app.actions import schemas
 from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
@@ -47,7 +47,7 @@ ActionId = Annotated[Identifier, Path(examples=["act_01a2003d395076f9a13acea58fa
 WordParameter = Annotated[str | None, Query(min_length=1, max_length=128)]
 
 
-async def list_filters(  # noqa: PLR0913 (query parameters)
+async def list_filters(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
@@ -84,35 +84,37 @@ async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_b
         raise invalid("/query/tz", str(error)) from None
 
 
-@router.post("", status_code=201, response_model=schemas.Action, responses=problems(409, 412, *BODY))
-async def log_action(body: schemas.ActionCreate, actions: Actions, write: Writer, if_match: InPrecondition) -> Response:
+@router.post("", status_code=201, responses=problems(409, 412, *BODY))
+async def log_action(
+    body: schemas.ActionCreate, actions: Actions, write: Writer, if_match: InPrecondition
+) -> Answer[schemas.Action]:
     """Log what an agent did: one episode for a task or intent, not one for each message."""
     return await write(lambda: actions.log_one(body, if_match))
 
 
-@router.post("/batch", status_code=201, response_model=schemas.ActionBatchCreated, responses=problems(409, 412, *BODY))
-async def log_actions(body: schemas.ActionBatch, actions: Actions, write: Writer, if_match: InPrecondition) -> Response:
+@router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
+async def log_actions(
+    body: schemas.ActionBatch, actions: Actions, write: Writer, if_match: InPrecondition
+) -> Answer[schemas.ActionBatchCreated]:
     """Log up to 500 actions: all of them, or none."""
     return await write(lambda: actions.log(body.items, if_match))
 
 
-@router.post(
-    "/search", response_model=schemas.ActionSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
-)
-async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Response:
+@router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Answer[schemas.ActionSearchResult]:
     """Find similar past actions, by meaning and words."""
     return answer(await actions.search(body))
 
 
-@router.get("", response_model=Page[schemas.Action], responses=problems())
+@router.get("", responses=problems())
 async def list_actions(
     actions: Actions, where: Annotated[schemas.ActionFilters, Depends(list_filters)], listing: InListing
-) -> Response:
+) -> Answer[Page[schemas.Action]]:
     """List the actions by the time they happened, newest first."""
     return answer(await actions.page(where, listing))
 
 
-@router.get("/stats", response_model=schemas.Stats, responses=problems())
+@router.get("/stats", responses=problems())
 async def get_action_stats(
     actions: Actions,
     where_zone: Annotated[ZoneInfo, Depends(zone)],
@@ -121,23 +123,23 @@ async def get_action_stats(
     action_type: WordParameter = None,
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
-) -> Response:
+) -> Answer[schemas.Stats]:
     """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals. Days that were rolled up
     count, too: as whole days in UTC, with percentiles of durations within 2 %."""
     where: schemas.ActionFilters = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
     return answer(await actions.stats(where, window_days, group_by, where_zone))
 
 
-@router.get("/{action_id}", response_model=schemas.Action, responses=problems(404))
-async def get_action(action_id: ActionId, actions: Actions) -> Response:
+@router.get("/{action_id}", responses=problems(404))
+async def get_action(action_id: ActionId, actions: Actions) -> Answer[schemas.Action]:
     """Get one action. The memory that stands for it answers once it was rolled up and purged (`rolled_up_into`)."""
     action = await actions.get(action_id)
     return answer(action, {"ETag": etag(action)})
 
 
-@router.patch("/{action_id}/feedback", response_model=schemas.Action, responses=problems(404, 409, 412, *BODY))
+@router.patch("/{action_id}/feedback", responses=problems(404, 409, 412, *BODY))
 async def give_feedback(
     action_id: ActionId, body: schemas.Feedback, actions: Actions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Action]:
     """Say how an action was: what is absent stays, null clears."""
     return await write(lambda: actions.feedback(action_id, body, if_match))

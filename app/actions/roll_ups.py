@@ -17,9 +17,9 @@ from typing import NamedTuple, TypeAlias, TypedDict
 
 from pydantic import JsonValue
 
-from app.actions.schemas import ActionRecord, DayCell
+from app.actions.schemas import Action, ActionRecord, DayCell, Figures, Rate
 from app.core.clock import new_id
-from app.core.schemas import Json, JsonObject
+from app.core.schemas import JsonObject
 from app.errors import no_such
 from app.memories.models import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
@@ -105,7 +105,7 @@ async def summary_of(store: Store, scope: Scope, action_id: str, now: str) -> Me
     return await Repository(store, scope, MEMORIES).get_unexpired(notes[0]["memory_id"], now)
 
 
-def render(action_id: str, memory: MemoryRecord) -> Json:
+def render(action_id: str, memory: MemoryRecord) -> Action:
     """Renders a purged action by the memory that stands for it."""
     return {
         "action_id": action_id,
@@ -134,7 +134,6 @@ def render(action_id: str, memory: MemoryRecord) -> Json:
 
 
 Z_95 = 1.959963984540054
-OUTCOMES = ("success", "failure", "partial")
 
 
 def wilson(hits: int, total: int) -> tuple[float, float]:
@@ -206,19 +205,21 @@ class Tally:
         self.durations.update({_middle(name): number for name, number in cell["durations"].items()})
         self.ratings.update({int(name): number for name, number in cell["ratings"].items()})
 
-    def figures(self) -> Json:
+    def figures(self) -> Figures:
         """Returns the statistics as the API shows them."""
         timed, rated = self.durations.total(), self.ratings.total()
         return {
             "total_actions": self.outcomes.total(),
             "counts": dict(sorted(self.outcomes.items())),
-            **{f"{outcome}_rate": self._rate(outcome) for outcome in OUTCOMES},
+            "success_rate": self._rate("success"),
+            "failure_rate": self._rate("failure"),
+            "partial_rate": self._rate("partial"),
             "mean_duration_ms": self.duration_sum / timed if timed else None,
             "p95_duration_ms": percentile(self.durations, 0.95),
             "mean_rating": sum(rating * number for rating, number in self.ratings.items()) / rated if rated else None,
         }
 
-    def _rate(self, outcome: str) -> Json | None:
+    def _rate(self, outcome: str) -> Rate | None:
         known = self.outcomes.total() - self.outcomes["unknown"]
         if not known:
             return None

@@ -1,18 +1,17 @@
 """Action logs as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal, cast
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints
-from typing_extensions import TypeAliasType
+from pydantic import Field, JsonValue, StringConstraints, WithJsonSchema, with_config
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     COUNT_OF_HITS,
+    UNSET,
     WHOLE,
     Count,
     Flag,
     Identifier,
-    Json,
-    JsonObject,
     Object,
     Owned,
     Schema,
@@ -20,53 +19,75 @@ from app.core.schemas import (
     Timestamp,
     TopK,
     example,
+    shown,
 )
-from app.memories.models import MemorySource
-from app.memories.records import SOURCE
-from app.memories.schemas import Source, SourceIn
-from app.memories.search_schemas import HowSearched
+from app.memories.models import Source
+from app.memories.schemas import SourceIn
+from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, OwnedRecord, SearchSchema, Unique
 
 Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
 ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
 
 
-class ActionCall(TypedDict, total=False):
-    """What was called. It has the caller's own fields, too."""
-
-    tool: str | None
-    input: JsonValue
-    output: JsonValue
-    duration_ms: float | None
+ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])
+Words = Annotated[list[ActionWord], Field(max_length=64)]
 
 
-class ActionFeedback(TypedDict, total=False):
-    """What a user thought of an action."""
+@with_config(extra="allow", allow_inf_nan=False)
+class Call(TypedDict, total=False):
+    """What was called: the fields below, and any others, which are kept as they are."""
 
-    user_rating: int | None
-    was_helpful: bool | None
-    correction: str | None
+    tool: Annotated[ActionWord | None, Field(default=None)]
+    input: Annotated[JsonValue, Field(default=None)]
+    output: Annotated[JsonValue, Field(default=None)]
+    duration_ms: Annotated[Annotated[float, Field(strict=True, ge=0)] | None, Field(default=None)]
 
 
-class ActionRecord(OwnedRecord, total=False):
-    """A document of the collection `action_logs`. `INDEXED` and `INTERNAL` explain its internal fields."""
+@with_config(
+    extra="forbid", allow_inf_nan=False, json_schema_extra={"examples": [{"user_rating": 5, "was_helpful": True}]}
+)
+class Feedback(TypedDict, total=False):
+    user_rating: Annotated[Annotated[int, Field(strict=True, ge=1, le=5), WHOLE] | None, UNSET]
+    was_helpful: Annotated[Flag | None, UNSET]
+    correction: Annotated[str | None, UNSET]
 
+
+@shown
+class Action(TypedDict, total=False):
     action_id: str
+    agent_id: Annotated[str | None, WithJsonSchema({"type": "string"})]  # every action has one; other records may not
+    user_id: str | None
     session_id: str | None
     task_id: str | None
     event_type: str
     action_type: str
-    actor: ActionActor
-    action: ActionCall
+    actor: str
+    action: Call
     content: str
-    context: JsonObject
+    context: Object
     outcome: Outcome | None
     entities: list[str]
     tags: list[str]
-    feedback: ActionFeedback
+    feedback: Feedback
     timestamp: str
-    metadata: JsonObject
-    source: MemorySource
+    metadata: Object
+    source: Source
+    rolled_up_into: Annotated[
+        str | None,
+        Field(
+            description="Of an action that was purged: the memory that stands for it. `content`, `metadata`, `source` "
+            "and the times are then that memory's, and the action's own fields are empty."
+        ),
+    ]
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class ActionRecord(Action, OwnedRecord, total=False):
+    """A document of the collection `action_logs`. `INDEXED` and `INTERNAL` explain its internal fields."""
+
     content_hash: int
     entity_keys: list[str]
     tag_keys: list[str]
@@ -169,28 +190,7 @@ ACTION_DAYS: Collection[ActionDayRecord] = Collection(
 """The figures of each agent, user and UTC day whose actions were rolled up. `cells` are those of `actions/roll_ups.py`.
 The summary of the day, a memory, may be changed or deleted; its figures stay."""
 
-ActionWord = TypeAliasType("ActionWord", Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"\S")])
-Words = Annotated[list[ActionWord], Field(max_length=64)]
 GroupBy = TypeAliasType("GroupBy", Literal["action_type", "tool", "day"])
-
-
-class Call(Schema):
-    """What was called: the fields below, and any others, which are kept as they are."""
-
-    model_config = ConfigDict(extra="allow")
-
-    tool: ActionWord | None = None
-    input: JsonValue = None
-    output: JsonValue = None
-    duration_ms: Annotated[float, Field(strict=True, ge=0)] | None = None
-
-
-class Feedback(Schema):
-    model_config = example({"user_rating": 5, "was_helpful": True})
-
-    user_rating: Annotated[int, Field(strict=True, ge=1, le=5), WHOLE] | None = None
-    was_helpful: Flag | None = None
-    correction: str | None = None
 
 
 class ActionCreate(Schema):
@@ -212,13 +212,13 @@ class ActionCreate(Schema):
     event_type: ActionWord = "tool_call"
     action_type: ActionWord
     actor: ActionActor = "agent"
-    action: Call = Call()
+    action: Call = Field({}, validate_default=True)
     content: Text | None = Field(None, description="What happened, one line; made from the action when absent.")
     context: Object = {}
     outcome: Outcome | None = None
     entities: Words = []
     tags: Words = []
-    feedback: Feedback = Feedback()
+    feedback: Feedback = {}
     timestamp: Timestamp | None = Field(None, description="Default: now.")
     metadata: Object = {}
     source: SourceIn | None = Field(
@@ -232,35 +232,8 @@ class ActionBatch(Schema):
     items: Annotated[list[ActionCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
 
-class Action(Schema):
-    action_id: str
-    agent_id: str
-    user_id: str | None
-    session_id: str | None
-    task_id: str | None
-    event_type: str
-    action_type: str
-    actor: str
-    action: Call
-    content: str
-    context: Object
-    outcome: Outcome | None
-    entities: list[str]
-    tags: list[str]
-    feedback: Feedback
-    timestamp: str
-    metadata: Object
-    source: Source
-    rolled_up_into: str | None = Field(
-        description="Of an action that was purged: the memory that stands for it. `content`, `metadata`, `source` and "
-        "the times are then that memory's, and the action's own fields are empty."
-    )
-    version: int
-    created_at: str
-    updated_at: str
-
-
-class ActionBatchCreated(Schema):
+@shown
+class ActionBatchCreated(TypedDict):
     items: list[Action]
 
 
@@ -286,27 +259,34 @@ class ActionSearch(Owned):
     top_k: TopK = 10
 
 
-class FoundAction(Schema):
+@shown
+class FoundAction(TypedDict):
     action: Action
-    score: float = Field(
-        description="The probability, 0 to 1, that it helps to answer the query; BM25 where `mode_used` is `text`."
-    )
+    score: Annotated[
+        float,
+        Field(
+            description="The probability, 0 to 1, that it helps to answer the query; BM25 where `mode_used` is `text`."
+        ),
+    ]
 
 
+@shown
 class ActionSearchResult(HowSearched):
     items: list[FoundAction]
 
 
-class Rate(Schema):
+@shown
+class Rate(TypedDict):
     value: float
-    low: float = Field(description="Lower end of the 95 % Wilson interval.")
+    low: Annotated[float, Field(description="Lower end of the 95 % Wilson interval.")]
     high: float
 
 
-class Figures(Schema):
+@shown
+class Figures(TypedDict):
     total_actions: Count
-    counts: dict[str, int] = Field(description="By outcome; `unknown` where none was given.")
-    success_rate: Rate | None = Field(description="Of the actions with an outcome; null where there is none.")
+    counts: Annotated[dict[str, int], Field(description="By outcome; `unknown` where none was given.")]
+    success_rate: Annotated[Rate | None, Field(description="Of the actions with an outcome; null where there is none.")]
     failure_rate: Rate | None
     partial_rate: Rate | None
     mean_duration_ms: float | None
@@ -314,13 +294,17 @@ class Figures(Schema):
     mean_rating: float | None
 
 
+@shown
 class Group(Figures):
     key: str
 
 
+@shown
 class Stats(Figures):
     window_days: int
-    groups: list[Group] | None = Field(None, description="With `group_by`, the largest first; days in order.")
+    groups: Annotated[
+        list[Group] | None, Field(default=None, description="With `group_by`, the largest first; days in order.")
+    ]
 
 
 class ActionFilters(TypedDict, total=False):
@@ -339,7 +323,6 @@ class ActionFilters(TypedDict, total=False):
     until: str | None
 
 
-def render(action: ActionRecord) -> Json:
-    """Renders an action without internal fields. Those of earlier versions have no source."""
-    source = {**SOURCE, "session_id": action["session_id"]}
-    return {"source": source, "rolled_up_into": None, **ACTIONS.public(action)}
+def render(action: ActionRecord) -> Action:
+    """Returns an action as answers show it."""
+    return cast(Action, {"rolled_up_into": None, **ACTIONS.public(action)})

@@ -25,18 +25,22 @@ from app.actions.schemas import (
     ACTIONS,
     INDEXED,
     Action,
+    ActionBatchCreated,
     ActionCreate,
     ActionFilters,
     ActionRecord,
     ActionSearch,
-    Call,
+    ActionSearchResult,
     DayCell,
     Feedback,
+    FoundAction,
+    Group,
     Outcome,
+    Stats,
     render,
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json, JsonObject, equal_json
+from app.core.schemas import JsonObject, Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
@@ -47,7 +51,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, RenderedPage, Repository, between, having, pages, render_items
+from app.storage.repository import Listing, Repository, between, having, pages, render_items
 from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -79,13 +83,13 @@ class ActionService:
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
         self._kept_for, self._learns = kept_for, learns
 
-    async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult:
+    async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult[Action]:
         """Logs one action."""
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
         return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
 
-    async def log(self, bodies: Sequence[ActionCreate], precondition: IfMatch) -> WriteResult:
+    async def log(self, bodies: Sequence[ActionCreate], precondition: IfMatch) -> WriteResult[ActionBatchCreated]:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -115,14 +119,14 @@ class ActionService:
                 changes += queued
         return changes
 
-    async def page(self, filters: ActionFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: ActionFilters, listing: Listing) -> Page[Action]:
         """Returns a page of actions that match the filters."""
         actions, cursor = await self._actions.page(
             _list_filter(filters), listing, request=repr(sorted(filters.items()))
         )
         return {"items": await render_items(ACTIONS, actions, render, Action), "next_cursor": cursor}
 
-    async def get(self, action_id: str) -> Json:
+    async def get(self, action_id: str) -> Action:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""
         action = await self._actions.find_one(action_id)
         return roll_ups.render(action_id, await self._summary(action_id)) if action is None else render(action)
@@ -131,18 +135,18 @@ class ActionService:
         actions, now = self._actions, rfc3339(self._clock.now())
         return await roll_ups.summary_of(actions.store, actions.scope, action_id, now)
 
-    async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult:
+    async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult[Action]:
         """Merges feedback: absent fields stay, null clears a field."""
         action = await self._actions.find_one(action_id)
         if action is None:
             memory_id = (await self._summary(action_id))["memory_id"]
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(action)
-        feedback = body.over(action["feedback"])
+        feedback: Feedback = {**action["feedback"], **body}
         fields: ActionRecord = {} if equal_json(feedback, action["feedback"]) else {"feedback": feedback}
         return changed(self._actions, action, fields, render, rfc3339(self._clock.now()))
 
-    async def search(self, body: ActionSearch) -> Json:
+    async def search(self, body: ActionSearch) -> ActionSearchResult:
         """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
         the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
@@ -150,10 +154,10 @@ class ActionService:
         retrieved = await self._lookup.find(
             RetrievalQuery(body.query, partitions, _searched(body), to_ms(now), body.top_k)
         )
-        items = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        items: list[FoundAction] = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}
 
-    async def stats(self, filters: ActionFilters, window_days: int, group_by: str | None, zone: tzinfo) -> Json:
+    async def stats(self, filters: ActionFilters, window_days: int, group_by: str | None, zone: tzinfo) -> Stats:
         """Returns statistics of the actions of the last `window_days` days, which the store counts. A day that was
         rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
@@ -172,7 +176,7 @@ class ActionService:
                 groups[cell_group(group_by or "", cell, day)].add_cell(cell)
         if group_by is None:
             return {"window_days": window_days, **total.figures(), "groups": None}
-        figures = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
+        figures: list[Group] = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
         if group_by != "day":
             figures.sort(key=lambda group: -group["total_actions"])
         return {"window_days": window_days, **total.figures(), "groups": figures}
@@ -244,6 +248,7 @@ def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecor
     stated = {} if body.source is None else body.source.stated()
     content = body.content or _call_as_text(body)
     fields = ACTIONS.as_record(body.model_dump(exclude={"content", "timestamp", "source"}))
+    fields["feedback"] = {"user_rating": None, "was_helpful": None, "correction": None, **body.feedback}
     return {
         "action_id": new_id("act"),
         **fields,
@@ -277,13 +282,12 @@ def shown_once(content: str, outcome: Outcome | None, entities: Sequence[str]) -
 
 def _call_as_text(body: ActionCreate) -> str:
     """Returns a one-line description made from the call itself."""
-    parts = [body.action_type, body.action.tool or ""]
-    called = {"input": body.action.input, "output": body.action.output} | (body.action.model_extra or {})
-    parts += [
-        orjson.dumps(value if name in Call.model_fields else {name: value}).decode()
-        for name, value in called.items()
-        if value is not None
-    ]
+    call = body.action
+    parts = [body.action_type, call["tool"] or ""]
+    # {"input": {"order": 17}, "output": "ok", "retries": 2} reads `{"order":17} "ok" {"retries":2}`
+    for name, value in call.items():
+        if value is not None and name not in ("tool", "duration_ms"):
+            parts.append(orjson.dumps(value if name in ("input", "output") else {name: value}).decode())
     line = " ".join(part for part in parts if part)
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 

@@ -10,11 +10,11 @@ from typing_extensions import TypeAliasType
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT
 from app.auth.keys import ANONYMOUS, API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Schema, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Page, Schema, example
 from app.errors import Forbidden
 from app.settings import SettingRow, Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, RenderedPage, Repository, between, having, render_items
+from app.storage.repository import Listing, Repository, between, having, render_items
 from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -130,7 +130,7 @@ class AuditEntry(Schema):
     created_at: str
 
 
-def settings_in_force(settings: Settings, principal: Principal) -> RenderedPage[SettingRow]:
+def settings_in_force(settings: Settings, principal: Principal) -> Page[SettingRow]:
     """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
     if principal.scope.agents is not None or principal.scope.users is not None:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")
@@ -169,7 +169,7 @@ class KeyService:
         self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
 
-    async def page(self, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, listing: Listing) -> Page[Json]:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
@@ -244,7 +244,7 @@ class AuditService:
             raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
         self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
-    async def page(self, filters: AuditFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: AuditFilters, listing: Listing) -> Page[Json]:
         """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
         fields = asdict(filters)
         parts = [having(fields, "key_id", "action")]

@@ -2,15 +2,16 @@
 strictly."""
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from fastapi import Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
 
 from app.api import strict
-from app.api.strict import parse
+from app.api.strict import Answer, parse
 from app.auth.dependencies import authenticate, header, state_of
 from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.work import BODY_BYTES_PER_UNIT, charge, in_turn, turn, work_for
@@ -67,7 +68,13 @@ class StrictRequest(Request):
 class StrictRoute(APIRoute):
     """A route that authenticates and checks the request before its endpoint runs.
     `openapi_extra={"x-verb": …}` sets the verb that a key needs. By default GET needs `read`, and everything else
-    `write`."""
+    `write`. An endpoint that returns `Answer[Action]` declares its response model so."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        answer = inspect.signature(endpoint, eval_str=True).return_annotation
+        if get_origin(answer) is Answer:
+            (options["response_model"],) = get_args(answer)
+        super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> RouteHandler:
         """Wraps the endpoint with authentication, the check of the verb, and the strict checks of query string and

@@ -24,7 +24,7 @@ class System(StrEnum):
     AGENT_MEMORY_SERVER = "agent-memory-server"
 
 
-def import_(  # noqa: PLR0913 (options)
+def import_(
     file: Annotated[
         Path, typer.Argument(help="What `recalld export`, a user's export, or with --from another system wrote.")
     ],

@@ -43,7 +43,7 @@ _UNITS = {"d": "days", "h": "hours", "m": "minutes"}
 
 
 @app.command()
-def create(  # noqa: PLR0913 (options)
+def create(
     tenant: Annotated[str, typer.Option(help="Whose data the key opens.")],
     name: Annotated[str, typer.Option(help="What it is for.")],
     verbs: Annotated[str, typer.Option(help="Some of read,write,admin.")] = "read,write",

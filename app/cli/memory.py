@@ -38,7 +38,7 @@ DAY = len("2026-01-01")
 _UNSHOWN = frozenset({"memory_id", "content", "similar"})
 
 
-def add(  # noqa: PLR0913 (options)
+def add(
     content: Annotated[str, typer.Argument(help="One statement, or - to read standard input.")],
     user: UserOption = None,
     agent: AgentOption = None,
@@ -234,7 +234,7 @@ def summary(made: Json) -> str:
     return f"{made['tokens']:,} of {made['budget']:,} tokens: {', '.join(parts) or 'nothing'}"
 
 
-def chat(  # noqa: PLR0913 (options)
+def chat(
     user: UserOption = None,
     agent: AgentOption = None,
     session: Annotated[str | None, typer.Option(help="Go on with this conversation; default: a new one.")] = None,

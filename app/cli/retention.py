@@ -91,7 +91,7 @@ def _bar(number: int, limit: int) -> str:
     return "█" * round(BAR_WIDTH * number / limit) or ("▏" if number else "")
 
 
-def forget(  # noqa: PLR0913 (options)
+def forget(
     tenant: Annotated[str, typer.Option(help="Whose memories; with --url the key says it.")] = "default",
     agent: Annotated[str | None, typer.Option(help="Of this agent.")] = None,
     user: Annotated[str | None, typer.Option(help="Of this user.")] = None,

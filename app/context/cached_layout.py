@@ -23,7 +23,7 @@ from app.context.sources.session import WINDOW_SOURCE, session_of
 from app.context.sources.stable import RULES
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 from app.sessions.repository import SessionRepository
 
 STABLE_PREFIX = "S"
@@ -132,7 +132,7 @@ def _compared(at_start: Sequence[Gathered], at_present: Sequence[Gathered]) -> t
 
 async def mark_conversation(
     conversation: CachedConversation, request: SourceRequest, sections: Sequence[Gathered]
-) -> tuple[CachedConversation, list[SearchDegradation]]:
+) -> tuple[CachedConversation, list[SearchWarning]]:
     """Returns the conversation with marked texts, and warnings: what stays the same as of the beginning, and what is
     newer as of now. `sections`: those of the query, of which one has read the findings."""
     # The source of what is uncertain reads the same findings whatever the query is; that of memories only those of its

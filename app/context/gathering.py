@@ -11,7 +11,7 @@ from app.context.rendering import item_tokens
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.core.tracing import span
 from app.errors import NotFound, RecalldError, Unavailable
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,6 @@ def raise_if_unreadable(sections: Sequence[Gathered]) -> None:
     raise Unavailable(f"No section could be read: {first.detail}", retry_after=1)
 
 
-def warnings_of(sections: Sequence[Gathered]) -> list[SearchDegradation]:
+def warnings_of(sections: Sequence[Gathered]) -> list[SearchWarning]:
     """Returns what the sections went without, as {code, detail}."""
     return [warning for section in sections for warning in section.result.warnings]

@@ -24,7 +24,7 @@ from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
 from app.memories.models import MemoryRecord
 from app.profiles.agents import NamedUser
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 from app.storage.schema import Eq, Or, both
 
 SHOWN_CHARS = 60
@@ -38,7 +38,7 @@ def judged_in(sections: Sequence[Gathered]) -> list[JudgedStatement]:
 
 async def mark_sections(
     sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
-) -> tuple[list[Gathered], list[SearchDegradation]]:
+) -> tuple[list[Gathered], list[SearchWarning]]:
     """Returns the sections with marked texts, and warnings.
 
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
@@ -48,7 +48,7 @@ async def mark_sections(
     if not items:
         return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
-    values, warnings = list[ReplacedValue](), list[SearchDegradation]()
+    values, warnings = list[ReplacedValue](), list[SearchWarning]()
     try:
         async with asyncio.timeout(request.resources.tuning.section_seconds):
             values = await values_of(request, facts, items)

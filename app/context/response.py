@@ -13,7 +13,7 @@ from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.schemas import ContextRequest, DropReason, Intent
 from app.core import prompt_text
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 
 
 class PackedItemAnswer(TypedDict):
@@ -64,7 +64,7 @@ class ContextAnswer(CachedAnswer):
     dropped: list[DroppedAnswer]
     budget: int
     errors: list[dict[str, str]]
-    warnings: list[SearchDegradation]
+    warnings: list[SearchWarning]
     took_ms: dict[str, float]
 
 
@@ -81,7 +81,7 @@ def answer_of(
     plan: PromptPlan,
     parts: PackedParts,
     read: Sequence[Gathered],
-    warnings: Sequence[SearchDegradation],
+    warnings: Sequence[SearchWarning],
     started: float,
     explained: Mapping[str, EntryAnswer],
 ) -> ContextAnswer:
@@ -213,11 +213,11 @@ _WHY_LEFT_OUT: Mapping[DropReason, str] = {
 }
 
 
-def _rules_left_out(parts: PackedParts) -> list[SearchDegradation]:
+def _rules_left_out(parts: PackedParts) -> list[SearchWarning]:
     """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
     in the words of that one."""
     packed_ids = {item.id for item in parts.chosen}
-    warnings = list[SearchDegradation]()
+    warnings = list[SearchWarning]()
     for part in parts:
         rules = {item.id for section in part.sections if section.section == "instructions" for item in section.items}
         warnings += [

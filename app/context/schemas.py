@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
 from app.memories.narrowing import TagAndMetadataFilters
-from app.memories.search_schemas import SearchWarning
+from app.retrieval.retriever import SearchWarning
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
 SectionName = TypeAliasType(

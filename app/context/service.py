@@ -29,7 +29,7 @@ from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.memories.agents import AGENTS
 from app.resources import Resources
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import interval_of
 from app.storage.repository import Repository
 from app.storage.scope import Scope
@@ -137,7 +137,7 @@ class _Read:
 
     sections: Sequence[Gathered]
     """What was found for the query, with marks."""
-    warnings: Sequence[SearchDegradation]
+    warnings: Sequence[SearchWarning]
     """Of the marks."""
     pack: Callable[[PromptPlan, Sequence[Gathered]], PackedParts]
     of_conversation: Sequence[Gathered] = ()

@@ -17,7 +17,7 @@ from app.findings.replacing import ReplacedStatement
 from app.memories.models import MemoryRecord
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
-from app.retrieval.retriever import SearchDegradation
+from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import TimeInterval
 from app.sessions.schemas import SessionRecord
 from app.storage.schema import Absent, Eq, Filter, Or, both, matches
@@ -121,7 +121,7 @@ class SourceResult:
     """What a source returns: the candidates of its section, best first, and what other sections need of it."""
 
     items: Sequence[Candidate] = ()
-    warnings: Sequence[SearchDegradation] = ()
+    warnings: Sequence[SearchWarning] = ()
     """What the source went without, as {code, detail}."""
     facts: Sequence[FactRecord] = ()
     """Facts that were found. Texts with earlier values of them are marked."""

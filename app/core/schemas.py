@@ -24,10 +24,11 @@ from pydantic import (
     JsonValue,
     StringConstraints,
     model_validator,
+    with_config,
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import rfc3339, zone_named
 from app.core.metadata_filter import condition_of
@@ -68,6 +69,7 @@ JsonObject = TypeAliasType(
 """A JSON object of a caller, such as metadata."""
 
 T = TypeVar("T")
+TypedShape = TypeVar("TypedShape")
 M = TypeVar("M", bound=Mapping[str, Any])
 """A stored object, or a part of one: a typed dictionary."""
 
@@ -91,6 +93,30 @@ class Schema(BaseModel):
         """Returns a stored object with the fields that this body states in place of its own:
         `StepPatch(status="completed").over(step)`. Objects inside are replaced whole."""
         return cast(M, {**stored, **self.model_dump(exclude_unset=True)})
+
+
+def shown(kind: type[TypedShape]) -> type[TypedShape]:
+    """Makes a `TypedDict` the one declaration of what an answer shows: its annotations are what endpoints and services
+    return, and its fields in the OpenAPI document. A field is always there, unless it has a default.
+
+        @shown
+        class Rate(TypedDict):
+            value: float
+            low: Annotated[float, Field(description="Lower end of the 95 % Wilson interval.")]
+
+    With `total=False` a record can extend it, so that the changes of an update are of its type, too.
+    """
+
+    def all_required(schema: Json) -> None:
+        always = [name for name, field in schema["properties"].items() if "default" not in field]
+        if always:
+            schema["required"] = always
+
+    return with_config(ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra=all_required))(kind)
+
+
+UNSET = Field(json_schema_extra={"default": None})
+"""Marks a field of a `TypedDict` in a body that is laid over what is stored: without it, nothing changes."""
 
 
 def example(value: JsonObject) -> ConfigDict:
@@ -250,9 +276,15 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
-class Page(Schema, Generic[T]):
+NextCursor = Annotated[
+    str | None, Field(default=None, description="Pass as `cursor` for the next page; null on the last one.")
+]
+
+
+@shown
+class Page(TypedDict, Generic[T]):
     items: list[T]
-    next_cursor: str | None = Field(None, description="Pass as `cursor` for the next page; null on the last one.")
+    next_cursor: NextCursor
 
 
 class ProblemError(Schema):

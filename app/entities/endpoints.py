@@ -21,8 +21,7 @@ from app.memories.endpoints import MemoryId
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Memory
-from app.memories.search_schemas import SearchWarning
-from app.retrieval.retriever import Retriever
+from app.retrieval.retriever import Retriever, SearchWarning
 
 
 class KnownFacts(Schema):

@@ -17,7 +17,7 @@ from app.memories.decays import Decays
 from app.memories.models import NO_SMALL_TALK, SMALL_TALK, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.retrieval.model_weights import weights_for
-from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchDegradation
+from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Eq, Range, both
 from app.storage.scope import Partition
@@ -108,7 +108,7 @@ class RelatedService:
         now = rfc3339(self._clock.now())
         memory = await self._memories.get_unexpired(memory_id, now)
         partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        related, warnings = _Related(), list[SearchDegradation]()
+        related, warnings = _Related(), list[SearchWarning]()
         await self._linked(memory, related, now)
         try:
             async with asyncio.timeout(SIMILAR_SECONDS):

@@ -3,9 +3,9 @@
 from typing import Annotated, Literal
 
 from pydantic import Field
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Owned, Page, Schema, Timestamp, example
+from app.core.schemas import WHOLE, Count, Flag, Identifier, NextCursor, Owned, Schema, Timestamp, example, shown
 from app.facts.conflict_resolution import Cardinality
 from app.facts.schemas import FactName
 
@@ -65,17 +65,23 @@ StepDirection = TypeAliasType("StepDirection", Literal["out", "in"])
 PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"])
 
 
-class Entity(Schema):
-    name: str = Field(description="As the latest fact has it.")
-    key: str = Field(description="What it is compared by.")
-    degree: Count = Field(description="Facts that begin or end at it.")
+@shown
+class Entity(TypedDict):
+    name: Annotated[str, Field(description="As the latest fact has it.")]
+    key: Annotated[str, Field(description="What it is compared by.")]
+    degree: Annotated[Count, Field(description="Facts that begin or end at it.")]
 
 
-class EntityList(Page[Entity]):
+@shown
+class EntityList(TypedDict):
     """Those with the most facts first."""
 
+    items: list[Entity]
+    next_cursor: NextCursor
     total: Count
-    truncated: Bound | None = Field(description="The bound that was met: then these are of the facts known last.")
+    truncated: Annotated[
+        Bound | None, Field(description="The bound that was met: then these are of the facts known last.")
+    ]
 
 
 class Node(Schema):

@@ -26,7 +26,7 @@ from app.facts.keys import (
 )
 from app.facts.models import FactRecord
 from app.facts.schemas import FactCreate, object_type
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.storage.changes import Change, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -34,7 +34,7 @@ from app.storage.scope import Scope
 from app.storage.text import content_hash
 
 
-def draft_of(body: FactCreate, source: MemorySource) -> FactRecord:
+def draft_of(body: FactCreate, source: Source) -> FactRecord:
     """Returns the fields that an assertion gives to every fact that it creates."""
     fields = settled(
         {
@@ -123,7 +123,7 @@ class LearnedValue:
     is true (RFC 3339)."""
 
     trust: float
-    source: MemorySource
+    source: Source
     since: str
 
 
@@ -138,10 +138,10 @@ class StatedProfile:
     values: Mapping[str, object]
     learned: Mapping[str, LearnedValue] = field(default_factory=dict)
 
-    def assertions(self, user_id: str) -> list[tuple[FactCreate, MemorySource]]:
+    def assertions(self, user_id: str) -> list[tuple[FactCreate, Source]]:
         """Returns the facts to assert, each with fields of its source."""
         stated = {name: value for name, value in self.values.items() if value is not None}
-        assertions: list[tuple[FactCreate, MemorySource]] = []
+        assertions: list[tuple[FactCreate, Source]] = []
         for name, value in stated.items():
             learned = self.learned.get(name)
             if learned is None:

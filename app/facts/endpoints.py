@@ -49,7 +49,7 @@ FactId = Annotated[Identifier, Path(examples=["fact_01a2003d395076f9a13acea58faa
 Named = Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)]
 
 
-async def list_filters(  # noqa: PLR0913 (query parameters)
+async def list_filters(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     subject: Named = None,

@@ -5,7 +5,7 @@ from typing import Literal
 from typing_extensions import TypeAliasType
 
 from app.facts.conflict_resolution import Cardinality
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.storage.schema import OwnedRecord
 
 ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])
@@ -42,7 +42,7 @@ class FactRecord(OwnedRecord, total=False):
     supersedes: list[str]
     superseded_by: list[str]
     disputes: list[str]
-    source: MemorySource
+    source: Source
     pending: bool
 
 

@@ -23,8 +23,10 @@ from app.core.schemas import (
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import sentence
 from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
-from app.memories.schemas import ImportOrigin, SearchMode, Source, SourceIn
-from app.memories.search_schemas import HowSearched
+from app.memories.models import Source
+from app.memories.schemas import ImportOrigin, SourceIn
+from app.retrieval.ranking import SearchMode
+from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, SearchSchema
 
 FACTS: Collection[FactRecord] = Collection(

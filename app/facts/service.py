@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json
+from app.core.schemas import Json, Page
 from app.errors import Conflict, invalid, no_such
 from app.facts import drafts as drafting
 from app.facts.aliases import AliasMap, AliasRepository
@@ -16,12 +16,12 @@ from app.facts.models import FactRecord
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
-from app.storage.repository import Listing, RenderedPage, render_items
+from app.storage.repository import Listing, render_items
 from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -65,7 +65,7 @@ class FactService:
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[MemorySource] | None = None
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source] | None = None
     ) -> WriteResult:
         """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
         source beside the API key."""
@@ -73,7 +73,7 @@ class FactService:
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[MemorySource]
+        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source]
     ) -> tuple[WriteResult, bool]:
         precondition.check(None)
         bodies = [drafting.require_single(body) for body in bodies]
@@ -160,9 +160,9 @@ class FactService:
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
         return [*changes, *asserted.titles], states(fact for ledger in distinct for fact in ledger.holding())
 
-    def _source(self, body: FactCreate, derived: MemorySource) -> MemorySource:
-        stated: MemorySource = {} if body.source is None else body.source.stated()
-        source: MemorySource = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
+    def _source(self, body: FactCreate, derived: Source) -> Source:
+        stated: Source = {} if body.source is None else body.source.stated()
+        source: Source = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
         return source if body.origin is None else {**source, "origin": body.origin}
 
     async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
@@ -268,7 +268,7 @@ class FactService:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, filters: FactFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: FactFilters, listing: Listing) -> Page[Json]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         if filters["timeline"] and filters["as_of"] is not None:
@@ -290,7 +290,7 @@ class FactService:
         """Returns a fact. Raises NotFound."""
         return render(await self._facts.get(fact_id))
 
-    async def history(self, fact_id: str, listing: Listing) -> RenderedPage[Json]:
+    async def history(self, fact_id: str, listing: Listing) -> Page[Json]:
         """Returns a page of all facts of the fact's lineage."""
         fact = await self._facts.get(fact_id)
         facts, cursor = await self._facts.lineage_page(fact["lineage_id"], listing)

@@ -6,8 +6,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import Object, Schema, Share
-from app.memories.models import EvidenceName, MemoryType
-from app.memories.schemas import Source
+from app.memories.models import EvidenceName, MemoryType, Source
 from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(

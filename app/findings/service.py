@@ -15,7 +15,7 @@ import orjson
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import Clock, rfc3339
 from app.core.language import sentence_spans
-from app.core.schemas import Json
+from app.core.schemas import Json, Page
 from app.errors import Conflict
 from app.facts.keys import USERS, UserRecord, sentence
 from app.facts.models import FactRecord
@@ -31,11 +31,11 @@ from app.findings.schemas import (
     StoredProposal,
     evidence_names,
 )
-from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, RenderedPage, Repository, expired, having, pages, render_items
+from app.storage.repository import Listing, Repository, expired, having, pages, render_items
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch
@@ -64,7 +64,7 @@ class BaseEvidence:
         return self.kind, self.id
 
     @property
-    def source(self) -> MemorySource | None:
+    def source(self) -> Source | None:
         """Where it comes from; None for what is neither a memory nor a fact."""
         return None
 
@@ -81,7 +81,7 @@ class MemoryEvidence(BaseEvidence):
     memory: MemoryRecord = field(compare=False, repr=False)
 
     @property
-    def source(self) -> MemorySource:
+    def source(self) -> Source:
         """Where the memory comes from."""
         return self.memory["source"]
 
@@ -94,7 +94,7 @@ class FactEvidence(BaseEvidence):
     fact: FactRecord = field(compare=False, repr=False)
 
     @property
-    def source(self) -> MemorySource:
+    def source(self) -> Source:
         """Where the fact comes from."""
         return self.fact["source"]
 
@@ -266,7 +266,7 @@ GONE = "Its evidence was changed or is gone."
 PAGE = 100
 
 
-def new_finding(  # noqa: PLR0913 (fields of the record)
+def new_finding(
     agent_id: str | None,
     user_id: str | None,
     kind: FindingKind,
@@ -401,7 +401,7 @@ class FindingService:
         """Returns a finding with its evidence. Raises NotFound."""
         return await self._render(await self._findings.get(finding_id))
 
-    async def page(self, filters: FindingFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: FindingFilters, listing: Listing) -> Page[Json]:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
         limit: those whose evidence no longer stands are left out."""
         where = both(

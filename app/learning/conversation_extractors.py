@@ -14,7 +14,7 @@ from app.learning import checks, derivations, episodes, learned_facts, prompts
 from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
-from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
+from app.learning.learning_run import ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.prompts import CitedItem, TranscriptLine, data
 from app.llm.base import LLM, Budget
@@ -22,7 +22,7 @@ from app.memories.agents import AGENTS
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, CreatedMemory, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, CreatedMemory, MemoryRecord, Source
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import ProfilePatch
@@ -103,7 +103,7 @@ class Conversation:
         return data(prompts.heard(self.lines), **known)
 
 
-def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> MemorySource:
+def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> Source:
     """Returns the source fields of records that are learned from a conversation."""
     session_id = None if talk.session is None else talk.session["session_id"]
     return {"origin": "extraction", "session_id": session_id, "model": model, "prompt_version": prompt.id}
@@ -140,21 +140,21 @@ class MemoryExtractor:
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
         return PartRequest(more, await _wishes(tools, talk), [memory["memory_id"] for memory in known])
 
-    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
         return checks.refusal("memory", item, talk.lines) is None
 
-    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> Answer:
+    async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> ModelAnswer:
         """Asks the model for memories alone, and looks at them for a second time. Raises what the model's client
         raises."""
         request = await self.request(tools, talk)
         reply = await ask(talk, [(self, request)], llm, budget)
-        answer = Answer(reply, request, llm.model)
+        answer = ModelAnswer(reply, request, llm.model)
         if tools.settings.llm.verify:
             ((_, answer),) = await looked_at(talk, [(self, answer)], llm, budget)
         return answer
 
-    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that stores the memories of an answer."""
         plan_all = self.plan_all(tools, talk, answer.model, [answer])
 
@@ -165,7 +165,7 @@ class MemoryExtractor:
         return plan
 
     def plan_all(
-        self, tools: Tools, talk: Conversation, model: str, answers: Sequence[Answer]
+        self, tools: Tools, talk: Conversation, model: str, answers: Sequence[ModelAnswer]
     ) -> Callable[[], Awaitable[StoredMemories]]:
         """Returns one plan for all answers about a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
@@ -194,7 +194,7 @@ class MemoryExtractor:
                 ]
             decays = Decays(tools.store, talk.scope.tenant)
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
-            sources: list[MemorySource] = [{**origin, **more} for _, more in pairs]
+            sources: list[Source] = [{**origin, **more} for _, more in pairs]
             planned = await planner.plan([body for body, _ in pairs], "", sources)
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
@@ -224,11 +224,11 @@ class ProfileExtractor:
         talk.scope.require_write(None, talk.user_id)
         return PartRequest({"profile": _filled(await _profile(tools, talk))})
 
-    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
         return checks.refusal("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
 
-    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that patches the profile. The result keeps the quote of each field, and the value
         that a field with one value had before."""
         assert talk.user_id is not None
@@ -283,11 +283,11 @@ class FactExtractor:
             known = await learned_facts.known_facts(tools, talk.scope, query, pairs, name)
         return PartRequest({"user_name": name, "known_facts": known})
 
-    def may_hold(self, talk: Conversation, _: Answer, item: CitedItem) -> bool:
+    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
         return checks.refusal("memory", item, talk.lines) is None  # what is no fact may be a memory
 
-    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
         origin = source(talk, prompts.load(self.prompt), answer.model)
 
@@ -318,14 +318,14 @@ class ExperienceExtractor:
         known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
         return PartRequest(known, context=(agent, calls), apart=bool(calls))
 
-    def may_hold(self, talk: Conversation, answer: Answer, item: CitedItem) -> bool:
+    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: CitedItem) -> bool:
         """Returns whether the checks of code let an item pass."""
         return checks.refusal("lesson", item, self._quotable(talk, answer)) is None
 
-    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
         agent, _ = answer.request.context
-        origin: MemorySource = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
+        origin: Source = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
@@ -341,7 +341,7 @@ class ExperienceExtractor:
 
         return plan
 
-    def _quotable(self, talk: Conversation, answer: Answer) -> list[TranscriptLine]:
+    def _quotable(self, talk: Conversation, answer: ModelAnswer) -> list[TranscriptLine]:
         """Returns the messages, and the tool calls as lines that a lesson may quote."""
         _, calls = answer.request.context
         texts = (" ".join(str(value) for value in call.values()) for call in calls)

@@ -13,12 +13,12 @@ from app.learning.dependencies import Report, Tools
 from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
-from app.learning.learning_run import Answer, Extractor, LearningRun, PartRequest
+from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.sharing import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
@@ -45,11 +45,11 @@ class EpisodeFacts:
         known = await learned_facts.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
-    def may_hold(self, batch: Batch, _: Answer, fact: prompts.StatedFact) -> bool:
+    def may_hold(self, batch: Batch, _: ModelAnswer, fact: prompts.StatedFact) -> bool:
         """Returns whether a fact cites an episode."""
         return bool(batch.cited(fact.episode_numbers))
 
-    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that asserts the facts of an answer."""
         origin = _source(prompts.load(self.prompt), answer.model)
 
@@ -88,11 +88,11 @@ class EpisodeProcedures:
         ]
         return PartRequest({"known_procedures": shown}, context=[procedure["procedure_id"] for procedure in known])
 
-    def may_hold(self, batch: Batch, _: Answer, procedure: prompts.StatedProcedure) -> bool:
+    def may_hold(self, batch: Batch, _: ModelAnswer, procedure: prompts.StatedProcedure) -> bool:
         """Returns whether a procedure cites an episode."""
         return bool(batch.cited(procedure.episode_numbers))
 
-    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that creates and refines procedures."""
         embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
 
@@ -109,7 +109,7 @@ class _Merging:
     those that it allows are for all users of the agent."""
 
     def __init__(
-        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: MemorySource, rule: SharingRule | None
+        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Source, rule: SharingRule | None
     ) -> None:
         self._tools, self._rule = tools, rule
         self._procedures = ProcedureRepository(tools.store, batch.scope)
@@ -167,7 +167,7 @@ class _Merging:
             self._refined.append(old["procedure_id"])
 
     async def _make(self, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
-        source: MemorySource = {**self._origin, "action_ids": episodes.ids_of(cited)}
+        source: Source = {**self._origin, "action_ids": episodes.ids_of(cited)}
         fields = PROCEDURES.as_record(body.model_dump())
         if self._rule is not None and self._rule.allows(texts_of(fields)):
             fields["user_id"] = None
@@ -193,14 +193,14 @@ class EpisodeExperience:
         agent = await registered_agent(tools, batch.scope, batch.agent_id)
         return PartRequest({"experience": shown_lessons(agent)}, context=agent)
 
-    def may_hold(self, batch: Batch, _: Answer, lesson: prompts.LearnedLesson) -> bool:
+    def may_hold(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
         """Returns whether the checks of code let a lesson pass."""
         return checks.refusal("lesson", lesson, episodes.lines(batch)) is None
 
-    def plan(self, tools: Tools, batch: Batch, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that adds lessons. A lesson has to quote an episode."""
         agent = answer.request.context
-        origin: MemorySource = {
+        origin: Source = {
             **SOURCE,
             **_source(prompts.load(self.prompt), answer.model),
             "action_ids": batch.action_ids,
@@ -219,7 +219,7 @@ class EpisodeExperience:
 EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
 
 
-def _source(prompt: prompts.PromptTemplate, model: str) -> MemorySource:
+def _source(prompt: prompts.PromptTemplate, model: str) -> Source:
     return {"origin": "consolidation", "model": model, "prompt_version": prompt.id}
 
 

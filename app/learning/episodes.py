@@ -32,7 +32,7 @@ from app.learning.derivations import DerivationRecord
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.memories.repository import same_pair
 from app.procedures.schemas import ProcedureCreate, ProcedureRecord, Trial
 from app.procedures.service import ended_trial, learned
@@ -224,12 +224,12 @@ def facts(
     names: Sequence[str] = (),
     *,
     looked: bool = True,
-) -> list[tuple[FactCreate, MemorySource]]:
+) -> list[tuple[FactCreate, Source]]:
     """Returns the facts to assert with the ids of their episodes, as a field of the source. Facts that cite no episode,
     or whose object none of them contains, are dropped. A fact without a time, or with one that its episodes do not
     say, is valid from its first episode on. `names` are the user's."""
     lines_of = {line.seq: line for line in lines(batch)}
-    result: list[tuple[FactCreate, MemorySource]] = []
+    result: list[tuple[FactCreate, Source]] = []
     for fact, cited in _citing(stated, batch, dropped):
         texts = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
         if not stands(texts["object"], " ".join(map(_as_prompted, cited))):

@@ -17,7 +17,7 @@ from app.facts.schemas import FactCreate
 from app.learning import checks
 from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.memories.models import MemoryRecord, MemorySource
+from app.memories.models import MemoryRecord, Source
 from app.memories.repository import same_pair
 from app.memories.schemas import MemoryCreate
 from app.storage.schema import OwnedRecord
@@ -66,7 +66,7 @@ class Rules:
         learned: Sequence[LearnedMemory | None],
         known: Mapping[str, MemoryRecord],
         of_other_parts: Sequence[Any] = (),
-    ) -> list[tuple[MemoryCreate, MemorySource]]:
+    ) -> list[tuple[MemoryCreate, Source]]:
         """Returns each memory to store, with further fields of its source.
 
         A memory has the trust of the message that it quotes. `known`: the memories that the model was shown, by id.
@@ -75,7 +75,7 @@ class Rules:
         cannot keep ("I'm moving to Bergen in May") becomes a memory with the sentence that it quotes.
         """
         taken: set[str] = set()
-        result: list[tuple[MemoryCreate, MemorySource]] = []
+        result: list[tuple[MemoryCreate, Source]] = []
         sentences: set[str] = set()
         for memory, quote in self._storable("memory", learned):
             content, context = strip_served(memory.content).strip(), memory.context
@@ -104,7 +104,7 @@ class Rules:
                 result.append(self._memory(quoted, content=quoted.sentence, memory_type="fact"))
         return result
 
-    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, MemorySource]:
+    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, Source]:
         body = MemoryCreate(
             agent_id=self.owner["agent_id"],
             user_id=self.owner["user_id"],
@@ -167,7 +167,7 @@ class Rules:
 
     # --- Facts --------------------------------------------------------------------------------------------------------
 
-    def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, MemorySource]]:
+    def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, Source]]:
         """Returns each fact to assert, with further fields of its source.
 
         A fact without a time is valid from its message on. A fact that is over was valid until its message, and stands
@@ -177,7 +177,7 @@ class Rules:
         "Kestrel 518", whose number stands in no message.
         """
         named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
-        result: list[tuple[FactCreate, MemorySource]] = []
+        result: list[tuple[FactCreate, Source]] = []
         for fact, quote in self._storable("fact", learned):
             if not checks.numbers_said(f"{fact.subject} {fact.predicate}", named).enough(looked=self.looked):
                 self.dropped["not_said"] += 1
@@ -272,7 +272,7 @@ class Rules:
         memory = self.message_memories.get(quote.line.seq)
         return quote.line.trust if memory is None else memory["trust"]
 
-    def source_of(self, quote: Quote) -> MemorySource:
+    def source_of(self, quote: Quote) -> Source:
         """Returns the memory of the quoted message, and the quote, as fields of a source."""
         memory = self.message_memories.get(quote.line.seq)
         return {"memory_ids": [] if memory is None else [memory["memory_id"]], "quote": quote.text}

@@ -21,7 +21,7 @@ from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.storage.changes import Change
 from app.storage.scope import Scope
 
@@ -58,7 +58,7 @@ class FactMergeJob:
         merged, result = await self._merged(met, body, scope)
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
-            assertion, source, report = body, MemorySource(), result
+            assertion, source, report = body, Source(), result
             if merged is not None:
                 now = await contended(facts, body, self._tools.clock)
                 if _ids(now) == _ids(met):
@@ -76,7 +76,7 @@ class FactMergeJob:
 
     async def _merged(
         self, met: Contended, body: FactCreate, scope: Scope
-    ) -> tuple[tuple[FactCreate, MemorySource] | None, DerivationResult]:
+    ) -> tuple[tuple[FactCreate, Source] | None, DerivationResult]:
         """Returns the merged fact with fields of its source, or None, and the result so far."""
         if not met.rivals:
             return None, {"merged": False, "reason": "no_conflict"}
@@ -93,7 +93,7 @@ class FactMergeJob:
         result: DerivationResult = {"merged": reason is None, "reason": reason, "llm": budget.spent}
         if reason is not None or reply.value is None:
             return None, result
-        origin: MemorySource = {"model": llm.model_for(prompts.MergedFact), "prompt_version": prompt.id}
+        origin: Source = {"model": llm.model_for(prompts.MergedFact), "prompt_version": prompt.id}
         return (_merged_fact(body, met, reply.value), origin), result
 
 

@@ -10,7 +10,7 @@ from app.facts.schemas import FACTS, FactCreate
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationResult
 from app.learning.extraction import DroppedCounts
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
 from app.storage.scope import Partition, Scope
@@ -50,16 +50,16 @@ async def known_facts(
 async def asserted(
     tools: Tools,
     scope: Scope,
-    drawn: Sequence[tuple[FactCreate, MemorySource]],
+    drawn: Sequence[tuple[FactCreate, Source]],
     dropped: DroppedCounts,
-    source: MemorySource,
+    source: Source,
 ) -> tuple[DerivationResult, list[Change]]:
     """Returns a result for the report and the changes that assert `drawn`: facts, each with further fields of its
     source."""
     if not drawn:
         return {"fact_ids": [], "dropped": dict(dropped)}, []
     service = tools.facts(scope)
-    sources: list[MemorySource] = [{**source, **more} for _, more in drawn]
+    sources: list[Source] = [{**source, **more} for _, more in drawn]
     outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
     fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
     return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)

@@ -82,7 +82,7 @@ class PartRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """A model's answer to one part: `reply` has the part's shape. `looked`: the second look removed from it what no
     quote supports."""
 
@@ -112,18 +112,18 @@ class Extractor(Protocol[S_contra]):
         """Returns what the model is shown. Raises `Skipped` if the part has nothing to ask, or Forbidden."""
         ...
 
-    def may_hold(self, source: S_contra, answer: Answer, item: Any, /) -> bool:
+    def may_hold(self, source: S_contra, answer: ModelAnswer, item: Any, /) -> bool:
         """Returns whether an item may be stored, as far as code can see it alone. The second look is for these."""
         ...
 
-    def plan(self, tools: Tools, source: S_contra, /, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, source: S_contra, /, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan for an answer. It reads anew whenever it runs, so it can run again after a
         conflict without asking the model again."""
         ...
 
 
 Part = tuple[Extractor[S], PartRequest]
-PartAnswer = tuple[Extractor[S], Answer]
+PartAnswer = tuple[Extractor[S], ModelAnswer]
 
 
 async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> Any:
@@ -172,7 +172,7 @@ async def looked_at(source: S, answers: Sequence[PartAnswer[S]], llm: LLM, budge
     return [(part, replace(answer, looked=True)) for part, answer in answers]
 
 
-def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[Extractor[S], Answer, str, int]]:
+def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[Extractor[S], ModelAnswer, str, int]]:
     """Yields the places of the items that may be stored: part, answer, the name of the list, and the index in it."""
     for part, answer in answers:
         for name in part.shape.model_fields:
@@ -267,7 +267,7 @@ class LearningRun:
             self._failed(parts, error)
             return []
         model = llm.model_for(_shape(parts))
-        return [(extractor, Answer(reply, request, model)) for extractor, request in parts]
+        return [(extractor, ModelAnswer(reply, request, model)) for extractor, request in parts]
 
     def _failed(
         self, parts: Sequence[Part[S]], error: LLMUnavailable | LLMReplyInvalid | LLMBudgetSpent | None

@@ -8,7 +8,7 @@ from app.learning.derivations import DerivationResult
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.profiles.merge import LESSONS, merge_experience
 from app.storage.changes import Change
 from app.storage.repository import Repository
@@ -40,7 +40,7 @@ async def learned_experience(
     scope: Scope,
     agent_id: str,
     learned: Mapping[str, Sequence[str]],
-    source: MemorySource,
+    source: Source,
     names: Sequence[str],
 ) -> tuple[DerivationResult, list[Change]]:
     """Returns a result for the report and the changes that add lessons (texts by list) to an agent's experience.

@@ -18,7 +18,7 @@ from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled, skipping
 from app.learning.derivations import DERIVATIONS, DerivationRecord
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.repository import MemoryRepository
 from app.memories.succession import Succession
 from app.sessions.repository import SessionRepository
@@ -131,7 +131,7 @@ class _Judge:
                 if self._names(fact["source"]):
                     await self._judge_fact(fact, note)
 
-    def _names(self, source: MemorySource) -> bool:
+    def _names(self, source: Source) -> bool:
         """Returns whether the record was learned from the message. Of a session without memories of its messages no
         record says which ones it was learned from."""
         learned = source["origin"] in ("extraction", "import") and source["session_id"] == self._session_id
@@ -160,15 +160,15 @@ class _Judge:
             changes = [*self._facts.remove(fact, group, last=last), *touched]
         await self._commit(changes, fact["source"], note)
 
-    def _source_left(self, source: MemorySource) -> MemorySource | None:
+    def _source_left(self, source: Source) -> Source | None:
         """Returns the source of a record that stays, without the message, or None if the record goes."""
         others = self._others(source)
         return {**source, "memory_ids": others} if others and not self._learns else None
 
-    def _others(self, source: MemorySource) -> list[str]:
+    def _others(self, source: Source) -> list[str]:
         return [memory_id for memory_id in source["memory_ids"] if memory_id != self._memory_id]
 
-    async def _commit(self, changes: list[Change], source: MemorySource, note: DerivationRecord) -> None:
+    async def _commit(self, changes: list[Change], source: Source, note: DerivationRecord) -> None:
         await self._run.commit(changes)
         self.count += 1
         # what the record was learned from beside the changed message is learned from again, too

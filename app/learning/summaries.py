@@ -20,7 +20,7 @@ from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.episodes import lines as lines_of
 from app.learning.extraction import UNSUPPORTED
-from app.learning.learning_run import Answer, PartRequest, Skipped, ask, looked_at
+from app.learning.learning_run import ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
@@ -82,11 +82,11 @@ class SummaryExtractor:
             raise Skipped("the summary covers these messages")
         return PartRequest({"earlier": earlier})
 
-    def may_hold(self, talk: Conversation, answer: Answer, sentence: str) -> bool:
+    def may_hold(self, talk: Conversation, answer: ModelAnswer, sentence: str) -> bool:
         """Returns whether a sentence has no number that nobody said."""
         return _numbers_said(sentence, talk.lines, answer.request.known["earlier"], looked=True)
 
-    def plan(self, tools: Tools, talk: Conversation, answer: Answer) -> DerivationPlan:
+    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
         """Returns the plan that stores the summary of an answer. Raises Skipped if none of its sentences is kept."""
         earlier = answer.request.known["earlier"]
         summary = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
@@ -98,7 +98,7 @@ async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LL
     """Returns a summary of `earlier` and the lines of `talk` after the second look, or `earlier` if nothing is kept.
     Raises what the model's client raises."""
     part, request = SummaryExtractor(), PartRequest({"earlier": earlier})
-    answer = Answer(await ask(talk, [(part, request)], llm, budget), request, llm.model_for(prompts.Summary))
+    answer = ModelAnswer(await ask(talk, [(part, request)], llm, budget), request, llm.model_for(prompts.Summary))
     if tools.settings.llm.verify:
         ((_, answer),) = await looked_at(talk, [(part, answer)], llm, budget)
     return faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked).text or earlier or ""

@@ -3,7 +3,7 @@ memories is among its settings."""
 
 from typing import Literal, TypedDict
 
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.storage.schema import BaseRecord, Collection, Unique
 
 LessonList = Literal[
@@ -25,7 +25,7 @@ class LessonRecord(TypedDict, total=False):
     seen: int
     learned_at: str
     first_learned_at: str
-    source: MemorySource
+    source: Source
     copied_from: str
 
 

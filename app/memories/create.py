@@ -29,7 +29,7 @@ from app.core.work import with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryChange, MemoryRecord, MemorySource, MemoryType
+from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryChange, MemoryRecord, MemoryType, Source
 from app.memories.records import (
     identity_hash,
     is_rule,
@@ -155,7 +155,7 @@ class MemoryPlanner:
         self._learned_from: dict[str, MemoryRecord] = {}  # memories by id, from which a job has learned these
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[MemorySource] | None = None
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Source] | None = None
     ) -> MemoryPlan:
         """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
@@ -187,8 +187,8 @@ class MemoryPlanner:
             created.append(is_new)
         return MemoryPlan(answers, created, self._changes)
 
-    async def _item(self, body: MemoryCreate, pointer: str, derivation: MemorySource) -> _Item:
-        provenance: MemorySource = {} if body.source is None else body.source.stated()
+    async def _item(self, body: MemoryCreate, pointer: str, derivation: Source) -> _Item:
+        provenance: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
             provenance["origin"] = body.origin
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}

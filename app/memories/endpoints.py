@@ -92,7 +92,7 @@ async def tag_filters(
     }
 
 
-async def list_filters(  # noqa: PLR0913 (query parameters of the lists)
+async def list_filters(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     memory_type: Annotated[MemoryType | None, Query()] = None,

@@ -1,10 +1,11 @@
 """The stored shape of long-term memory: the collections of memories, of earlier versions and of feedback."""
 
-from typing import Generic, Literal, TypeAlias, TypedDict
+from typing import Annotated, Generic, Literal, TypeAlias
 
-from typing_extensions import TypeAliasType
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import JsonObject
+from app.core.schemas import JsonObject, shown
 from app.memories.search_flags import FLAG_FIELDS, flags_of, quotes_only
 from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique
 from app.storage.text import DERIVED, SUMMARY
@@ -49,23 +50,32 @@ Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consol
 FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
 
 
-class MemorySource(TypedDict, total=False):
-    """Where a record comes from: `{"origin": "extraction", "session_id": "ses_1", "message_seq": 4, …}`. Procedures and
-    lessons have the same."""
+@shown
+class Source(TypedDict, total=False):
+    """Where a record comes from: what the caller said, and what the service adds."""
 
     origin: Origin
-    session_id: str | None
-    message_seq: int | None
-    speaker: str | None
-    role: str | None
-    action_ids: list[str]
-    memory_ids: list[str]
-    url: str | None
-    note: str | None
-    model: str | None
-    prompt_version: str | None
-    quote: str | None
-    api_key_id: str | None
+    session_id: Annotated[str | None, Field(default=None)]
+    message_seq: Annotated[int | None, Field(default=None)]
+    speaker: Annotated[
+        str | None, Field(default=None, description="Name of the speaker; their role where the message had no name.")
+    ]
+    role: Annotated[
+        str | None, Field(default=None, description="Of the message that it was made from: `user` or `assistant`.")
+    ]
+    action_ids: Annotated[
+        list[str],
+        Field(default=[], description="`GET /v1/actions/{action_id}` answers for each, also once purged."),
+    ]
+    memory_ids: Annotated[list[str], Field(default=[])]
+    url: Annotated[str | None, Field(default=None)]
+    note: Annotated[str | None, Field(default=None)]
+    model: Annotated[str | None, Field(default=None)]
+    prompt_version: Annotated[str | None, Field(default=None)]
+    quote: Annotated[
+        str | None, Field(default=None, description="The words of the message that show what was extracted.")
+    ]
+    api_key_id: Annotated[str | None, Field(default=None)]
 
 
 class StoredEmbedding(TypedDict):
@@ -114,7 +124,7 @@ class ShownMemory(TypedDict, total=False):
     supersedes: list[str]
     superseded_by: str | None
     contradicts: list[str]
-    source: MemorySource
+    source: Source
     event_at: str | None
     valid_from: str | None
     valid_until: str | None

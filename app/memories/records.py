@@ -12,10 +12,10 @@ from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import JsonObject, differing
 from app.memories.embedding import Passage
-from app.memories.models import SMALL_TALK, STANDING, MemoryChange, MemoryRecord, MemorySource
+from app.memories.models import SMALL_TALK, STANDING, MemoryChange, MemoryRecord, Source
 from app.storage.text import content_hash, normalise_content
 
-SOURCE: MemorySource = {
+SOURCE: Source = {
     "origin": "api",
     "session_id": None,
     "message_seq": None,
@@ -40,7 +40,7 @@ IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expi
 """Fields that distinguish two memories of the same partition and type."""
 
 
-def new_memory(fields: MemoryRecord, source: MemorySource, now: str, *, unique: bool) -> MemoryRecord:
+def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) -> MemoryRecord:
     """Returns a new memory of `fields` (those of `MemoryCreate`).
 
     `unique`: no equal active memory may exist in its scope.
@@ -195,7 +195,7 @@ def needs_new_terms(changed: MemoryChange) -> bool:
     return not changed.keys().isdisjoint(("content", "context", "event_at", "tags"))
 
 
-def speaker_of(source: MemorySource) -> str | None:
+def speaker_of(source: Source) -> str | None:
     """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
     name = source.get("speaker")
     role = source.get("role") or (name if name in _SPEAKING else _SPEAKING[0])  # earlier versions stored no role

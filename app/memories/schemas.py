@@ -28,14 +28,12 @@ from app.memories.models import (
     EmbeddingStatus,
     FeedbackReason,
     MemoryRecord,
-    MemorySource,
     MemoryStatus,
     MemoryType,
-    Origin,
     ShownMemory,
+    Source,
 )
 
-SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
 OnSimilar = TypeAliasType("OnSimilar", Literal["keep", "supersede"])
 ImportOrigin = TypeAliasType("ImportOrigin", Literal["import"])
@@ -64,27 +62,9 @@ class SourceIn(Schema):
     url: Annotated[str, StringConstraints(min_length=1, max_length=2048)] | None = None
     note: Annotated[str, StringConstraints(min_length=1, max_length=4096)] | None = None
 
-    def stated(self) -> MemorySource:
+    def stated(self) -> Source:
         """Returns the fields that the caller gave."""
-        return cast(MemorySource, self.model_dump(exclude_unset=True, exclude_none=True))
-
-
-class Source(Schema):
-    """Where a record comes from: what the caller said, and what the service adds."""
-
-    origin: Origin
-    session_id: str | None = None
-    message_seq: int | None = None
-    speaker: str | None = Field(None, description="Name of the speaker; their role where the message had no name.")
-    role: str | None = Field(None, description="Of the message that it was made from: `user` or `assistant`.")
-    action_ids: list[str] = Field([], description="`GET /v1/actions/{action_id}` answers for each, also once purged.")
-    memory_ids: list[str] = []
-    url: str | None = None
-    note: str | None = None
-    model: str | None = None
-    prompt_version: str | None = None
-    quote: str | None = Field(None, description="The words of the message that show what was extracted.")
-    api_key_id: str | None = None
+        return cast(Source, self.model_dump(exclude_unset=True, exclude_none=True))
 
 
 class _Times(Schema):

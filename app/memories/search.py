@@ -15,7 +15,7 @@ from app.memories.search_filters import computed_mask, search_filter, small_talk
 from app.memories.search_schemas import SearchRequest
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
-from app.retrieval.retriever import Hit, HowRetrieved, RetrievalQuery, Retriever
+from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
 from app.storage.scope import Scope, Viewpoint
@@ -30,7 +30,7 @@ class UnderstoodQuery(TypedDict):
     time: TimeAnswer | None
 
 
-class HowUnderstood(HowRetrieved):
+class HowUnderstood(HowSearched):
     """What the response says beside its items, if it says what was read out of the query."""
 
     understood: UnderstoodQuery
@@ -121,7 +121,7 @@ class MemorySearch:
             repeated = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
             items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
-        answer: HowRetrieved | HowUnderstood = retrieved.how()
+        answer: HowSearched | HowUnderstood = retrieved.how()
         interval = retrieved.interval
         if body.explain or (interval is not None and interval.empty):
             answer = {**answer, "understood": {"time": None if interval is None else _time_understood(interval)}}

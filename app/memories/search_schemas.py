@@ -4,7 +4,7 @@
 """
 
 from difflib import get_close_matches
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, NotRequired, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -22,10 +22,13 @@ from app.core.schemas import (
     TimeZone,
     TopK,
     example,
+    shown,
 )
 from app.memories.models import MemoryStatus, MemoryType
 from app.memories.narrowing import TagAndMetadataFilters
-from app.memories.schemas import Memory, MemoryText, SearchMode
+from app.memories.schemas import Memory, MemoryText
+from app.retrieval.ranking import SearchMode
+from app.retrieval.retriever import HowSearched
 
 
 def _known_field(name: str) -> str:
@@ -144,33 +147,6 @@ class Found(Schema):
     )
 
 
-class TookMs(Schema):
-    embed: float
-    search: float
-    rerank: float | None = Field(None, description="Of the second stage; absent where there was none.")
-    total: float
-
-
-class SearchWarning(Schema):
-    """What an answer goes without."""
-
-    code: str = Field(
-        description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are in "
-        "the order of the first stage. `search_index_unavailable`: the index of a large scope could not be used, and "
-        "all its records were compared."
-    )
-    detail: str
-
-
-class HowSearched(Schema):
-    mode_used: SearchMode = Field(
-        description="`text` where the search was to be hybrid and the embedding model did not answer: then a score is "
-        "that of the words alone (BM25)."
-    )
-    warnings: list[SearchWarning] = Field(description="What the search went without; empty where it lacked nothing.")
-    took_ms: TookMs
-
-
 class UnderstoodTime(Schema):
     """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
 
@@ -186,9 +162,14 @@ class Understood(Schema):
     time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
 
 
+@shown
 class SearchResult(HowSearched):
     items: list[Found]
-    understood: Understood | None = Field(
-        None,
-        description="What was read out of the query: with `explain`, or where nothing is from the time that it names.",
-    )
+    understood: Annotated[
+        NotRequired[Understood | None],
+        Field(
+            default=None,
+            description="What was read out of the query: with `explain`, or where nothing is from the time that it "
+            "names.",
+        ),
+    ]

@@ -5,6 +5,7 @@ from functools import partial
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
+from app.core.schemas import Page
 from app.errors import Conflict, StorageFull, invalid
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
@@ -16,7 +17,7 @@ from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import fewer_at_once
-from app.storage.repository import Listing, RenderedPage, expired, render_items, unexpired
+from app.storage.repository import Listing, expired, render_items, unexpired
 from app.storage.schema import both
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -49,7 +50,7 @@ class MemoryService:
         now = self._clock.now()
         return await self._decays.render_at(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
-    async def page(self, filters: MemoryListFilters, listing: Listing) -> RenderedPage[ShownMemory]:
+    async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[ShownMemory]:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
         where, keep = listed(filters)
@@ -148,7 +149,7 @@ class MemoryService:
                 at_once = fewer_at_once(error, len(matching))
         return deleted
 
-    async def history(self, memory_id: str, listing: Listing) -> RenderedPage[ShownVersion]:
+    async def history(self, memory_id: str, listing: Listing) -> Page[ShownVersion]:
         """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         versions, cursor = await self._memories.history_page(memory_id, listing)

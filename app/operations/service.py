@@ -8,7 +8,7 @@ from pydantic import Field
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import Clock
-from app.core.schemas import Flag, Identifier, Json, Schema, example
+from app.core.schemas import Flag, Identifier, Json, Page, Schema, example
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
 from app.jobs.models import (
@@ -24,7 +24,7 @@ from app.jobs.models import (
 )
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, RenderedPage, Repository, having, render_items
+from app.storage.repository import Listing, Repository, having, render_items
 from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -66,7 +66,7 @@ class OperationService:
     ) -> None:
         self._operations, self._schedules, self._clock, self._tombstones = operations, schedules, clock, tombstones
 
-    async def jobs(self) -> RenderedPage[Json]:
+    async def jobs(self) -> Page[Json]:
         """Returns all scheduled jobs with their last runs: by schedule, or one that the caller's tenant asked for, if
         it was later."""
         items = list[Json]()
@@ -96,7 +96,7 @@ class OperationService:
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Json]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         where = having(filters, *filters)
         operations, cursor = await self._operations.page(where, listing, request=repr(sorted(filters.items())))

@@ -24,9 +24,10 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.models import HistoryRecord, MemorySource, StoredEmbedding, history
-from app.memories.schemas import EmbeddingInfo, Source, Tags, Trust
-from app.memories.search_schemas import HowSearched, Scores
+from app.memories.models import HistoryRecord, Source, StoredEmbedding, history
+from app.memories.schemas import EmbeddingInfo, Tags, Trust
+from app.memories.search_schemas import Scores
+from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, Eq, OwnedRecord, SearchSchema, Unique
 
 INTERNAL = frozenset({"tenant_id", "name_key", "content_hash", "dropped_trials"})
@@ -90,7 +91,7 @@ class ProcedureRecord(OwnedRecord, total=False):
     trust: float
     tags: list[str]
     metadata: JsonObject
-    source: MemorySource
+    source: Source
     content_hash: int
     embedding: StoredEmbedding | None
 

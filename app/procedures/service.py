@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence, Set
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json, differing
+from app.core.schemas import Json, Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import HistoryRecord, MemorySource
+from app.memories.models import HistoryRecord, Source
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
@@ -32,17 +32,17 @@ from app.procedures.schemas import (
 from app.procedures.search import ProcedureHit, best, procedure_filter
 from app.procedures.track_record import KEPT_OUTCOMES, record_sentence, smoothed, warnings
 from app.procedures.trials import as_served, counted, served, with_outcome
-from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever
+from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, RenderedPage, between, having, render_items
+from app.storage.repository import Listing, between, having, render_items
 from app.storage.schema import Eq, Filter, Has, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
 
 
-def new_procedure(fields: ProcedureRecord, source: MemorySource, now: str) -> ProcedureRecord:
+def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> ProcedureRecord:
     """Returns a new procedure with `fields` (those of `ProcedureCreate`) and no outcomes."""
     procedure_id = new_id("proc")
     return {
@@ -236,7 +236,7 @@ class ProcedureService:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
-        source: MemorySource = {"api_key_id": self._procedures.scope.key_id}
+        source: Source = {"api_key_id": self._procedures.scope.key_id}
         procedure = new_procedure(PROCEDURES.as_record(body.model_dump()), source, self._now())
         await self._require_free_name(procedure)
         procedure, changes = await self._procedures.added(procedure, self._embeddings)
@@ -246,7 +246,7 @@ class ProcedureService:
         """Returns a procedure. Raises NotFound."""
         return render(await self._procedures.get(procedure_id))
 
-    async def page(self, filters: ProcedureFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: ProcedureFilters, listing: Listing) -> Page[Json]:
         """Returns a page of procedures that match the filters."""
         request = repr(sorted(filters.items()))
         procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
@@ -280,7 +280,7 @@ class ProcedureService:
         precondition.check(procedure)
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 
-    async def history(self, procedure_id: str, listing: Listing) -> RenderedPage[Json]:
+    async def history(self, procedure_id: str, listing: Listing) -> Page[Json]:
         """Returns a page of earlier versions."""
         await self._procedures.get(procedure_id)
         versions, cursor = await self._procedures.history_page(procedure_id, listing)
@@ -332,7 +332,11 @@ class ProcedureService:
             return results[-1].hits
 
         hits = await best(find, body.top_k, now)
-        took = {name: round(sum(result.took_ms.get(name, 0) for result in results), 3) for name in results[-1].took_ms}
+        took: TookMs = {
+            "embed": round(sum(result.took_ms["embed"] for result in results), 3),
+            "search": round(sum(result.took_ms["search"] for result in results), 3),
+            "total": round(sum(result.took_ms["total"] for result in results), 3),
+        }
         return {"items": [_item(hit, explain=body.explain) for hit in hits], **results[-1].how(), "took_ms": took}
 
     def _now(self) -> str:

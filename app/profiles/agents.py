@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final, TypeAlias, TypedDict, cast
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.core.schemas import Json, differing
+from app.core.schemas import Json, Page, differing
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, first_learned_at
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.search_filters import true_at
@@ -30,7 +30,7 @@ from app.profiles.schemas import (
     PromptAnswer,
     render_agent,
 )
-from app.storage.repository import Listing, RenderedPage, Repository, pages, render_items, unexpired
+from app.storage.repository import Listing, Repository, pages, render_items, unexpired
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -91,7 +91,7 @@ class AgentService:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
 
-    async def page(self, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, listing: Listing) -> Page[Json]:
         """Returns a page of agents."""
         agents, cursor = await self._agents.page(EVERYTHING, listing, request=AGENTS.name)
         return {"items": await render_items(AGENTS, agents, self._shown, Agent), "next_cursor": cursor}
@@ -118,7 +118,7 @@ class AgentService:
         """Adds lessons to the agent's experience, and returns the experience."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
-        source: MemorySource = {**SOURCE, "api_key_id": self._agents.scope.key_id}
+        source: Source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
         patch, now = body.model_dump(exclude_unset=True), rfc3339(self._clock.now())
         return self._learned(agent, merge.merge_experience(agent["experience"], patch, source, now))
 

@@ -19,7 +19,7 @@ from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_use
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View
 from app.memories.agents import ExperienceRecord, LessonList, LessonRecord, first_learned_at
-from app.memories.models import MemoryRecord, MemorySource
+from app.memories.models import MemoryRecord, Source
 from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
@@ -71,7 +71,7 @@ def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
 
 
 def merge_experience(
-    experience: ExperienceRecord, patch: Mapping[str, Any], source: MemorySource, now: str, names: Sequence[str] = ()
+    experience: ExperienceRecord, patch: Mapping[str, Any], source: Source, now: str, names: Sequence[str] = ()
 ) -> ExperienceRecord:
     """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
     are dropped, then the oldest.
@@ -91,7 +91,7 @@ def merge_experience(
     return merged
 
 
-def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: MemorySource, now: str) -> list[LessonRecord]:
+def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: Source, now: str) -> list[LessonRecord]:
     known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
     for text in texts:
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})

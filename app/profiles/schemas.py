@@ -21,8 +21,7 @@ from app.core.schemas import (
 )
 from app.facts.keys import MAX_AGE, MAX_LINE, UserProfile, UserRecord
 from app.memories.agents import AgentRecord, AgentSettingsRecord
-from app.memories.models import MemoryRecord, ShownMemory
-from app.memories.schemas import Source
+from app.memories.models import MemoryRecord, ShownMemory, Source
 from app.storage.scope import Scope
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]

@@ -9,7 +9,7 @@ import orjson
 from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
-from app.core.schemas import equal_json, require_size
+from app.core.schemas import Page, equal_json, require_size
 from app.errors import no_such
 from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import (
@@ -51,7 +51,6 @@ from app.storage.records import left_out
 from app.storage.repository import (
     A,
     Listing,
-    RenderedPage,
     Repository,
     open_cursor,
     render_items,
@@ -127,7 +126,7 @@ class UserService:
         counted: UserRecord = {"interactions": interactions, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
-    async def interactions(self, user_id: str) -> RenderedPage[UserInteraction]:
+    async def interactions(self, user_id: str) -> Page[UserInteraction]:
         """Returns the recorded interactions that the caller may see, the newest first. Those that cannot be read are
         named in the log and left out."""
         user = await self._users.get(user_id)
@@ -219,17 +218,17 @@ class UserService:
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
-    async def issues(self, user_id: str, listing: Listing) -> RenderedPage[IssueAnswer]:
+    async def issues(self, user_id: str, listing: Listing) -> Page[IssueAnswer]:
         """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
-    async def solutions(self, user_id: str, listing: Listing) -> RenderedPage[SolutionAnswer]:
+    async def solutions(self, user_id: str, listing: Listing) -> Page[SolutionAnswer]:
         """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
     async def _page(
         self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
-    ) -> RenderedPage[A]:
+    ) -> Page[A]:
         page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
         return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
 
@@ -264,7 +263,7 @@ class UserDirectory:
             if collection.audited and collection is not OPERATIONS
         ]
 
-    async def page(self, listing: Listing) -> RenderedPage[ProfileAnswer]:
+    async def page(self, listing: Listing) -> Page[ProfileAnswer]:
         """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
         scope, limit = self._users.scope, listing.limit
         request = repr((scope.tenant, USERS.name, listing.order))

@@ -33,7 +33,7 @@ from app.learning.dependencies import ALWAYS, Tools
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
 from app.memories.schemas import MemoryCreate
@@ -130,7 +130,7 @@ class Applier:
             memory_type=details["memory_type"],
             trust=min(record.trust for record in records.values()),
         )
-        source: MemorySource = {
+        source: Source = {
             "origin": "consolidation",
             "memory_ids": [evidence["id"] for evidence in finding["evidence"]],
             "quote": " … ".join(cited["quote"] for cited in details["quotes"]),

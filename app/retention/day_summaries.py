@@ -16,7 +16,7 @@ from app.embedding.embedder import Embedder
 from app.jobs.runner import Run
 from app.jobs.skipping import skipping
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.storage.changes import Change, Delete, Insert, Update
@@ -181,7 +181,7 @@ class DaySummaries:
         earlier = counts_of(holder) if holder is not None else None
         counts = count(actions, earlier)
         ids = [action["action_id"] for action in actions]
-        origin: MemorySource = {}
+        origin: Source = {}
         if tell is not None and (description := await tell(actions, text_of(counts))):
             counts |= {TEXT: description["text"]}
             origin = {"model": description["model"], "prompt_version": description["prompt_version"]}
@@ -189,7 +189,7 @@ class DaySummaries:
         content = sentence(date, counts)
         if holder is not None and earlier is not None:
             action_ids = [*holder["source"]["action_ids"], *ids][:MAX_IDS]
-            source: MemorySource = {**holder["source"], **origin, "action_ids": action_ids}
+            source: Source = {**holder["source"], **origin, "action_ids": action_ids}
             changed = revision(holder, {"content": content, "metadata": counts}, now) | {"source": source}
             _, changes = await memories.rewritten(holder, changed, now, embeddings)
             summary = holder

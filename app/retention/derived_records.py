@@ -9,7 +9,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS, JobRecord, OperationRecord
 from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import HISTORY, MEMORIES, HistoryRecord, MemorySource
+from app.memories.models import HISTORY, MEMORIES, HistoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS
@@ -36,7 +36,7 @@ def mentions(tree: Any, wanted: Set[str]) -> bool:
     return isinstance(tree, list) and any(mentions(part, wanted) for part in tree)
 
 
-def comes_of(source: MemorySource | None, gone: Set[str]) -> bool:
+def comes_of(source: Source | None, gone: Set[str]) -> bool:
     """Returns True if all sources of a record are among the erased records."""
     if not source:
         return False

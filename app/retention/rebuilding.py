@@ -13,7 +13,7 @@ from app.facts.keys import EMPTY_PROFILE, USERS, key_of
 from app.facts.models import FactRecord
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS, OperationRecord
-from app.memories.models import HISTORY, MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import HISTORY, MEMORIES, MemoryRecord, Source
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.retention.service import KEPT
@@ -73,7 +73,7 @@ def _memory(memory: MemoryRecord) -> MemoryRecord:
 
 
 def _action(action: ActionRecord) -> ActionRecord:
-    source: MemorySource = {**SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
+    source: Source = {**SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
     hashed = shown_once(action["content"], action["outcome"], action["entities"])
     return {"content_hash": hashed, "source": source, **indexed(action)}
 

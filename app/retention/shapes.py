@@ -18,7 +18,7 @@ from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
 from app.storage.protocol import Finding, Store
 from app.storage.records import DAMAGED, damage, left_out
-from app.storage.repository import FORGIVEN, ItemType, pages, require_fit
+from app.storage.repository import FORGIVEN, pages, require_fit
 from app.storage.schema import Collection, R, value_at
 from app.storage.scope import Scope
 from app.tasks import schemas as tasks
@@ -33,7 +33,7 @@ class RecordShape(NamedTuple, Generic[R]):
     """How a record of a kind is rendered for callers, and the model of what they see."""
 
     render: Callable[[R], Mapping[str, Any]]
-    model: ItemType
+    model: Any
 
 
 _SHAPES: Mapping[str, RecordShape] = {

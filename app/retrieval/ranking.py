@@ -11,10 +11,11 @@ what a hit's score is made of.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 import orjson
+from typing_extensions import TypeAliasType
 
 from app.retrieval import features
 from app.retrieval.calibration import asks_of, at_another_time, probabilities
@@ -28,7 +29,7 @@ from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY
 
-Mode: TypeAlias = Literal["hybrid", "vector", "text"]
+SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 
 FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
@@ -66,10 +67,10 @@ class Ranked:
         return {**self.other_parts, **dict(zip(FEATURES, rows, strict=True))}
 
 
-def rank(  # noqa: PLR0913 (what a ranking depends on)
+def rank(
     columns: Columns,
     query: SettledQuery,
-    mode: Mode,
+    mode: SearchMode,
     now_ms: int,
     weights: Weights = DEFAULT_WEIGHTS,
     decay: DecayCurve = DEFAULT_DECAY,
@@ -111,7 +112,7 @@ def rank(  # noqa: PLR0913 (what a ranking depends on)
     return Ranked(order, score, {"vector": columns.cosine, "text": text, **parts}, query_features, document_features)
 
 
-def results(columns: Columns, mode: Mode) -> Bools:
+def results(columns: Columns, mode: SearchMode) -> Bools:
     """Returns the documents that a search in this mode may return."""
     if mode == "vector":
         return columns.matched & columns.has_vector
@@ -121,7 +122,7 @@ def results(columns: Columns, mode: Mode) -> Bools:
     return columns.matched
 
 
-def different_matches(columns: Columns, mode: Mode) -> int:
+def different_matches(columns: Columns, mode: SearchMode) -> int:
     """Returns how many documents with distinct contents a search in this mode may return."""
     return len(np.unique(columns.content[results(columns, mode)]))
 

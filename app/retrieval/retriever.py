@@ -21,10 +21,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Generic, Literal, NamedTuple, Protocol, TypedDict
+from typing import Annotated, Generic, Literal, NamedTuple, NotRequired, Protocol
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import TypedDict
 
+from app.core.schemas import shown
 from app.core.tracing import span
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge, taken_by
 from app.embedding.embedder import Embedder
@@ -41,7 +44,7 @@ from app.retrieval.polarity import towards_what_is_denied
 from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
-from app.retrieval.ranking import Explanation, Mode, Ranked, as_short, different_matches, explained, rank, top
+from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, different_matches, explained, rank, top
 from app.retrieval.repetition import (
     COMPARED,
     ROUNDS,
@@ -60,19 +63,47 @@ from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, S
 from app.storage.text import IS_QUESTION
 
 
-class SearchDegradation(TypedDict):
-    """A warning of a response: what the search had to do without, such as the vector of the query."""
+@shown
+class SearchWarning(TypedDict):
+    """What an answer goes without."""
 
-    code: str
+    code: Annotated[
+        str,
+        Field(
+            description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are "
+            "in the order of the first stage. `search_index_unavailable`: the index of a large scope could not be "
+            "used, and all its records were compared."
+        ),
+    ]
     detail: str
 
 
-class HowRetrieved(TypedDict):
-    """The fields that every search response has beside its items."""
+@shown
+class TookMs(TypedDict):
+    embed: float
+    search: float
+    rerank: Annotated[
+        NotRequired[float | None],
+        Field(default=None, description="Of the second stage; absent where there was none."),
+    ]
+    total: float
 
-    mode_used: Mode
-    warnings: list[SearchDegradation]
-    took_ms: dict[str, float]
+
+@shown
+class HowSearched(TypedDict):
+    """What every answer of a search has beside its items."""
+
+    mode_used: Annotated[
+        SearchMode,
+        Field(
+            description="`text` where the search was to be hybrid and the embedding model did not answer: then a "
+            "score is that of the words alone (BM25)."
+        ),
+    ]
+    warnings: Annotated[
+        list[SearchWarning], Field(description="What the search went without; empty where it lacked nothing.")
+    ]
+    took_ms: TookMs
 
 
 class ShownReplacement(TypedDict):
@@ -86,7 +117,7 @@ class ShownReplacement(TypedDict):
     said_at: str
 
 
-BY_WORDS_ALONE: SearchDegradation = {
+BY_WORDS_ALONE: SearchWarning = {
     "code": EmbeddingUnavailable.code,
     "detail": "The embedding model does not answer. This search went by words alone, not by meaning.",
 }
@@ -123,7 +154,7 @@ class RetrievalQuery(Generic[R]):
     where: Filter
     now_ms: int
     k: int
-    mode: Mode = "hybrid"
+    mode: SearchMode = "hybrid"
     mask: HitMask | None = None
     keep: Callable[[R], bool] | None = None
     """Takes a document. Every document that passes `where` and `mask` is read for it."""
@@ -179,11 +210,11 @@ class RetrievalResult(Generic[R]):
     """The output of the retriever."""
 
     hits: list[Hit[R]]
-    took_ms: dict[str, float]
+    took_ms: TookMs
     """The milliseconds of the steps: `embed` (the query's vector), `rerank` if there was a second stage, `search`
     (everything else), and `total`."""
-    mode_used: Mode = "hybrid"
-    warnings: list[SearchDegradation] = field(default_factory=list)
+    mode_used: SearchMode = "hybrid"
+    warnings: list[SearchWarning] = field(default_factory=list)
     weights: Mapping[int, float] = field(default_factory=dict)
     """BM25 weight of each query term in the scope, by term id, if the query asked for `evidence`. Rare terms weigh
     more."""
@@ -192,7 +223,7 @@ class RetrievalResult(Generic[R]):
     evidence: QueryEvidence | None = None
     """How much of the query the scope has, if the query asked for it."""
 
-    def how(self) -> HowRetrieved:
+    def how(self) -> HowSearched:
         """Returns the fields that every search response has beside its items."""
         return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
 
@@ -233,7 +264,7 @@ class _FinalOrder(Generic[R]):
     """The reranker's own score, by index."""
     seconds: float | None = None
     """Duration of the second stage; None if there was none."""
-    warnings: Sequence[SearchDegradation] = ()
+    warnings: Sequence[SearchWarning] = ()
 
 
 class Retriever(Generic[R]):
@@ -294,7 +325,7 @@ class Retriever(Generic[R]):
         with span("search embedding"):
             vector = await self._vector(wanted, query)
         embedding = time.perf_counter() - embedding
-        mode, warnings = wanted.mode, list[SearchDegradation]()
+        mode, warnings = wanted.mode, list[SearchWarning]()
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
 
@@ -347,7 +378,7 @@ class Retriever(Generic[R]):
     async def _search_and_rank(
         self,
         wanted: RetrievalQuery[R],
-        mode: Mode,
+        mode: SearchMode,
         query: AnalysedQuery,
         vector: Vectors | None,
         overview: ScopeOverview,
@@ -375,7 +406,7 @@ class Retriever(Generic[R]):
     async def _rank_scope(
         self,
         wanted: RetrievalQuery[R],
-        mode: Mode,
+        mode: SearchMode,
         columns: Columns,
         query: SettledQuery,
         decay: DecayCurve,
@@ -414,7 +445,7 @@ class Retriever(Generic[R]):
     async def _search(
         self,
         wanted: RetrievalQuery[R],
-        mode: Mode,
+        mode: SearchMode,
         query: AnalysedQuery,
         vector: Vectors | None,
         overview: ScopeOverview,
@@ -520,7 +551,7 @@ class Retriever(Generic[R]):
                 scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
             detail = f"{error} The hits are in the order of the first stage."
-            warning: SearchDegradation = {"code": RERANKER_UNAVAILABLE, "detail": detail}
+            warning: SearchWarning = {"code": RERANKER_UNAVAILABLE, "detail": detail}
             return _FinalOrder(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
         return _FinalOrder(
             [*(placed[place] for place in best_first(scores)), *best[depth:]],
@@ -592,7 +623,7 @@ class Retriever(Generic[R]):
 
 def _rank(
     wanted: RetrievalQuery,
-    mode: Mode,
+    mode: SearchMode,
     columns: Columns,
     query: SettledQuery,
     decay: DecayCurve,
@@ -628,14 +659,21 @@ def _without(mask: Bools, indices: Sequence[int]) -> Bools:
     return changed
 
 
-def _took(started: float, embedding: float, reranking: float | None) -> dict[str, float]:
-    """Returns the milliseconds of each step, as responses show them (`RetrievalResult.took_ms`). `embedding`,
-    `reranking`: the seconds of these two steps."""
+def _took(started: float, embedding: float, reranking: float | None) -> TookMs:
+    """Returns the milliseconds of each step. `embedding`, `reranking`: the seconds of these two steps."""
+
+    def ms(seconds: float) -> float:
+        return int(seconds * 1e6) / 1e3
+
     total = time.perf_counter() - started
-    took = {"embed": embedding, "search": total - embedding - (reranking or 0), "total": total}
+    took: TookMs = {
+        "embed": ms(embedding),
+        "search": ms(total - embedding - (reranking or 0)),
+        "total": ms(total),
+    }
     if reranking is not None:
-        took["rerank"] = reranking
-    return {name: int(seconds * 1e6) / 1e3 for name, seconds in took.items()}
+        took["rerank"] = ms(reranking)
+    return took
 
 
 def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[int, int]:

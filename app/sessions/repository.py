@@ -17,7 +17,7 @@ from app.core.metadata_filter import condition_of, matches
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
@@ -292,7 +292,7 @@ class SummaryText:
 
     text: str
     trust: float
-    source: MemorySource
+    source: Source
     """Fields of the memory's source beside the session's."""
     seq: int | None = None
     event_at: str | None = None

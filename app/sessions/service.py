@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import Json, differing
+from app.core.schemas import Json, Page, differing
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
@@ -35,7 +35,7 @@ from app.sessions.schemas import (
     render_message,
 )
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, RenderedPage, expired, render_items, unexpired
+from app.storage.repository import Listing, expired, render_items, unexpired
 from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -111,7 +111,7 @@ class SessionService:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
-    async def page(self, filters: SessionFilters, listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: SessionFilters, listing: Listing) -> Page[Json]:
         """Returns one page of the sessions that match the filters."""
         entries = filters.metadata or {}
         fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}

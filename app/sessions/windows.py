@@ -7,12 +7,12 @@ from typing import TypedDict
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape, plain_name
-from app.core.schemas import Json
+from app.core.schemas import Json, Page
 from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message
-from app.storage.repository import Listing, RenderedPage, render_items
+from app.storage.repository import Listing, render_items
 from app.storage.schema import both
 
 MAX_LAST = 1000
@@ -62,7 +62,7 @@ class Windows:
     def __init__(self, sessions: SessionRepository, clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
 
-    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> RenderedPage[Json]:
+    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Page[Json]:
         """Returns a page or a window of messages, oldest first. Raises InvalidCursor for a cursor with a window."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)

@@ -4,11 +4,13 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import blake2b
 from itertools import compress
-from typing import Any, Generic, Protocol, TypedDict
+from typing import Any, Generic
 
 import orjson
+from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
 from app.core.work import taken_by
@@ -78,27 +80,12 @@ async def pages(
             break
 
 
-class ItemType(Protocol):
-    """The model of what callers see of a record: a pydantic class."""
-
-    def model_validate(self, item: Any, /) -> Any:
-        """Raises ValueError where an item does not fit."""
-        ...
-
-
 A = TypeVar("A", bound=Mapping[str, Any])
 """What responses show of a record."""
 
 
-class RenderedPage(TypedDict, Generic[A]):
-    """A page of a list as responses show it. The cursor is None on the last page."""
-
-    items: list[A]
-    next_cursor: str | None
-
-
 async def render_items(
-    collection: Collection[R], docs: Iterable[R], render: Callable[[R], A | Awaitable[A]], shape: ItemType
+    collection: Collection[R], docs: Iterable[R], render: Callable[[R], A | Awaitable[A]], shape: Any
 ) -> list[A]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong
     type, is named in the log, counted, and left out.
@@ -112,7 +99,7 @@ async def render_items(
     return items
 
 
-async def fault_of(doc: R, render: Callable[[R], A | Awaitable[A]], shape: ItemType, items: list[A]) -> str | None:
+async def fault_of(doc: R, render: Callable[[R], A | Awaitable[A]], shape: Any, items: list[A]) -> str | None:
     """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
     try:
         rendered = render(doc)
@@ -130,10 +117,13 @@ FORGIVEN = ("missing", "extra_forbidden")
 """Faults that documents of other versions have."""
 
 
-def require_fit(item: Mapping[str, Any], shape: ItemType) -> None:
-    """Raises ValueError where a value of a rendered record has a wrong type."""
+_validator = cache(TypeAdapter[Any])
+
+
+def require_fit(item: Mapping[str, Any], shape: Any) -> None:
+    """Raises ValueError where a value of a rendered record has a wrong type. `shape`: what answers show of it."""
     try:
-        shape.model_validate(item)
+        _validator(shape).validate_python(item)
     except ValueError as error:
         faults: Any = getattr(error, "errors", None)
         if faults is None or any(fault["type"] not in FORGIVEN for fault in faults()):

@@ -24,9 +24,9 @@ from then on.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Generic, Literal, TypeAlias, TypedDict, cast
+from typing import Any, Generic, Literal, TypeAlias, cast
 
-from typing_extensions import TypeVar
+from typing_extensions import TypedDict, TypeVar
 
 from app import VERSION
 from app.errors import StoreUnavailable
@@ -314,7 +314,7 @@ class Collection(Generic[R]):
         return self.searched
 
     def public(self, doc: Mapping[str, object]) -> Doc:
-        """Returns a document without its tenant and its internal fields."""
+        """Returns a document without its tenant and its internal fields: what answers show of it."""
         return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
 
     def as_record(self, fields: Mapping[str, object]) -> R:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import Json, JsonObject, differing, equal_json, merge_patch, require_size
+from app.core.schemas import Json, JsonObject, Page, differing, equal_json, merge_patch, require_size
 from app.core.work import off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -17,7 +17,7 @@ from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, RenderedPage, Repository, expired, render_items, unexpired
+from app.storage.repository import Listing, Repository, expired, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import entries, working_memory
@@ -164,7 +164,7 @@ class TaskService:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> RenderedPage[Json]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Json]:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))
@@ -288,7 +288,7 @@ class TaskService:
         changes = [*self._tasks.keep(checkpoint), self._tasks.unchanged(task)]
         return WriteResult(render_checkpoint(checkpoint), changes, 201)
 
-    async def checkpoints(self, task_id: str, listing: Listing) -> RenderedPage[Json]:
+    async def checkpoints(self, task_id: str, listing: Listing) -> Page[Json]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, request=task_id)

@@ -4,8 +4,9 @@ from hashlib import blake2b
 from typing import Annotated, Any
 
 import orjson
-from fastapi import Depends, Header, Request, Response
+from fastapi import Depends, Header, Request
 
+from app.api.strict import Answer
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.auth.keys import Principal
@@ -14,7 +15,7 @@ from app.metrics import QUOTA_REFUSALS
 from app.resources import Resources
 from app.storage.changes import WithinQuota
 from app.writes import executor
-from app.writes.executor import IfMatch
+from app.writes.executor import A, IfMatch
 
 _HEADERS = {
     "Idempotency-Key": "1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
@@ -35,7 +36,9 @@ class RequestWriter:
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._resources, self._key = request, principal, resources, key
 
-    async def __call__(self, handler: executor.WriteHandler, *, keyed: bool = True, frees: bool = False) -> Response:
+    async def __call__(
+        self, handler: executor.WriteHandler[A], *, keyed: bool = True, frees: bool = False
+    ) -> Answer[A]:
         """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
         `frees`: it is done whatever the quota says, as any DELETE, because it makes room or takes a right away."""
         keyed = keyed and self._key is not None and self._request.method == "POST"
@@ -52,8 +55,8 @@ class RequestWriter:
             QUOTA_REFUSALS.inc()
             raise
         if answer.body is None:
-            return Response(None, answer.status, answer.headers)
-        return Response(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
+            return Answer(None, answer.status, answer.headers)
+        return Answer(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
 
     async def _keyed_request(self) -> executor.KeyedRequest:
         assert self._key is not None

@@ -14,7 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
@@ -97,12 +99,16 @@ KEPT = timedelta(hours=24)
 _NOTHING = Committed({}, 0)
 
 
+A = TypeVar("A", default=Any)
+"""What an answer shows, such as `Action`."""
+
+
 @dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Generic[A]):
     """An answer and the changes that make it true. The body may contain `Ref`s. If there are no changes, nothing is
     written."""
 
-    body: Any
+    body: A
     changes: Sequence[Change] = ()
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -121,9 +127,12 @@ class StoredAnswer:
     body: Any
 
 
+Shown = TypeVar("Shown", bound=Mapping[str, Any])
+
+
 def changed(
-    repository: Repository[R], record: R, fields: R, render: Callable[[R], Mapping[str, object]], now: str
-) -> WriteResult:
+    repository: Repository[R], record: R, fields: R, render: Callable[[R], Shown], now: str
+) -> WriteResult[Shown]:
     """Updates the record with `fields`, raises its version and returns it rendered. Without fields nothing is written.
     Raises Forbidden if the key may not write the record, even without fields."""
     repository.require_write(record)
@@ -133,7 +142,7 @@ def changed(
     return WriteResult(render(new), [repository.update(record, fields, now=now)], headers={"ETag": etag(new)})
 
 
-WriteHandler = Callable[[], Awaitable[WriteResult]]
+WriteHandler: TypeAlias = Callable[[], Awaitable[WriteResult[A]]]
 """Reads, decides and returns a `WriteResult`. It commits nothing, and it may run more than once."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any, NotRequired, TypedDict
 
 import pytest
+import typing_extensions
 from pydantic import BaseModel
 
 from app.admin.service import Caller, CallerAnswer
@@ -24,7 +25,7 @@ from app.main import create_app
 from app.memories.models import CreatedMemory, FeedbackAnswer, ShownMemory, ShownVersion
 from app.memories.schemas import FeedbackApplied, HistoryEntry, Memory, MemoryCreated
 from app.memories.search import UnderstoodQuery
-from app.memories.search_schemas import HowSearched, Repetition, Replacement, Understood
+from app.memories.search_schemas import Repetition, Replacement, Understood
 from app.profiles.schemas import (
     Issue,
     IssueAnswer,
@@ -38,7 +39,7 @@ from app.profiles.schemas import (
 )
 from app.retention.service import ForgetPlan, ForgetPreview
 from app.retrieval.repetition import ShownRepetition
-from app.retrieval.retriever import HowRetrieved, ShownReplacement
+from app.retrieval.retriever import ShownReplacement
 from app.sessions.schemas import SessionContext, SessionStats
 from app.sessions.service import SessionStatsAnswer
 from app.sessions.windows import SessionContextAnswer
@@ -51,7 +52,6 @@ ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (ExtractedAnswer, Extracted),
     (FeedbackAnswer, FeedbackApplied),
     (ForgetPreview, ForgetPlan),
-    (HowRetrieved, HowSearched),
     (IssueAnswer, Issue),
     (ProfileAnswer, ListedUser),
     (ProfileAnswer, StoredProfile),
@@ -85,7 +85,7 @@ def compared(answer: Any, model: type[BaseModel], place: str = "") -> Iterator[t
     yield place, answer, model
     fields = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     for name, hint in typing.get_type_hints(answer).items():
-        inner_answers = [part for part in parts(hint) if typing.is_typeddict(part)]
+        inner_answers = [part for part in parts(hint) if typing_extensions.is_typeddict(part)]
         inner_models = [
             part for part in parts(fields.get(name)) if isinstance(part, type) and issubclass(part, BaseModel)
         ]
@@ -119,7 +119,7 @@ def test_every_typed_answer_is_compared() -> None:
         for module_name, module in [*sys.modules.items()]
         if module_name.startswith("app.")
         for name, value in vars(module).items()
-        if name.endswith("Answer") and typing.is_typeddict(value)
+        if name.endswith("Answer") and typing_extensions.is_typeddict(value)
     }
     assert declared - BASES - {inner.__name__ for pair in ANSWERS for _, inner, _ in compared(*pair)} == set()
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource, MemoryType
+from app.memories.models import MEMORIES, MemoryRecord, MemoryType, Source
 from app.memories.records import new_memory
 from app.memories.search_flags import flags_of
 from app.procedures.schemas import PROCEDURES
@@ -36,7 +36,7 @@ NOW = "2026-06-01T12:00:00.000Z"
 NO_TERMS: TermIds = np.empty(0, np.uint32)
 
 
-def memory(source: MemorySource, memory_type: MemoryType = "message", content: str = "tea?") -> MemoryRecord:
+def memory(source: Source, memory_type: MemoryType = "message", content: str = "tea?") -> MemoryRecord:
     return new_memory({"content": content, "memory_type": memory_type, "importance": 0.5}, source, NOW, unique=False)
 
 
@@ -57,9 +57,7 @@ def memory(source: MemorySource, memory_type: MemoryType = "message", content: s
         ({"origin": "import"}, "fact", 0),
     ],
 )
-def test_the_source_and_the_type_of_a_memory_set_its_flags(
-    source: MemorySource, memory_type: MemoryType, flags: int
-) -> None:
+def test_the_source_and_the_type_of_a_memory_set_its_flags(source: Source, memory_type: MemoryType, flags: int) -> None:
     assert flags_of(memory(source, memory_type)) == flags
 
 

@@ -14,7 +14,7 @@ from app.facts.schemas import FACTS
 from app.jobs.models import EMBED_PENDING
 from app.lifespan import EMBEDDABLE
 from app.memories import reindex
-from app.memories.models import MEMORIES, MemorySource, StoredEmbedding
+from app.memories.models import MEMORIES, Source, StoredEmbedding
 from app.memories.records import new_memory, passage
 from app.memories.reindex import INDEXING, REVISION, Reindex
 from app.settings import JobSettings, Settings
@@ -48,7 +48,7 @@ async def write_as_before(service: Service, *memories: Doc) -> list[str]:
     made: list[Change] = []
     for given in memories:
         fields = MEMORIES.as_record({**PAIR, "memory_type": "fact", "importance": 0.5, **given})
-        source: MemorySource = {"origin": "message"}
+        source: Source = {"origin": "message"}
         doc = new_memory(fields, source | fields.get("source", {}), "2026-06-01T12:00:00.000Z", unique=False)
         info: StoredEmbedding = {"model": embedder.name, "dim": embedder.dim, "status": "ready"}
         doc |= {"tenant_id": "default", "embedding": info}

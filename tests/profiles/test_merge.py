@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.memories.agents import ExperienceRecord
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.profiles import merge
 from app.storage.text import normalise_content
 from tests.support.memories import Json
@@ -34,7 +34,7 @@ PATCHES = st.fixed_dictionaries(
         "custom": OBJECTS,
     },
 )
-SOURCE: MemorySource = {"origin": "api"}
+SOURCE: Source = {"origin": "api"}
 NOW = "2026-06-01T00:00:00.000Z"
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.retrieval.features import document_features, query_features
 from app.retrieval.model_weights import DEFAULT_WEIGHTS
 from app.retrieval.query_settling import SettledQuery
-from app.retrieval.ranking import Mode, contributions, explained, log_odds, rank
+from app.retrieval.ranking import SearchMode, contributions, explained, log_odds, rank
 from app.storage.search import Columns
 from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
 
@@ -38,7 +38,7 @@ def test_the_contributions_are_the_log_odds_that_order_the_hits(
 
 @pytest.mark.parametrize("mode", ["vector", "text"])
 @given(scopes())
-def test_one_feature_alone_has_no_contributions(mode: Mode, columns: Columns) -> None:
+def test_one_feature_alone_has_no_contributions(mode: SearchMode, columns: Columns) -> None:
     ranked = rank(columns, NOBODY, mode, NOW)
     for index in ranked.order.tolist():
         why = explained(ranked, columns, NOBODY, DEFAULT_WEIGHTS, index, None)

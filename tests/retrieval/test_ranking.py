@@ -20,7 +20,7 @@ from app.retrieval.features import (
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights
 from app.retrieval.query_analysis import analyse
 from app.retrieval.query_settling import SettledQuery, settle
-from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, Mode, log_odds, rank, top
+from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, rank, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
 from app.storage.text import (
@@ -45,11 +45,11 @@ from tests.support.columns import (
     with_one_more,
 )
 
-MODES: tuple[Mode, ...] = ("hybrid", "vector", "text")
+MODES: tuple[SearchMode, ...] = ("hybrid", "vector", "text")
 
 
 @given(scopes(), st.sampled_from(MODES), st.sampled_from((NOBODY, SPOKEN)))
-def test_every_ranking_is_sound(columns: Columns, mode: Mode, query: SettledQuery) -> None:
+def test_every_ranking_is_sound(columns: Columns, mode: SearchMode, query: SettledQuery) -> None:
     ranked = rank(columns, query, mode, NOW)
     found, scores = ranked.order, ranked.score
     assert len(set(found.tolist())) == len(found)
@@ -67,7 +67,7 @@ def test_every_ranking_is_sound(columns: Columns, mode: Mode, query: SettledQuer
 
 
 @given(scopes(), st.sampled_from(MODES), st.randoms(use_true_random=False))
-def test_the_order_of_documents_does_not_matter(columns: Columns, mode: Mode, random: Random) -> None:
+def test_the_order_of_documents_does_not_matter(columns: Columns, mode: SearchMode, random: Random) -> None:
     order = list(range(len(columns.rows)))
     random.shuffle(order)
     moved = rearranged(columns, np.array(order, np.int64))
@@ -78,7 +78,7 @@ def test_the_order_of_documents_does_not_matter(columns: Columns, mode: Mode, ra
 
 
 @given(scopes(), st.sampled_from(MODES))
-def test_an_unmatched_document_elsewhere_changes_nothing(columns: Columns, mode: Mode) -> None:
+def test_an_unmatched_document_elsewhere_changes_nothing(columns: Columns, mode: SearchMode) -> None:
     n = len(columns.rows)
     both = with_one_more(columns, unmatched_elsewhere())
     ranked, other = rank(columns, SPOKEN, mode, NOW), rank(both, SPOKEN, mode, NOW)
@@ -96,7 +96,7 @@ def test_top_gives_k_distinct_contents_whenever_there_are_k(columns: Columns, k:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("terms", [0, 2])
-def test_an_empty_scope_has_no_results(mode: Mode, terms: int) -> None:
+def test_an_empty_scope_has_no_results(mode: SearchMode, terms: int) -> None:
     columns = columns_of(0, terms=terms)
     ranked = rank(columns, NOBODY, mode, NOW)
     assert top(ranked, columns, 10) == []

@@ -5,7 +5,7 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.memories.embedding import Embeddings
-from app.memories.models import MemorySource
+from app.memories.models import Source
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import SESSIONS
@@ -87,7 +87,7 @@ async def _summed_up_in_quotes(service: Service, session_id: str, text: str) -> 
     sessions = SessionRepository(held.store, scope)
     session = await sessions.get(session_id)
     writer = SessionSummaries(MemoryRepository(held.store, scope), Embeddings(held.embedder))
-    source: MemorySource = {"origin": "consolidation", "prompt_version": "extract.1"}
+    source: Source = {"origin": "consolidation", "prompt_version": "extract.1"}
     fields, changes = await writer.write(session, SummaryText(text, 1.0, source, 1), rfc3339(held.clock.now()))
     update = Update(SESSIONS, scope.tenant, session_id, set=fields)
     await held.store.commit([*changes, update])

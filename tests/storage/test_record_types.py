@@ -6,14 +6,13 @@ from typing import Any, get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from app.actions.schemas import ActionFeedback, Feedback
 from app.facts.alias_schemas import EntityAlias, PathFact
 from app.facts.aliases import AliasRecord
 from app.facts.models import FactRecord
 from app.facts.schemas import Fact
 from app.lifespan import COLLECTIONS
 from app.memories.agents import AgentRecord, AgentSettingsRecord, DecaySettings
-from app.memories.models import MEMORIES, MemorySource
+from app.memories.models import MEMORIES, Source
 from app.memories.schemas import SourceIn
 from app.profiles.schemas import AgentPatch, AgentSettings, Decay
 from app.sessions.schemas import SessionPatch, SessionRecord
@@ -32,7 +31,7 @@ def test_every_collection_has_a_record_type() -> None:
 
 
 def test_every_field_that_a_filter_or_an_index_names_is_declared() -> None:
-    """`source.session_id` is a field of `MemorySource`, and `source` one of `MemoryRecord`."""
+    """`source.session_id` is a field of `Source`, and `source` one of `MemoryRecord`."""
     declared = record_types()
     for collection in COLLECTIONS:
         for name in (*collection.fields, *collection.needs, collection.id_field):
@@ -64,9 +63,8 @@ async def test_every_stored_document_is_as_its_type_says(service: Service) -> No
         (AgentPatch, AgentRecord),
         (AgentSettings, AgentSettingsRecord),
         (Decay, DecaySettings),
-        (Feedback, ActionFeedback),
         (SessionPatch, SessionRecord),
-        (SourceIn, MemorySource),
+        (SourceIn, Source),
         (StepPatch, TaskStep),
         (TaskPatch, TaskRecord),
         (Checkpoint, CheckpointRecord),

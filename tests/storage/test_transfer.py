@@ -8,7 +8,7 @@ import pytest
 from app.cli.migrate import MigrationRefused, migrate_store
 from app.core.schemas import JsonObject
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, MemoryRecord, MemorySource
+from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.records import new_memory
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, Delete, IndexEntry, Insert, Update
@@ -28,7 +28,7 @@ HOSTILE: JsonObject = {"a.b": 1, "$where": "x", "": None, "ключ": [1, 1.0, 2
 
 
 def memory(tenant: str, i: int, vector: bool = True) -> Insert:
-    source: MemorySource = {"session_id": f"s{i % 3}", "message_seq": i, "speaker": "Ann"}
+    source: Source = {"session_id": f"s{i % 3}", "message_seq": i, "speaker": "Ann"}
     given: MemoryRecord = {
         "agent_id": "agent",
         "user_id": "user",

@@ -276,7 +276,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def vector_search(image: Image, definition: Json, stage: Json) -> list[Any]:  # noqa: C901 (one refusal after another)
+def vector_search(image: Image, definition: Json, stage: Json) -> list[Any]:
     """Ids of the documents found, nearest first."""
     _only(stage, {"index", "path", "queryVector", "numCandidates", "limit", "filter", "exact"}, "$vectorSearch")
     _need(stage, ("path", "queryVector", "limit"))

@@ -6,6 +6,7 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import typing_extensions
 from typing_extensions import TypeAliasType
 
 from app.storage.schema import Collection
@@ -28,7 +29,7 @@ def record_types(package: str = "app") -> dict[str, Any]:
 def departures(declared: Any, value: Any, place: str = "") -> Iterator[str]:
     """Yields what of a value its declared type does not say: `source.speeker is not declared`, `tags[0]: 5`."""
     kinds = [*_kinds(declared)]
-    record = next((kind for kind in kinds if typing.is_typeddict(typing.get_origin(kind) or kind)), None)
+    record = next((kind for kind in kinds if typing_extensions.is_typeddict(typing.get_origin(kind) or kind)), None)
     if record is not None and isinstance(value, dict):
         hints = _fields(record)
         for name, part in value.items():
@@ -79,6 +80,6 @@ def _fits(kind: Any, value: Any) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if typing.is_typeddict(origin) or origin is Mapping:
+    if typing_extensions.is_typeddict(origin) or origin is Mapping:
         return isinstance(value, dict)
     return isinstance(value, list if origin is Sequence else origin)
