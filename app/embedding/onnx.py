@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,10 @@ os.environ["ORT_DISABLE_TELEMETRY"] = (
     "1"  # before the import; else it stores a device id in the home and sends telemetry
 )
 import onnxruntime as ort
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Encoding, Regex, Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Sequence as Steps
+from tokenizers.pre_tokenizers import Split
 
 from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
 from app.embedding.windows import MAX_WINDOWS, by_tokens, split
@@ -86,7 +90,7 @@ class OnnxModel:
         kind = kind or Kind()
         self.name, self.prompts = name, kind.prompts
         self._pooling = kind.pooling
-        self._tokenizer = tokenizer
+        self._tokenizer = apart_from_symbols(tokenizer)
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
         self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # special tokens are included
@@ -120,7 +124,7 @@ class OnnxModel:
     def split(self, text: str) -> list[str]:
         if len(text.encode("utf-8", "replace")) <= self._room:  # no token is shorter than a byte
             return [text]
-        read = clipped(text, SPLIT_CHARS)
+        read = narrow(clipped(text, SPLIT_CHARS))
         spans = self._spans(read)
         if len(spans) <= self._room:
             return [text]
@@ -140,7 +144,41 @@ class OnnxModel:
         ]
 
     def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
-        return self._tokenizer.encode_batch_fast([clipped(text, MAX_CHARS) for text in texts])
+        return self._tokenizer.encode_batch_fast([narrow(clipped(text, MAX_CHARS)) for text in texts])
+
+
+_NARROW = {
+    code: form
+    for code in range(0xFF00, 0xFFF0)
+    if chr(code).isalnum() and len(form := unicodedata.normalize("NFKC", chr(code))) == 1
+}
+"""Letters and digits by their full-width forms, katakana by its half-width ones: B by Ｂ. Each stays at its place."""
+
+
+def narrow(text: str) -> str:
+    """Folds full-width letters, which vocabularies lack: "Ｂｅｒｌｉｎ" is read as "Berlin"."""
+    return text if text.isascii() else text.translate(_NARROW)
+
+
+def apart_from_symbols(tokenizer: Tokenizer) -> Tokenizer:
+    """Makes a tokenizer read symbols that its vocabulary lacks as words of their own, and returns it.
+
+    WordPiece knows a word as a whole or not at all: of "Berlin🎉" it would give one unknown token. Of "20°C" it knows
+    each part. Other models fall back to single characters.
+    """
+    if not isinstance(model := tokenizer.model, WordPiece):
+        return tokenizer
+    vocabulary, prefix = tokenizer.get_vocab(), model.continuing_subword_prefix
+    known = "".join(  # °€→
+        token
+        for token in vocabulary
+        if len(token) == 1 and not token.isascii() and not token.isalpha() and f"{prefix}{token}" in vocabulary
+    )
+    # emoji and other symbols, numbers in circles, frames of keycaps; what joins emoji was dropped before
+    unknown = rf"[\p{{S}}\p{{No}}\p{{Me}}&&[^a{known}]]+"
+    steps = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
+    tokenizer.pre_tokenizer = Steps([*steps, Split(Regex(unknown), "isolated")])
+    return tokenizer
 
 
 def load_packaged(

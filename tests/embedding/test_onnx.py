@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from app.embedding.factory import load_model
-from app.embedding.onnx import DATA, MINILM, OnnxModel, load_folder, load_packaged
+from app.embedding.onnx import DATA, MINILM, OnnxModel, apart_from_symbols, load_folder, load_packaged, narrow
 from app.errors import EmbeddingUnavailable
 
 TEXTS = [
@@ -59,6 +61,47 @@ def test_the_word_table_that_is_mapped_is_the_one_of_the_graph(minilm: OnnxModel
     tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
     copied = OnnxModel("copied", MINILM.file.read_bytes(), tokenizer)
     assert copied.encode(TEXTS).tobytes() == minilm.encode(TEXTS).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("moved to Berlin🎉", "moved to Berlin 🎉"),
+        ("moved to Berlin🇩🇪❤️, at last", "moved to Berlin 🇩🇪❤️, at last"),
+        ("①Berlin and 2️⃣Rome", "① Berlin and 2 \u20e3 Rome"),
+        ("the train Berlin➔Munich", "the train Berlin ➔ Munich"),
+        ("我搬到了Berlin🎉", "我搬到了 Berlin 🎉"),
+        ("moved to Ｂｅｒｌｉｎ １０", "moved to Berlin 10"),
+        ("ﾃﾞｰﾀを見た", "テータを見た"),
+    ],
+)
+def test_a_word_next_to_a_symbol_is_read_as_it_is_elsewhere(minilm: OnnxModel, written: str, read: str) -> None:
+    assert minilm.encode([written]).tobytes() == minilm.encode([read]).tobytes()
+
+
+PLAIN = Tokenizer.from_file(str(DATA / "tokenizer.json"))
+APART = apart_from_symbols(Tokenizer.from_file(str(DATA / "tokenizer.json")))
+ORDINARY = st.text(
+    st.characters(exclude_categories=("Cs", "Cn", "Sm", "Sc", "Sk", "So", "No", "Me")).filter(
+        lambda character: not "\uff00" <= character <= "\uffef"
+    )
+)
+
+
+@example("Ich zahle 20,50 am 3.5. für 2½ kg – “ja”, naïve!")
+@example("20°C, 5€, £940, x², Berlin→Rome, ½, 1 ≤ 2, 4★, ¥500, ™, 3～5日")
+@example("我搬到了柏林，三月。東京に引っ越した。Я живу в Берлине. أسكن في برلين")
+@given(ORDINARY)
+def test_other_texts_keep_their_tokens(text: str) -> None:
+    assert APART.encode(text).ids == PLAIN.encode(text).ids
+    assert narrow(text) == text
+
+
+def test_the_windows_of_a_long_text_cut_no_word_at_a_symbol(minilm: OnnxModel) -> None:
+    text = " ".join(f"Ｗord{at}🎉" for at in range(300))
+    windows = minilm.split(text)
+    assert len(windows) > 1
+    assert {word for window in windows for word in window.split()} == set(narrow(text).split())
 
 
 def test_only_the_first_256_tokens_count(minilm: OnnxModel) -> None:

@@ -27,6 +27,7 @@ def overlap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnnxReranker]:
 async def test_each_text_is_read_beside_the_query(overlap: OnnxReranker) -> None:
     texts = ["plays the violin in Boston", "violin", "nothing of it", "in in in in", ""]
     assert await overlap.score("violin in Boston", texts) == [3.0, 1.0, 0.0, 4.0, 0.0]
+    assert await overlap.score("violin🎻", ["a violin🎉", "ｖｉｏｌｉｎ→drum"]) == [1.0, 1.0]
 
 
 async def test_the_order_of_the_texts_and_their_batches_change_nothing(overlap: OnnxReranker) -> None:
