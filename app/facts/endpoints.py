@@ -96,9 +96,9 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Respo
 @router.post(
     "",
     status_code=201,
-    response_model=schemas.Fact,
+    response_model=schemas.AssertedFact,
     responses={
-        200: {"model": schemas.Fact, "description": "The fact that says it already"},
+        200: {"model": schemas.AssertedFact, "description": "The fact that says it already"},
         202: {"model": Operation, "description": "With `on_conflict: merge`: the operation that asserts it"},
         **problems(409, 412, *BODY),
     },

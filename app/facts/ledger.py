@@ -66,11 +66,15 @@ class Ledger:
         """New facts by id, in order of creation."""
         self.like: dict[str, str] = {}
         """For each new fact that repeats a stored one: the id of the stored fact."""
+        self.ended: dict[str, list[FactRecord]] = {}
+        """Facts of other objects that gave way to a new fact, as they were, by its id."""
 
     def assert_fact(self, draft: FactRecord, assertion: Assertion) -> tuple[str, bool]:
         """Asserts `draft`. Returns the id of the fact that now represents it, and whether that fact is new."""
         assertion = replace(assertion, usual=self.usual)
-        self.usual = "many" if assertion.policy == "keep_both" else assertion.cardinality or self.usual
+        # once many, always many: who says "allergic_to kiwi" without a cardinality does not end "allergic_to walnuts"
+        stated = assertion.cardinality or ("many" if assertion.policy == "keep_both" else "one")
+        self.usual = "many" if "many" in (stated, self.usual) else "one"
         return self._carry_out(decide(self._statements(), assertion, self.now), draft)
 
     def retract(self, fact_id: str) -> None:
@@ -117,6 +121,9 @@ class Ledger:
         for cut in cuts:
             remains = [self._remain(old[cut.id], span) for span in cut.left]
             self._close(cut.id, "superseded", (*remains, *stands, *added))
+        if added:
+            stated = self._statement(self.live[added[-1]]).object
+            self.ended[added[-1]] = [fact for fact in old.values() if self._statement(fact).object != stated]
         return (*stands, *added)[-1], bool(added)
 
     def _add(self, fact: FactRecord) -> str:

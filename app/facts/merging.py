@@ -60,7 +60,10 @@ async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Co
     span = ValidSpan(least_start(assertion, now), assertion.end)
     near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
     ledger = Ledger(await facts.group(draft["group_id"]), near, now)
-    usual = assertion.cardinality or ledger.usual
+    is_many = ledger.usual == "many" or await facts.takes_many(
+        draft["agent_id"], draft["user_id"], draft["predicate_key"]
+    )
+    usual = assertion.cardinality or ("many" if is_many else "one")
     others = [fact for fact in near if fact["standing"] == "held" and aliases.object_of(fact) != assertion.object[0]]
     rivals = [fact for fact in others if usual == fact["cardinality"] == "one" and statement(fact).span.overlaps(span)]
     return Contended(draft, span, sorted(rivals, key=lambda fact: fact["valid_from"] or ""))

@@ -149,6 +149,11 @@ class FactRepository(Repository[FactRecord]):
         first = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
         return first[0]["predicate"] if first else None
 
+    async def takes_many(self, agent: str | None, user: str | None, key: str) -> bool:
+        """Returns whether a predicate was ever stated as `many` in the scope (agent, user), of whatever subject."""
+        where = both(Eq("predicate_key", key), of_pair(agent, user), Eq("usual", "many"))
+        return bool(await self.store.find(FACT_GROUPS, self.scope.tenant, where, limit=1))
+
     async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[FactRecord]:
         """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
         return await self._find_all(

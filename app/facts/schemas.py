@@ -1,6 +1,7 @@
 """Facts as they are stored, and as requests and responses show them."""
 
 import re
+from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
@@ -11,6 +12,7 @@ from app.core.schemas import (
     Flag,
     Identifier,
     Json,
+    JsonObject,
     Owned,
     Schema,
     Share,
@@ -21,7 +23,7 @@ from app.core.schemas import (
     shown_as,
 )
 from app.facts.conflict_resolution import Cardinality
-from app.facts.keys import sentence
+from app.facts.keys import field_of, sentence
 from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
 from app.memories.models import Source
 from app.memories.schemas import ImportOrigin, SourceIn
@@ -85,14 +87,14 @@ counts as pinned and never decays."""
 FACT_GROUPS: Collection[FactGroupRecord] = Collection(
     name="fact_groups",
     id_field="group_id",
-    fields={"agent_id": "text", "user_id": "text", "predicate_key": "text"},
+    fields={"agent_id": "text", "user_id": "text", "predicate_key": "text", "usual": "text"},
     indexes=(("user_id",), ("predicate_key", "user_id", "agent_id")),
     selective=("predicate_key",),
     audited=False,
 )
 """One document for each scope, subject and predicate. Every change of its facts expects the version that it read, so
 that one of two concurrent changes fails. `known` is the time of the last change, `predicate` the spelling that is
-shown."""
+shown; `usual` is `many` once a fact of the group was stated so."""
 
 MAX_NAME = 256
 ENTITY_CHARACTERS = 64
@@ -157,7 +159,9 @@ class FactCreate(Owned):
     )
     source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     cardinality: Cardinality | None = Field(
-        None, description="Whether there can be `one` object at a time. Default: as its like have it, else `one`."
+        None,
+        description="Whether there can be `one` object at a time (`lives_in`), or `many` (`likes`, `speaks`, "
+        "`allergic_to`). Default: `many` if the predicate was ever stated so for this agent and user, else `one`.",
     )
     on_conflict: FactConflictPolicy = Field(
         "temporal",
@@ -210,8 +214,25 @@ class Fact(Schema):
     updated_at: str
 
 
+class EndedFact(Schema):
+    fact_id: str
+    object: str
+    valid_from: str | None
+    valid_until: str | None
+    keep_both: JsonObject | None = Field(
+        description="What to send to `POST /v1/facts` if both are true. From then on the predicate takes `many` "
+        "objects. Null: the profile has one value at a time."
+    )
+
+
+class AssertedFact(Fact):
+    superseded: list[EndedFact] = Field(
+        description="Facts of other objects that gave way to it, in whole or from when it is true, as they were."
+    )
+
+
 class FactBatchAsserted(Schema):
-    items: list[Fact]
+    items: list[AssertedFact]
 
 
 class Resolution(Schema):
@@ -259,6 +280,20 @@ def object_type(text: str) -> ObjectType:
     if len(plain) > ENTITY_CHARACTERS or _FIGURE.fullmatch(plain) or _DATE.fullmatch(plain):
         return "literal"
     return "entity"
+
+
+def render_asserted(fact: FactRecord, ended: Iterable[FactRecord]) -> Json:
+    """Returns the fields of `AssertedFact`."""
+    return render(fact) | {"superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended]}
+
+
+def _again(fact: FactRecord) -> Json | None:
+    """Returns the body that states a fact once more, beside others."""
+    if field_of(fact) is not None:
+        return None
+    names = ("agent_id", "user_id", "subject", "predicate", "object", "object_type", "trust", "confidence")
+    given: Json = {name: fact.get(name) for name in (*names, "valid_until") if fact.get(name) is not None}
+    return given | {"valid_from": fact["valid_from"], "cardinality": "many"}
 
 
 def render(fact: FactRecord) -> Json:

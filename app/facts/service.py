@@ -14,7 +14,7 @@ from app.facts.keys import field_of, sentence, states
 from app.facts.ledger import Ledger, Shared
 from app.facts.models import FactRecord
 from app.facts.repository import FactFilters, FactRepository, View, about
-from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render
+from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render, render_asserted
 from app.memories.embedding import Embeddings, Passage
 from app.memories.models import Source
 from app.memories.pending import Embeddable
@@ -81,10 +81,10 @@ class FactService:
         for draft in drafts:
             drafting.require_write(draft, self._facts.scope)
         asserted = await self._assert_drafts(bodies, drafts)
-        items = [
-            render(asserted.ledgers[draft["group_id"]].latest(fact_id))
-            for draft, (fact_id, _) in zip(drafts, asserted.facts, strict=True)
-        ]
+        items = list[Json]()
+        for draft, (fact_id, is_new) in zip(drafts, asserted.facts, strict=True):
+            ledger = asserted.ledgers[draft["group_id"]]
+            items.append(render_asserted(ledger.latest(fact_id), ledger.ended[fact_id] if is_new else ()))
         changes = await self._written(asserted.ledgers.values())
         return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in asserted.facts)
 
@@ -92,7 +92,7 @@ class FactService:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
         first: dict[tuple[str | None, str | None, str], str] = {}  # the spelling of a predicate that a scope had first
         for draft in drafts:
-            scope = draft["agent_id"], draft["user_id"], draft["predicate_key"]
+            scope = _predicate(draft)
             if scope not in first:
                 first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
             respell(draft, first[scope])
@@ -108,10 +108,18 @@ class FactService:
         for draft in drafts:  # another request may have made the group meanwhile
             if group := ledgers[draft["group_id"]].group:
                 respell(draft, group["predicate"])
-        facts = [
-            ledgers[draft["group_id"]].assert_fact(draft, assertion)
+        unsaid = {
+            _predicate(draft)
             for draft, assertion in zip(drafts, assertions, strict=True)
-        ]
+            if assertion.cardinality is None
+        }
+        many = {scope for scope in unsaid if await self._facts.takes_many(*scope)}
+        facts = list[tuple[str, bool]]()
+        for draft, assertion in zip(drafts, assertions, strict=True):
+            ledger, scope = ledgers[draft["group_id"]], _predicate(draft)
+            ledger.usual = "many" if scope in many else ledger.usual
+            facts.append(ledger.assert_fact(draft, assertion))
+            many |= {scope} if ledger.usual == "many" else set()
         return Asserted(ledgers, facts, titles)
 
     async def _with_aliases(
@@ -327,6 +335,11 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
 
 def _owner(fact: FactRecord) -> Partition:
     return Partition(fact["agent_id"], fact["user_id"])
+
+
+def _predicate(fact: FactRecord) -> tuple[str | None, str | None, str]:
+    """Returns the scope and the predicate of a fact."""
+    return fact["agent_id"], fact["user_id"], fact["predicate_key"]
 
 
 def _distinct(ledgers: Iterable[Ledger]) -> list[Ledger]:

@@ -201,7 +201,8 @@ class Rules:
         """Returns the fields of a fact that say from when, or until when, it holds: the time that the model gives, if
         the message supports its numbers, else the time of the message.
 
-        When a fact that is over ended is not known, so it does not replace another fact of that time (`keep_both`).
+        When a fact that is over ended is not known, so it does not replace another fact of that time (`keep_both`). Its
+        predicate keeps the cardinality that the model gives: who used to live in Rome lives in one place.
         """
         begun = None
         if fact.valid_from is not None:

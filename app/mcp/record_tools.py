@@ -142,7 +142,15 @@ async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
     if "valid_from" in body.model_fields_set:
         fields["valid_from"] = body.valid_from
     result = await call.write("/v1/facts", fields | ({"cardinality": "many"} if body.many else {}))
-    return {"new": result.status == 201} | _fact(result.body) | filled(result.body, "supersedes", "disputes")
+    answer = {"new": result.status == 201} | _fact(result.body) | filled(result.body, "disputes")
+    ended = list[Json]()
+    for old in result.body["superseded"]:
+        shown = filled(old, "fact_id", "object", "valid_from", "valid_until")
+        if (again := old["keep_both"]) is not None:  # as arguments of this tool
+            arguments = {name: again[name] for name in args.AssertFact.model_fields if name in again}
+            shown["keep_both"] = arguments | {"many": True} | ({} if "agent_id" in again else {"shared": True})
+        ended.append(shown)
+    return {**answer, "superseded": ended} if ended else answer
 
 
 async def find_facts(call: ToolRequest, body: args.FindFacts) -> Json:

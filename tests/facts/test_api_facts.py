@@ -51,7 +51,7 @@ async def test_a_fact_has_all_its_fields(api: httpx.AsyncClient) -> None:
         [],
     )
     got = await api.get(f"/v1/facts/{fact['fact_id']}")
-    assert got.json() == fact
+    assert got.json() | {"superseded": []} == fact
     assert got.headers["etag"] == made.headers["etag"] == '"1"'
 
 
@@ -205,12 +205,55 @@ async def test_only_the_same_scope_subject_and_predicate_meet(api: httpx.AsyncCl
     assert len(await listed(api)) == 6
 
 
-async def test_the_usual_cardinality_is_what_was_said_last(api: httpx.AsyncClient) -> None:
+# --- What gave way is told --------------------------------------------------------------------------------------------
+
+
+async def test_what_gave_way_is_told_with_what_keeps_both(api: httpx.AsyncClient) -> None:
+    """Nobody says that there can be several allergies: the first answer that ends one says so, and how to keep it."""
+    first = await tell(api, "walnuts", "2019-01-01", predicate="allergic_to")
+    assert first["superseded"] == []
+    kiwi = await tell(api, "kiwi", predicate="allergic_to")
+    (ended,) = kiwi["superseded"]
+    assert (ended["fact_id"], ended["object"]) == (first["fact_id"], "walnuts")
+    assert (ended["valid_from"], ended["valid_until"]) == (first["valid_from"], None)
+    assert await objects(api, predicate="allergic_to") == ["kiwi"]
+    again = await api.post("/v1/facts", json=ended["keep_both"])
+    assert again.status_code == 201
+    assert (again.json()["superseded"], again.json()["valid_from"]) == ([], first["valid_from"])
+    assert await objects(api, predicate="allergic_to") == ["kiwi", "walnuts"]
+    assert (await tell(api, "penicillin", predicate="allergic_to"))["superseded"] == []
+    assert await objects(api, predicate="allergic_to") == ["kiwi", "penicillin", "walnuts"]
+
+
+async def test_a_batch_tells_what_gave_way_within_it(api: httpx.AsyncClient) -> None:
+    body = {**PAIR, "subject": "Ada", "predicate": "speaks"}
+    items = [{**body, "object": language} for language in ("Dutch", "French", "French")]
+    made = (await api.post("/v1/facts/batch", json={"items": items})).json()["items"]
+    assert [[old["object"] for old in item["superseded"]] for item in made] == [[], ["Dutch"], []]
+
+
+async def test_the_profile_has_one_value_so_nothing_keeps_both(api: httpx.AsyncClient) -> None:
+    home = {"user_id": "u", "subject": "@user", "predicate": "lives_in"}
+    await api.post("/v1/facts", json={**home, "object": "Oslo"})
+    (ended,) = (await api.post("/v1/facts", json={**home, "object": "Bergen"})).json()["superseded"]
+    assert (ended["object"], ended["keep_both"]) == ("Oslo", None)
+
+
+async def test_a_predicate_that_was_many_once_stays_many_in_its_scope(api: httpx.AsyncClient) -> None:
     await tell(api, "tea", predicate="likes", cardinality="many")
-    assert (await tell(api, "jazz", predicate="likes"))["cardinality"] == "many"
-    assert (await tell(api, "rain", predicate="likes", cardinality="one"))["cardinality"] == "one"
-    assert (await tell(api, "snow", predicate="likes"))["cardinality"] == "one"
-    assert await objects(api, predicate="likes") == ["jazz", "snow", "tea"]
+    for subject in ("Ada", "Ben"):
+        for thing in ("jazz", "rain"):
+            told = await tell(api, thing, predicate="likes", subject=subject)
+            assert (told["cardinality"], told["superseded"]) == ("many", [])
+    assert (await tell(api, "snow", predicate="likes", cardinality="one"))["cardinality"] == "one"
+    assert (await tell(api, "hail", predicate="likes"))["cardinality"] == "many"
+    assert (await tell(api, "jazz", predicate="likes", user_id="v"))["cardinality"] == "one", "another scope"
+    items = [
+        {**PAIR, "subject": subject, "predicate": "plays", "object": game, **more}
+        for subject, game, more in (("Ada", "chess", {"cardinality": "many"}), ("Ben", "go", {}), ("Ben", "bridge", {}))
+    ]
+    made = (await api.post("/v1/facts/batch", json={"items": items})).json()["items"]
+    assert [item["cardinality"] for item in made] == ["many"] * 3
 
 
 # --- Retracting, disputes, deleting -----------------------------------------------------------------------------------
@@ -325,7 +368,7 @@ async def test_a_batch_is_one_change(service: Service) -> None:
         {**HOME, "object": "boston"},
     )
     assert len({fact["known_from"] for fact in made}) == 1
-    assert made[1] == made[2]
+    assert made[1] == {**made[2], "superseded": made[1]["superseded"]}
     assert made[0]["status"] == "superseded", "it was bounded by the next item"
     assert await spans(api) == [
         ("New York", "2019-01-01", "2021-01-01"),

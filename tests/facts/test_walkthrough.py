@@ -51,7 +51,7 @@ def answers(text: str) -> Iterator[Any]:
 
 async def test_the_page_shows_what_comes(service: Service) -> None:
     named, steps = Named(), list(STEP.finditer(PAGE.read_text()))
-    assert len(steps) == 3 + 9
+    assert len(steps) == 3 + 11
     for step in steps:
         if step[1]:
             service.clock.time = parse_rfc3339(f"{step[1]}T12:00:00Z")

@@ -267,6 +267,30 @@ async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm:
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Bergen"
     remembered = "Mira worked for Telenor before. I lived in Oslo then."
     assert [memory["content"] for memory in await kept(service)] == [remembered]
+    moved = {**PAIR, "subject": "Mira", "predicate": "works_for", "object": "Equinor"}
+    now = (await api.post("/v1/facts", json=moved)).json()
+    assert [old["object"] for old in now["superseded"]] == ["Statoil"], "the model said that there is one at a time"
+
+
+async def test_a_learned_fact_has_the_cardinality_that_the_model_says(service: Service, llm: Model) -> None:
+    await talk(service, "I speak Dutch and French. I drive a Fiat, no, I drive a Saab now.", "Noted.")
+    said: Json = {"subject": "user", "valid_from": None, "message_seqs": [1]}
+    speaks, drives = {**said, "predicate": "speaks", "cardinality": "many"}, {**said, "predicate": "drives"}
+    llm.says["LearnedFacts"] = {
+        "facts": [
+            {**speaks, "object": "Dutch"},
+            {**speaks, "object": "French"},
+            {**drives, "object": "Fiat", "cardinality": "one"},
+            {**drives, "object": "Saab", "cardinality": "one"},
+        ]
+    }
+    await end(service)
+    facts = (await service.client.get("/v1/facts", params={"user_id": "u"})).json()["items"]
+    assert {(fact["object"], fact["cardinality"]) for fact in facts} == {
+        ("Dutch", "many"),
+        ("French", "many"),
+        ("Saab", "one"),
+    }
 
 
 async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:

@@ -80,11 +80,18 @@ async def test_facts_are_asked_as_of_a_time(connect: Connect, api: httpx.AsyncCl
             await call(client, "assert_fact", subject="Ada", predicate="knows", object=friend, many=True, shared=True)
         known = await call(client, "find_facts", query="whom does Ada know?", predicate="knows")
         assert {item["object"] for item in known["items"]} == {"Ben", "Eve"}
+        await call(client, "assert_fact", subject="Ben", predicate="speaks", object="Dutch")
+        french = await call(client, "assert_fact", subject="Ben", predicate="speaks", object="French")
+        (ended,) = french["superseded"]
+        assert ended["object"] == "Dutch"
+        assert "superseded" not in await call(client, "assert_fact", **ended["keep_both"])
+        spoken = (await call(client, "find_facts", query="languages", predicate="speaks"))["items"]
+        assert {fact["object"] for fact in spoken} == {"Dutch", "French"}
         always = await call(client, "assert_fact", subject="Ada", predicate="born_in", object="Rome", valid_from=None)
         assert "valid_from" not in always
         assert "/valid_until" in await refused(client, "assert_fact", **told, object="x", valid_until="soon")
     owners = {(one["predicate"], one["agent_id"]) for one in (await api.get("/v1/facts?user_id=u")).json()["items"]}
-    assert owners == {("lives_in", "a"), ("knows", None), ("born_in", "a")}
+    assert owners == {("lives_in", "a"), ("knows", None), ("speaks", "a"), ("born_in", "a")}
 
 
 async def test_a_conversation_is_appended_to(connect: Connect, api: httpx.AsyncClient) -> None:

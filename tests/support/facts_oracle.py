@@ -73,7 +73,8 @@ class Oracle:
         entry = (name, said.trust, "many" if policy == "keep_both" else cardinality)
         told = self._claim(entry, start, said.end, policy, assumed=said.start is None and start == now)
         if told != "known":
-            self.usual = "many" if policy == "keep_both" else said.cardinality or self.usual
+            stated = said.cardinality or ("many" if policy == "keep_both" else "one")
+            self.usual = "many" if "many" in (stated, self.usual) else "one"
         return told
 
     def _start(self, name: str, said: Assertion, now: str) -> str:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 6d0a936e6b462e585fc4d69b9e361f90."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 1c902267a15bec51c6598ccf68d38c07."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -215,6 +215,33 @@ class Appended(TypedDict):
     items: "list[Message]"
     memory_ids: list[str]
     warnings: NotRequired["list[MessageWarning]"]
+
+
+class AssertedFact(TypedDict):
+    fact_id: str
+    lineage_id: str
+    agent_id: str | None
+    user_id: str | None
+    subject: str
+    predicate: str
+    object: str
+    object_type: "ObjectType"
+    confidence: float
+    trust: float
+    cardinality: "Cardinality"
+    status: "FactStatus"
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+    supersedes: list[str]
+    superseded_by: list[str]
+    disputes: list[str]
+    source: "Source"
+    version: int
+    created_at: str
+    updated_at: str
+    superseded: "list[EndedFact]"
 
 
 class AuditEntry(TypedDict):
@@ -474,6 +501,14 @@ class EmbeddingInfo(TypedDict):
 EmbeddingStatus: TypeAlias = Literal["ready", "pending"]
 
 
+class EndedFact(TypedDict):
+    fact_id: str
+    object: str
+    valid_from: str | None
+    valid_until: str | None
+    keep_both: "JsonObject | None"
+
+
 class Entity(TypedDict):
     name: str
     key: str
@@ -631,7 +666,7 @@ class FactBatch(TypedDict):
 
 
 class FactBatchAsserted(TypedDict):
-    items: "list[Fact]"
+    items: "list[AssertedFact]"
 
 
 FactConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both", "merge"]
@@ -2589,9 +2624,9 @@ class Operations(Transport):
         found: "FactSearchResult" = self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
+    def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> AssertedFact | Operation:
         """Say that something is true."""
-        found: Fact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: AssertedFact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -3184,9 +3219,9 @@ class AsyncOperations(AsyncTransport):
         found: "FactSearchResult" = await self._call("POST", "/v1/facts/search", body=body)
         return found
 
-    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> Fact | Operation:
+    async def assert_fact(self, body: "FactCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> AssertedFact | Operation:
         """Say that something is true."""
-        found: Fact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: AssertedFact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
     async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
