@@ -27,6 +27,7 @@ RecalldError
 │   └── IdempotencyMismatch 422 idempotency_mismatch
 ├── RateLimited 429 rate_limited
 ├── HeadTooLarge 431 head_too_large
+├── VersionNotSupported 505 version_not_supported
 ├── QuotaExceeded 507 quota_exceeded
 └── Unavailable 503 unavailable
     ├── StoreUnavailable 503 store_unavailable
@@ -184,6 +185,10 @@ class RateLimited(RecalldError):
 
 class HeadTooLarge(RecalldError):
     status, code, title = 431, "head_too_large", "The request's line and headers are too large"
+
+
+class VersionNotSupported(RecalldError):
+    status, code, title = 505, "version_not_supported", "The version of HTTP is not served"
 
 
 class QuotaExceeded(RecalldError):

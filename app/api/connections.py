@@ -13,7 +13,7 @@ import asyncio
 import re
 import resource
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, ClassVar, TypeAlias, cast
@@ -23,7 +23,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from app.api.errors import problem_response
 from app.core.clock import new_id
-from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout
+from app.core.work import trim
+from app.errors import BadRequest, Busy, HeadTooLarge, RecalldError, RequestTimeout, VersionNotSupported
 
 SWEEP_SECONDS = 1.0
 SMALL_BODY = 64 << 10
@@ -37,12 +38,17 @@ MOST_UNPARSED = 512 << 10
 there is one more each time the application asks whether the client is still there."""
 MOST_PIECES = 1024
 """Pieces that are parsed before others have a turn: a body in chunks may be nothing but empty lines."""
+MANY_BYTES = 32 << 20
+"""Of bodies under way. Once there are fewer, the freed memory is returned to the system, which keeps it otherwise."""
 OTHER_FILES = 128
 """File descriptors that are kept for the store, the model and outgoing connections."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
 """The empty line behind a head. A body in chunks ends with one, too."""
 _ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#]*@)?([^/?#]*)")
+
+_HOST = re.compile(rb"(?:[\w.~!$&'()*+,;=%-]*|\[[\w.~!$&'()*+,;=%:-]+\])(?::\d*)?", re.ASCII)
+"""A host and its port (RFC 9110, 7.2): `memory.example:8000`, `[::1]`. It may be empty."""
 
 Address: TypeAlias = str
 
@@ -80,6 +86,8 @@ class Connections:
         self._by_address: dict[Address, OrderedDict[GuardedProtocol, None]] = {}
         """The same connections by address, in the same order, so that a flood of them is turned away cheaply."""
         self._sweep: asyncio.TimerHandle | None = None
+        self._had_many = False
+        """Whether bodies had `MANY_BYTES` at the last sweep."""
         self.leaving = False
         """Whether each answer closes its connection, because the process ends."""
         self.is_replaced = False
@@ -142,6 +150,9 @@ class Connections:
         now = loop.time()
         for connection in [*self._open]:
             connection.close_if_late(now)
+        had_many, self._had_many = self._had_many, self.body_bytes > MANY_BYTES
+        if had_many and not self._had_many:
+            loop.call_later(SWEEP_SECONDS, loop.run_in_executor, None, trim)  # the last bodies are dropped meanwhile
 
 
 class Answering:
@@ -200,6 +211,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.guard.leave(self)
         self._release_body()
         self._drop_unparsed()
+        if (request := self._request()) is not None:
+            request.body = bytearray()  # nobody will read it
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -264,6 +277,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.in_head:
             self._wait_for_head()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header. The parser leaves the white space behind a value, which is no part of it."""
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
         """Begins to wait for the body."""
         length = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
@@ -271,6 +288,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if length > self.guard.limits.header_bytes:
             self.in_body = True  # a body may follow
             self.refuse(self._head_too_large())
+            return
+        if (error := self._head_fault()) is not None:
+            self.in_body = True
+            self.refuse(error)
             return
         self.in_body, self.since = True, self.loop.time()
         self._began = self.since
@@ -281,6 +302,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle.transport = cast(asyncio.Transport, self._answering)
         if self.guard.leaving:
             self.cycle.keep_alive = False
+
+    def _head_fault(self) -> RecalldError | None:
+        """Returns what makes a head invalid that the parser takes (RFC 9112, 2.3 and 3.2)."""
+        version, hosts = self.parser.get_http_version(), [value for name, value in self.headers if name == b"host"]
+        if version not in ("1.0", "1.1"):
+            return VersionNotSupported(f"This is HTTP/1.1, not {version}.")
+        if len(hosts) > 1 or (not hosts and version == "1.1"):
+            return BadRequest(f"A request has one Host header, and this one has {len(hosts)}.")
+        if hosts and not _HOST.fullmatch(hosts[0]):
+            return BadRequest("The Host header is not a host with or without a port, such as memory.example:8000.")
+        return None
 
     def _name_target(self) -> None:
         """Puts the host of a target in absolute form (`GET http://memory.example/v1/memories`) before the header `Host`
@@ -364,7 +396,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.in_head = self.in_body = False
         self._drop_unparsed()
         if request is None or request.response_complete or not request.response_started:
-            self.transport.write(_raw(error))
+            self.transport.write(_raw(error, self.server_state.default_headers))
         if request is not None and not request.response_complete:
             request.disconnected, request.body = True, bytearray()
             request.message_event.set()
@@ -441,9 +473,10 @@ def _file_limit() -> int:
     return hard if hard != resource.RLIM_INFINITY else 1 << 20
 
 
-def _raw(error: RecalldError) -> bytes:
+def _raw(error: RecalldError, usual: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Returns an answer as it is sent. `usual`: the headers of all answers, such as `Date`."""
     request_id = new_id("req")
     response = problem_response(error, request_id)
-    headers = [*response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
+    headers = [*usual, *response.raw_headers, (b"x-request-id", request_id.encode()), (b"connection", b"close")]
     lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}".encode(), *(b": ".join(x) for x in headers)]
     return b"\r\n".join([*lines, b"", bytes(response.body)])

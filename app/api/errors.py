@@ -14,7 +14,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from typing_extensions import TypeAliasType
@@ -165,8 +164,6 @@ def _field_error(fault: ErrorDetails, value: Any, body: Any) -> FieldError:
 
 async def _of_framework(request: Request, error: HTTPException) -> Response:
     cause = error.__cause__
-    if isinstance(cause, ClientDisconnect):
-        raise cause
     if isinstance(cause, RecalldError):  # raised while the framework was reading the body
         return _respond(request, cause)
     if request.url.path.startswith("/v1/") and has_slash(request.scope.get("raw_path") or b""):

@@ -25,6 +25,17 @@ BYTES_PER_SECOND = 128 << 20
 """How fast large bodies of a tenant are taken in. At full speed one client could keep the event loop at work."""
 
 
+def require_json(request: Request, *suffixes: str) -> None:
+    """Raises UnsupportedMediaType unless the body is declared as JSON, or as `application/…` with one of the suffixes,
+    and is not compressed."""
+    kind = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith(suffixes)):
+        raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")
+    coding = header(request, b"content-encoding") or "identity"
+    if coding.lower() != "identity":
+        raise UnsupportedMediaType(f"Send the body as it is, without Content-Encoding: {coding[:64]}.")
+
+
 RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -46,14 +57,18 @@ class StrictRequest(Request):
     async def body(self) -> bytes:
         """Returns the body. The large ones of a tenant share `BYTES_PER_SECOND`."""
         if not hasattr(self, "_body"):
-            body = bytearray()
-            async for piece in self.stream():
-                charge(len(piece) / BODY_BYTES_PER_UNIT)
-                if len(body) > SMALL_BODY:
-                    async with turn("bodies"):
-                        await asyncio.sleep(len(piece) / BYTES_PER_SECOND)  # the rest waits in the client's system
-                body += piece
-            self._body = bytes(body)
+            parts, length = list[bytes](), 0
+            try:
+                async for part in self.stream():
+                    charge(len(part) / BODY_BYTES_PER_UNIT)
+                    if length > SMALL_BODY:
+                        async with turn("bodies"):
+                            await asyncio.sleep(len(part) / BYTES_PER_SECOND)  # the rest waits in the client's system
+                    parts.append(part)
+                    length += len(part)
+                self._body = b"".join(parts)
+            finally:
+                parts.clear()  # the traceback of a body that breaks off would keep them
         return self._body
 
     async def json(self) -> Any:
@@ -106,9 +121,8 @@ class StrictRoute(APIRoute):
                 if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
                     raise invalid("", "this request takes no body")
             elif body.field_info.is_required() or await request.body():
-                kind = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
-                if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
-                    raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")
+                require_json(request, "+json")
+                await request.body()  # FastAPI would make a cycle of the error of one that breaks off, which is kept
             if refuses_if_match and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)

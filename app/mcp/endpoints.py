@@ -10,11 +10,10 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import strict
-from app.api.strict_route import LARGE_BODY, StrictRequest
-from app.auth.dependencies import authenticate, check_origin, header
+from app.api.strict_route import LARGE_BODY, StrictRequest, require_json
+from app.auth.dependencies import authenticate, check_origin
 from app.core.limits import BodyLimits
 from app.core.work import in_turn, work_for
-from app.errors import UnsupportedMediaType
 
 PATH = "/mcp"
 ENVELOPE_DEPTH = 3
@@ -83,9 +82,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 def _json_headers(request: Request) -> list[tuple[bytes, bytes]]:
     """Returns the headers with the content type as the SDK wants it, which compares it by case. Raises
     UnsupportedMediaType: the SDK would refuse another type, too, but not as a problem."""
-    kind = (header(request, _TYPE) or "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise UnsupportedMediaType(f"Send application/json, not {kind or 'a body without a content type'}.")
+    require_json(request)
     others = [(name, value) for name, value in request.scope["headers"] if name != _TYPE]
     return [*others, (_TYPE, b"application/json")]
 

@@ -1,6 +1,7 @@
 """No client can keep others out by holding connections, heads or bodies. Tested over real sockets."""
 
 import asyncio
+import gc
 import json
 import logging
 import time
@@ -13,6 +14,7 @@ import uvicorn
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from app.api.connections import DRAIN_SECONDS, SMALL_BODY, ConnectionLimits, guarded
 from app.api.middleware import ProblemLayer, RequestLayer
@@ -27,17 +29,20 @@ MIB = 1 << 20
 
 class Echo:
     """Answers with the number of bytes in the body. A request to `/wait` waits for `go_on`, one to `/early` is answered
-    before its body is read."""
+    before its body is read, one to `/unread` waits without having read it."""
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
-        self.waiting = 0
+        self.waiting = self.unread = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if scope["path"] == "/early":
             await JSONResponse({"bytes": 0})(scope, receive, send)
             return
+        if scope["path"] == "/unread":
+            self.unread += 1
+            await self.go_on.wait()
         size = sum([len(piece) async for piece in request.stream()])
         if scope["path"] == "/wait":
             self.waiting += 1
@@ -261,3 +266,58 @@ async def test_what_comes_after_the_answer_is_dropped_slowly_and_holds_no_memory
         await greedy.send(b"x" * (2 * MIB) + post("/", 3, b"abc"))
         assert await greedy.answer() == (200, {"bytes": 3})
         assert time.monotonic() - started > 5 * DRAIN_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("head", "refused"),
+    [
+        (b"GET / HTTP/1.1\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/1.1\r\nhost: here\r\nHost: there\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/1.0\r\nhost: here\r\nHost: here\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/1.1\r\nhost: a b\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/1.1\r\nhost: user@here\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/1.1\r\nhost: here:80a\r\n", (400, "malformed_request")),
+        (b"GET / HTTP/2.0\r\nhost: here\r\n", (505, "version_not_supported")),
+        (b"GET / HTTP/1.1\r\nhost: my_service.example:8000 \t\r\n", None),
+        (b"GET / HTTP/1.1\r\nhost: [::1]:8000\r\n", None),
+        (b"GET / HTTP/1.1\r\nhost:\r\n", None),
+        (b"GET http://there/ HTTP/1.1\r\nhost: here\r\n", None),
+        (b"GET / HTTP/1.0\r\n", None),
+    ],
+)
+async def test_a_request_names_one_host_and_a_version_that_is_served(head: bytes, refused: Any) -> None:
+    async with serve() as running:
+        client = await running.connect(head + b"\r\n")
+        if refused is None:
+            assert await client.answer() == (200, {"bytes": 0})
+            return
+        answer = await client.closed()
+        assert problem(answer) == refused
+        assert b"\r\ndate: " in answer.partition(b"\r\n\r\n")[0]
+
+
+async def test_white_space_around_a_value_is_no_part_of_it() -> None:
+    async with serve() as running:
+        client = await running.connect(b"GET / HTTP/1.0\r\nx-request-id: \t one \t \r\n\r\n")
+        assert b"\r\nx-request-id: one\r\n" in await client.closed()
+
+
+async def test_a_body_that_nobody_will_read_is_not_kept() -> None:
+    """Counts the bytes of bodies, where no search for garbage helps: a connection and its request refer to each
+    other."""
+    gc.collect()
+    gc.disable()
+    try:
+        async with serve() as running:
+            for number in range(5):
+                client = await running.connect(post("/unread", MIB, b"x" * SMALL_BODY))
+                await until(lambda wanted=number: running.app.unread > wanted)
+                client.leave()
+            await until(lambda: sum(len(cycle.body) for cycle in _cycles()) == 0)
+            assert len(_cycles()) >= 5, "they are still there, without their bodies"
+    finally:
+        gc.enable()
+
+
+def _cycles() -> list[RequestResponseCycle]:
+    return [made for made in gc.get_objects() if isinstance(made, RequestResponseCycle)]

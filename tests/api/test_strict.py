@@ -1,8 +1,10 @@
 """A JSON body is parsed strictly, and one that is too deep or holds too many values is refused."""
 
 import asyncio
+import gc
 import json
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -162,3 +164,60 @@ async def test_a_large_body_is_parsed_and_checked_as_a_small_one(service: Servic
     items[99]["content"] = "NUL \0"
     answer = await service.client.post("/v1/memories/batch", json={"items": items})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/items/99/content")
+
+
+async def test_a_body_that_breaks_off_is_dropped(service: Service) -> None:
+    """Counts what is held after forty megabytes, where no search for garbage helps."""
+    part = bytes(64 << 10)
+
+    async def broken_off(path: str) -> None:
+        left = 60
+
+        async def receive() -> dict[str, object]:
+            nonlocal left
+            left -= 1
+            return (
+                {"type": "http.request", "body": bytearray(part), "more_body": True}
+                if left
+                else {"type": "http.disconnect"}
+            )
+
+        async def send(message: object) -> None:
+            pytest.fail(f"{message} was sent to a client that has left")
+
+        headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"content-length", b"4194304")]
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http"}
+        place = {
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "client": ("127.0.0.1", 1),
+        }
+        state = {"resources": service.resources}
+        await service.app({**scope, **place, "server": None, "headers": headers, "state": state}, receive, send)
+
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for path in ("/v1/memories/batch", "/v1/context", "/mcp"):
+            await broken_off(path)  # imports and caches
+            before = tracemalloc.get_traced_memory()[0]
+            for _ in range(10):
+                await broken_off(path)
+            assert tracemalloc.get_traced_memory()[0] - before < 1 << 20, path
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+
+
+@pytest.mark.parametrize("path", ["/v1/memories", "/mcp"])
+async def test_a_compressed_body_is_415(service: Service, path: str) -> None:
+    for coding, wanted in (("gzip", 415), ("br", 415), ("identity", None)):
+        headers = {"content-type": "application/json", "content-encoding": coding}
+        answer = await service.client.post(path, content=b"{}", headers=headers)
+        assert (answer.status_code == 415) == (wanted == 415), answer.text
+        if wanted:
+            assert answer.json()["code"] == "unsupported_media_type"
+            assert f"Content-Encoding: {coding}" in answer.json()["detail"]
