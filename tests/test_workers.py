@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
+from app.cli.supervisor import LOOK_SECONDS
+from app.core.tuning import USUAL
 from app.settings import Settings
 from tests.support.command import Run
 from tests.support.server import PLAIN, SERVE, Server, recalld, serving
@@ -186,7 +188,8 @@ def test_a_worker_that_is_killed_comes_back_and_the_others_serve(tmp_path: Path)
 
 
 def test_a_worker_that_stands_still_is_killed_and_replaced(tmp_path: Path) -> None:
-    with served(tmp_path / "data", command=tuned(silent_seconds=15)) as server:
+    assert USUAL.silent_seconds + LOOK_SECONDS < 15
+    with served(tmp_path / "data") as server:
         body = {**OWNER, "content": "The bridge opens at nine."}
         memory_id = ask(server, "POST", "/v1/memories", json=body).json()["memory_id"]
         before = running(server)

@@ -16,7 +16,7 @@ class Tuning:
     """How long requests under way may take after SIGTERM. With the delay under the 30 s that orchestrators wait."""
     drain_delay_seconds: float = 0.5
     """How long to be not ready before closing the door, so that load balancers notice."""
-    silent_seconds: int = 60
+    silent_seconds: int = 12
     """A worker whose event loop stands still for so long is killed."""
     idle_seconds: float = 20
     """Longest pause in sending a body, or in reading an answer."""

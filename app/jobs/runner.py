@@ -136,6 +136,8 @@ class Runner:
         self._carried_out: set[asyncio.Task[bool]] = set()
         self._counted = -COUNT_SECONDS
         self._news = asyncio.Event()
+        self._waits = False
+        """Whether the log says that jobs wait for the store."""
         store.on_insert(JOBS, self._news.set)
 
     async def run(self) -> None:
@@ -143,7 +145,7 @@ class Runner:
         try:
             with using_reserve():
                 while True:
-                    if not await _safely(self._start_next()):
+                    if not await self._safely(self._start_next()):
                         await asyncio.sleep(FAULT_PAUSE_SECONDS)
         finally:
             await self.close()
@@ -173,7 +175,9 @@ class Runner:
                     return
                 await asyncio.sleep(LOOK_SECONDS)
             return
-        task = begin(_safely(self._work(lease)), f"job {job_id}")  # the store may take longer than the waiting request
+        task = begin(
+            self._safely(self._work(lease)), f"job {job_id}"
+        )  # the store may take longer than the waiting request
         self._carried_out.add(task)
         task.add_done_callback(self._carried_out.discard)
         await asyncio.wait([task], timeout=seconds)
@@ -191,7 +195,7 @@ class Runner:
         if lease is None:
             await self._pause(running)
             return
-        task = asyncio.create_task(_in_lane(self._work(lease)))
+        task = asyncio.create_task(self._in_lane(self._work(lease)))
         self._in_lanes[task] = lease.lane
         task.add_done_callback(self._in_lanes.pop)
 
@@ -203,6 +207,29 @@ class Runner:
             await asyncio.wait([*running, news], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             news.cancel()
+
+    async def _in_lane(self, work: Awaitable[None]) -> None:
+        """Runs a job of a lane. After a failure, keeps the lane occupied for a pause, or the job would be
+        retried at once."""
+        if not await self._safely(work):
+            await asyncio.sleep(FAULT_PAUSE_SECONDS)
+
+    async def _safely(self, work: Awaitable[None]) -> bool:
+        """Returns False if the work failed. Logs the error; that the store is away, once until it is back."""
+        try:
+            await work
+        except StoreUnavailable as error:
+            if not self._waits:
+                log.warning("jobs wait for the store", extra={"error": error.detail})
+            self._waits = True
+        except Exception:
+            log.exception("jobs stumbled")
+        else:
+            if self._waits:
+                log.info("jobs go on: the store is back")
+            self._waits = False
+            return True
+        return False
 
     def _lanes_below(self, jobs: int) -> list[Lane]:
         """Returns the lanes in which fewer than `jobs` jobs run."""
@@ -314,26 +341,6 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
         if conflict.reason != "missing":
             raise
         await commit([])
-
-
-async def _in_lane(work: Awaitable[None]) -> None:
-    """Runs a job of a lane. After a failure, keeps the lane occupied for a pause, or the job would be
-    retried at once."""
-    if not await _safely(work):
-        await asyncio.sleep(FAULT_PAUSE_SECONDS)
-
-
-async def _safely(work: Awaitable[None]) -> bool:
-    """Returns False, and logs the error, if the work failed."""
-    try:
-        await work
-    except StoreUnavailable as error:
-        log.warning("jobs wait for the store", extra={"error": error.detail})
-    except Exception:
-        log.exception("jobs stumbled")
-    else:
-        return True
-    return False
 
 
 async def _renew(lease: Lease) -> None:

@@ -1,7 +1,7 @@
 """The storage protocol: what an engine can do. A contract suite holds every engine to it.
 
-A request has a deadline for the time that it waits for a remote store, over all its calls: with only a limit on each
-call, a request of four calls could take four times as long. Background work has no deadline.
+A request has a deadline for the time that it waits for a remote store or for a disk, over all its calls: with only a
+limit on each call, a request of four calls could take four times as long. In background work each call has its own.
 """
 
 import time

@@ -309,9 +309,10 @@ async def test_a_body_that_nobody_will_read_is_not_kept() -> None:
     gc.disable()
     try:
         async with serve() as running:
-            for number in range(5):
-                client = await running.connect(post("/unread", MIB, b"x" * SMALL_BODY))
-                await until(lambda wanted=number: running.app.unread > wanted)
+            clients = [await running.connect(post("/unread", MIB, b"x" * SMALL_BODY)) for _ in range(5)]
+            await until(lambda: running.app.unread == 5)
+            assert sum(len(cycle.body) for cycle in _cycles()) > 0
+            for client in clients:
                 client.leave()
             await until(lambda: sum(len(cycle.body) for cycle in _cycles()) == 0)
             assert len(_cycles()) >= 5, "they are still there, without their bodies"

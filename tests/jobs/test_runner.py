@@ -293,7 +293,12 @@ async def test_handlers_faults_do_not_end_the_runner(store: Store, clock: Turned
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("away"), RuntimeError("a bug of ours")])
 async def test_a_store_that_is_away_is_waited_for_and_a_bug_of_ours_survived(
-    store: Store, clock: TurnedClock, runner: MakeRunner, monkeypatch: pytest.MonkeyPatch, fault: Exception
+    store: Store,
+    clock: TurnedClock,
+    runner: MakeRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(running, "FAULT_PAUSE_SECONDS", 0.01)
     await put(store, clock)
@@ -312,6 +317,8 @@ async def test_a_store_that_is_away_is_waited_for_and_a_bug_of_ours_survived(
         assert not task.done()
         await asyncio.sleep(0.005)
     await stopped(task)
+    if isinstance(fault, StoreUnavailable):
+        assert [record.message for record in caplog.records].count("jobs wait for the store") == 1, "said once"
 
 
 async def test_a_store_that_goes_away_in_the_middle_costs_no_attempt(

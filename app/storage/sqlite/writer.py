@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import apsw
 from app.core.work import tenant_at_work
 from app.errors import StorageFull, StoreUnavailable
 from app.storage.changes import Change, Committed
-from app.storage.protocol import may_use_reserve
+from app.storage.protocol import left, may_use_reserve, waiting
 from app.storage.sqlite import log_file
 from app.storage.sqlite.admission import MAX_GROUP_CHANGES, DiskSpace, WriteTurns, storage_full
 from app.storage.sqlite.connections import PAGE_BYTES, Faults, log_of
@@ -26,6 +26,10 @@ WriterTask: TypeAlias = Callable[[apsw.Connection], T]
 """A function that the writer's thread runs inside a transaction. Its result is returned to the caller."""
 ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
+
+WAIT_SECONDS = 20.0
+"""How long a write may wait for its turn and for the disk."""
+RETRY_SECONDS = 10
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +59,12 @@ class WriterThread:
         written: Callable[[], None],
         faults: Faults,
         space: DiskSpace,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         """Starts the thread. `written` is called in the event loop after each group; `space` refuses writes of new data
         on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
-        self._faults, self._space = faults, space
+        self._faults, self._space, self._wait_seconds = faults, space, wait_seconds
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
@@ -72,9 +77,10 @@ class WriterThread:
 
     async def commit(self, changes: Sequence[Change], at: str | None = None) -> Committed:
         """Makes all changes durably, or none, and logs them with the time `at`; None: they are not logged. Raises
-        CommitConflict or StoreUnavailable."""
+        CommitConflict or StoreUnavailable, also if the disk does not answer in time; the changes may be made then."""
         reserve = may_use_reserve(changes)
-        return await self.submit(lambda connection: self._execute(connection, changes, at), len(changes), reserve)
+        made = self.submit(lambda connection: self._execute(connection, changes, at), len(changes), reserve)
+        return await self._in_time(made)
 
     async def refuse_failing(self) -> None:
         """Raises StorageFull or StoreUnavailable if new data cannot be written. If the last write failed, one more is
@@ -84,7 +90,20 @@ class WriterThread:
             if self.failure is not None:
                 log_file.count_up(connection)
 
-        await self.submit(attempt, 1)
+        await self._in_time(self.submit(attempt, 1))
+
+    async def _in_time(self, write: Coroutine[Any, Any, T]) -> T:
+        """Returns the result of a write. What waits too long is given up; once it has begun, it may be made yet."""
+        try:
+            with waiting():
+                async with asyncio.timeout(left(self._wait_seconds)):
+                    return await write
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"The disk of the store did not answer within {self._wait_seconds:g} s. Whether the write was made is "
+                "not known: repeat it with the same Idempotency-Key.",
+                retry_after=RETRY_SECONDS,
+            ) from None
 
     async def submit(self, work: WriterTask[T], changes: int = MAX_GROUP_CHANGES, reserve: bool | None = None) -> T:
         """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
@@ -102,9 +121,9 @@ class WriterThread:
     async def _wait_for(self, work: WriterTask[T], changes: int, reserve: bool = False, *, alone: bool = False) -> T:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        waiting = QueuedTask(work, self._loop.create_future(), reserve, alone)
-        self._queue.put(waiting, tenant_at_work(), changes)
-        result: T = await waiting.future
+        queued = QueuedTask(work, self._loop.create_future(), reserve, alone)
+        self._queue.put(queued, tenant_at_work(), changes)
+        result: T = await queued.future
         return result
 
     async def close(self) -> None:
@@ -127,7 +146,7 @@ class WriterThread:
 
     def _run(self) -> None:
         while group := self._queue.next_group():
-            together = [item for item in group if not item.alone]
+            together = [item for item in group if not (item.alone or item.future.cancelled())]
             if together:
                 self._commit_group(together)
             for item in group:
@@ -150,12 +169,12 @@ class WriterThread:
         else:
             self.failure = refusal
             full = [write for write in group if write.reserve]
-            for waiting in group:
-                waiting.outcome = refusal
+            for queued in group:
+                queued.outcome = refusal
         if full:
             self._space.release()
-            for waiting in full:  # one by one: each may use all of the room
-                self._make_durable([waiting])
+            for queued in full:  # one by one: each may use all of the room
+                self._make_durable([queued])
                 self._shorten_log()
             self._space.keep()
         self._loop.call_soon_threadsafe(self._tell, list(group))
@@ -197,12 +216,12 @@ class WriterThread:
                         retry_after=error.retry_after,
                     )
             self.failure = failure
-            for waiting in group:
-                waiting.outcome = failure
+            for queued in group:
+                queued.outcome = failure
             return
         if commits is None:
             return
-        if not all(waiting.reserve for waiting in group):
+        if not all(queued.reserve for queued in group):
             self.failure = None
         try:
             self._note.write(commits)
@@ -218,10 +237,10 @@ class WriterThread:
         try:
             before = self._connection.total_changes()
             if len(group) > 1:
-                for waiting in group:
+                for queued in group:
                     self._connection.execute("SAVEPOINT one")
-                    waiting.outcome = self._outcome(waiting.work)
-                    if isinstance(waiting.outcome, Exception):
+                    queued.outcome = self._outcome(queued.work)
+                    if isinstance(queued.outcome, Exception):
                         self._connection.execute("ROLLBACK TO one")
                     self._connection.execute("RELEASE one")
             else:
@@ -252,10 +271,10 @@ class WriterThread:
 
 
 def _tell(group: Sequence[QueuedTask]) -> None:
-    for waiting in group:
-        if waiting.future.cancelled():
+    for queued in group:
+        if queued.future.cancelled():
             continue
-        if isinstance(waiting.outcome, Exception):
-            waiting.future.set_exception(waiting.outcome)
+        if isinstance(queued.outcome, Exception):
+            queued.future.set_exception(queued.outcome)
         else:
-            waiting.future.set_result(waiting.outcome)
+            queued.future.set_result(queued.outcome)

@@ -12,7 +12,7 @@ from app.storage.sqlite import changes
 from app.storage.sqlite.admission import MAX_GROUP, DiskSpace
 from app.storage.sqlite.connections import Faults, connect
 from app.storage.sqlite.schema import migrate
-from app.storage.sqlite.writer import WriterThread
+from app.storage.sqlite.writer import WAIT_SECONDS, WriterThread
 from tests.support.declared import THINGS, thing
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ class Gated:
 
 
 class Setup:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, wait_seconds: float = WAIT_SECONDS) -> None:
         self.connection = connect(path, 50)
         migrate(self.connection, [THINGS])
         self.reader = connect(path, 50)
@@ -45,6 +45,7 @@ class Setup:
             written=lambda: None,
             faults=Faults(),
             space=DiskSpace(path, reserve_bytes=0),
+            wait_seconds=wait_seconds,
         )
 
     def stored(self) -> int:
@@ -151,3 +152,21 @@ async def test_closing_commits_what_waits_and_takes_no_more(setup: Setup) -> Non
     assert setup.stored() == 20
     with pytest.raises(StoreUnavailable, match="closed"):
         await setup.writer.commit([thing()])
+
+
+async def test_a_write_that_the_disk_does_not_answer_is_given_up(tmp_path: Path) -> None:
+    setup = Setup(tmp_path / "stuck.db", wait_seconds=0.05)
+    setup.gate.open.clear()  # what runs stands for a write to a disk that hangs
+    begun = asyncio.create_task(setup.writer.commit([thing("begun")]))
+    assert await asyncio.to_thread(setup.gate.reached.wait, 10)
+    queued = asyncio.create_task(setup.writer.commit([thing("queued")]))
+    for write in (begun, queued):
+        with pytest.raises(StoreUnavailable, match="did not answer within 0.05 s") as raised:
+            await write
+        assert raised.value.retry_after == 10
+    with pytest.raises(StoreUnavailable, match="did not answer"):
+        await setup.writer.refuse_failing()
+    setup.gate.open.set()
+    await setup.writer.close()
+    assert setup.stored() == 1, "what had begun was made in the end, and what had not was not"
+    setup.reader.close()
