@@ -161,7 +161,7 @@ async def test_a_write_that_the_disk_does_not_answer_is_given_up(tmp_path: Path)
     assert await asyncio.to_thread(setup.gate.reached.wait, 10)
     queued = asyncio.create_task(setup.writer.commit([thing("queued")]))
     for write in (begun, queued):
-        with pytest.raises(StoreUnavailable, match="did not answer within 0.05 s") as raised:
+        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.05 s") as raised:
             await write
         assert raised.value.retry_after == 10
     with pytest.raises(StoreUnavailable, match="did not answer"):
