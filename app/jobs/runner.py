@@ -100,11 +100,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of a job. `undo` is the data that a later undo of its operation needs."""
+    """The outcome of a job. `undo` is the data that a later undo of its operation needs, `error` why it has failed."""
 
     result: OperationResult
     undo: OperationUndo | None = None
     status: OperationStatus = "succeeded"
+    error: str | None = None
 
 
 def _with_skipped(done: Done, skipped: SkippedById) -> Done:
@@ -279,7 +280,12 @@ class Runner:
                 with collecting() as skipped:
                     done = await handler(Run(self._store, self._clock, lease))
                 done = _with_skipped(done, skipped)
-            outcome: OperationRecord = {"status": done.status, "result": done.result, "error": None, "undo": done.undo}
+            outcome: OperationRecord = {
+                "status": done.status,
+                "result": done.result,
+                "error": done.error,
+                "undo": done.undo,
+            }
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
         except (LeaseLost, StoreUnavailable):
             raise
@@ -358,7 +364,8 @@ Back: TypeAlias = Callable[[R], Awaitable[list[Change] | None]]
 async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[R], back: Back[R]) -> Done:
     """Undoes each piece of an operation: a record of `collection`, or a mapping with the id of one. A restored piece
     must not appear in `pieces` again. An interrupted run resumes its count, since count and restored piece are one
-    commit."""
+    commit. If nothing is restored, the undo has failed, and the operation stays as it is, so that it may be undone
+    later."""
     operation = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
     done, left = operation["progress"]["done"] if operation else 0, 0
     async for piece in pieces:
@@ -366,9 +373,13 @@ async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[R], 
         with skipping(collection, piece.get(collection.id_field)):
             restored = await _brought_back(run, await back(piece), done + 1)
         done, left = done + restored, left + (not restored)
-    fields: OperationRecord = {"status": "undone", "undo": None}
+    fields: OperationRecord = {"status": "undone", "undo": None} if done else {"undoing": None}
     await run.commit([queue.report(run.tenant, run.payload["operation_id"], run.clock.now(), fields)])
-    return Done({"restored": done, "not_restored": left}, status="partial" if left else "succeeded")
+    result: OperationResult = {"restored": done, "not_restored": left}
+    if not done:
+        why = "what it changed was changed, replaced or deleted since" if left else "nothing is left of what it changed"
+        return Done(result, status="failed", error=f"Nothing was restored: {why}.")
+    return Done(result, status="partial" if left else "succeeded")
 
 
 async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> bool:

@@ -331,8 +331,9 @@ class DerivationUndo:
                     yield note
 
     async def _back(self, note: DerivationRecord, moved: dict[tuple[str, str], Restored]) -> list[Change] | None:
-        """Returns the changes that undo a derivation, or None if a record has changed since. Deletes created records
-        first, and restores what was changed last before the rest: they may occupy the names of restored ones."""
+        """Returns the changes that undo a derivation, or None if a record has changed since or nothing is left.
+        Deletes created records first, and restores what was changed last before the rest: they may occupy the names of
+        restored ones."""
         tenant, changes, steps = note["tenant_id"], list[Change](), list[UndoStep]()
         last_first = note["undo"][::-1]
         for step in sorted(last_first, key=lambda step: "before" in step):
@@ -353,6 +354,8 @@ class DerivationUndo:
                 continue
             changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
+        if not changes:  # a summary that another one has replaced is nothing to restore
+            return None
         moved |= {(step["collection"], step["id"]): Restored(step["was"], step["now"]) for step in steps}
         undone: DerivationRecord = {"undone": True, "undo": steps}
         expect: DerivationRecord = {"undone": False}

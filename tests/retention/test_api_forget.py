@@ -100,7 +100,7 @@ async def test_what_was_brought_back_by_hand_is_never_purged(
     clock.move(days=200)
     done = await forget(service)
     assert (await api.patch(path, json={"status": "active"})).status_code == 200
-    assert (await undo(service, done["operation_id"]))["status"] == "succeeded"
+    assert (await undo(service, done["operation_id"]))["status"] == "failed"
     clock.move(days=40)
     await run(service, "expiry")
     assert (await api.get(path)).json()["status"] == "active"
@@ -120,6 +120,36 @@ async def test_an_undo_is_partial_where_another_has_taken_the_place(
     assert (undone["status"], undone["result"]) == ("partial", {"restored": 1, "not_restored": 2})
     assert sorted(await listed(api, status="active")) == ["blue", "coffee", "equal"]
     assert (await operation(api, done["operation_id"]))["status"] == "undone"
+
+
+async def test_an_undo_that_restores_nothing_has_failed_and_may_be_asked_again(
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    await remember(api, "tea", key="drink")
+    clock.move(days=200)
+    done = await forget(service)
+    taken = await remember(api, "coffee", key="drink")
+    failed = await undo(service, done["operation_id"])
+    assert (failed["status"], failed["result"]) == ("failed", {"restored": 0, "not_restored": 1})
+    assert "was changed, replaced or deleted since" in failed["error"]
+    as_before = await operation(api, done["operation_id"])
+    assert (as_before["status"], as_before["can_undo"]) == ("succeeded", True)
+    assert (await api.delete(f"/v1/memories/{taken['memory_id']}")).status_code == 204
+    again = await undo(service, done["operation_id"])
+    assert (again["status"], again["result"], again["error"]) == ("succeeded", {"restored": 1, "not_restored": 0}, None)
+    assert (await operation(api, done["operation_id"]))["status"] == "undone"
+    assert await listed(api, status="active") == ["tea"]
+
+
+async def test_an_undo_of_what_is_gone_has_failed(service: Service, api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    tea = await remember(api, "tea")
+    clock.move(days=200)
+    done = await forget(service)
+    await api.patch(f"/v1/memories/{tea['memory_id']}", json={"status": "active"})
+    failed = await undo(service, done["operation_id"])
+    assert (failed["status"], failed["result"]) == ("failed", {"restored": 0, "not_restored": 0})
+    assert "nothing is left" in failed["error"]
+    assert (await operation(api, done["operation_id"]))["status"] == "succeeded"
 
 
 async def test_a_run_cut_short_goes_on_and_counts_all(

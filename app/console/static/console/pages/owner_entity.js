@@ -2,7 +2,7 @@
 import { html, useState } from "../ui.js";
 import { api, ask, may, useLoad } from "../api.js";
 import { Loaded, ProblemBox, useAction, useToast } from "../parts/feedback.js";
-import { ended } from "../parts/records.js";
+import { takeBack } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { Tag, Text, Time, statement } from "../parts/text.js";
 import { to } from "../route.js";
@@ -68,7 +68,7 @@ function Names({ page, proposed, owner, caller, again }) {
     const id = changed.operation_id;
     again();
     toast({ text, undo: id ? async () => {
-      await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id: id } } })));
+      await takeBack(id);
       again();
     } : undefined });
   };

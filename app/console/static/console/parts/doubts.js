@@ -1,10 +1,10 @@
 /** What is contradicted: the mark of it where it stands, and its decision, which is the same on every page and of a finding as of a dispute: both claims
  * side by side, this one holds, or both hold. */
 import { html } from "../ui.js";
-import { Problem, api, ask, useLoad } from "../api.js";
+import { api, ask, useLoad } from "../api.js";
 import { to } from "../route.js";
 import { ProblemBox, useAction, useToast } from "./feedback.js";
-import { Json, Sources, addressOf, ended, place } from "./records.js";
+import { Json, Sources, addressOf, place, takeBack } from "./records.js";
 import { useNames } from "./scope.js";
 import { Tag, Text, Time, percent, statement, words } from "./text.js";
 
@@ -177,12 +177,6 @@ function Decide({ word, of, act, does }) {
   const run = useAction(act);
   return html`<div class="choose"><button type="button" aria-label=${of ? `${word}: ${of}` : undefined} disabled=${run.busy} onClick=${run.start}>${word}</button>
       <span class="small quiet">${does} It can be undone.</span></div><${ProblemBox} problem=${run.error} />`;
-}
-
-/** Undoes a decision. Throws where what it changed was changed since. @param {string} operation_id */
-async function takeBack(operation_id) {
-  const { status } = await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
-  if (status === "partial") throw new Problem(409, "conflict", "It could not be undone: what it changed was changed since.", "");
 }
 
 /** What happens to a record that is retired: so far it would, and once the finding is accepted it has. */

@@ -1,6 +1,6 @@
 /** What pages of owned records share: links to records, operations that go on in the background. */
 import { html, useLayoutEffect, useRef } from "../ui.js";
-import { api, ask, key, may } from "../api.js";
+import { Problem, api, ask, key, may } from "../api.js";
 import { Empty } from "./feedback.js";
 import { to } from "../route.js";
 import { Copy, Fold, Tag, Text, Time, counted, visible, words } from "./text.js";
@@ -92,6 +92,12 @@ export async function ended(begun) {
     operation = await ask(api.GET("/v1/operations/{operation_id}", { params: { path } }));
   }
   return operation;
+}
+
+/** Undoes an operation. Throws where what it changed was changed since. @param {string} operation_id */
+export async function takeBack(operation_id) {
+  const { status, error } = await ended(await ask(api.POST("/v1/operations/{operation_id}/undo", { params: { path: { operation_id } } })));
+  if (status === "partial" || status === "failed") throw new Problem(409, "conflict", error || "It was undone in part: some of what it changed was changed since.", "");
 }
 
 const TONES = /** @type {Record<string, string>} */ ({
