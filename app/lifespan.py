@@ -21,7 +21,7 @@ from app.core import prompt_text, work
 from app.core.clock import Clock, SystemClock
 from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
-from app.embedding.factory import DEFAULT_MODEL, open_embedder
+from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
 from app.embedding.onnx_reranker import open_reranker, second_stage
 from app.embedding.reranking import Reranker, RerankerInvalid
@@ -50,8 +50,7 @@ from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS
 from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.pending import MEMORY, PENDING, Embeddable
-from app.memories.reembed import MOVES, EmbeddingJob, better_model, kept_model, warn_of_other_models
-from app.memories.reindex import INDEXING
+from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
@@ -83,7 +82,6 @@ COLLECTIONS: tuple[Collection, ...] = (
     FEEDBACK,
     PENDING,
     MOVES,
-    INDEXING,
     TASKS,
     CHECKPOINTS,
     ACTIONS,
@@ -260,7 +258,6 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         stack.push_async_callback(stage.close)
     clock = openers.clock()
     store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
-    embedder = await stack.enter_async_context(embedder_for(store, embedder, settings, openers))
     llm = openers.llm(settings)
     if llm is not None:
         stack.push_async_callback(llm.close)
@@ -301,26 +298,6 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         names=DeclaredNames(store),
         tuning=openers.tuning,
     )
-
-
-@asynccontextmanager
-async def embedder_for(store: Store, opened: Embedder, settings: Settings, openers: Openers) -> AsyncIterator[Embedder]:
-    """Yields the embedder for the vectors that the store has: the opened one, which stays open, unless the setting is
-    `auto` and the store is of an older release; then another one, which is closed in the end."""
-    model = await kept_model(store, settings.embedding.model, EMBEDDABLE)
-    if model in {settings.embedding.model, DEFAULT_MODEL}:
-        yield opened
-        return
-    await opened.close()
-    embedder = await openers.embedder(with_model(settings, model))
-    log.warning(
-        "an embedding model of an older release is used",
-        extra={"model": better_model(settings.embedding.model, embedder.name)},
-    )
-    try:
-        yield embedder
-    finally:
-        await embedder.close()
 
 
 def with_model(settings: Settings, model: str) -> Settings:

@@ -127,9 +127,8 @@ class EmbeddingSettings(SettingGroup):
     model: str = Field(
         "auto",
         description="Model that turns texts into vectors, by which they are found by their meaning: "
-        "`recalld-minilm-1`, `minilm-int8`, `multilingual` (an extra), the folder of an ONNX model, a "
-        "model hub's name, `sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`, "
-        "or `minilm-int8` for a store that has vectors of it.",
+        "`recalld-minilm-1`, `multilingual` (an extra), the folder of an ONNX model, a model hub's name, "
+        "`sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`.",
         json_schema_extra=OPERATOR,
     )
     text_chars: int = Field(

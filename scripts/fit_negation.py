@@ -1,7 +1,7 @@
 """Fits the direction of negation of an embedding model (app/retrieval/polarity.py), and judges it on languages and
 statements that were left out.
 
-    .venv/bin/python scripts/fit_negation.py [--model minilm-int8]
+    .venv/bin/python scripts/fit_negation.py [--model multilingual]
 
 Writes `app/retrieval/data/negation_MODEL.npy`: the mean difference of the vectors of a statement and of what denies it,
 of unit length (benchmarks/data/negation/statements.toml).

@@ -1,7 +1,7 @@
 """Fits the weights of app/retrieval/ranking.py and the calibration of its score, and judges both on what was left out.
 
     .venv/bin/python scripts/fit_ranking.py --fit FILE... [--judge FILE...] [--vectors CACHE.npz] [--folds 5]
-        [--model minilm-int8]
+        [--model multilingual]
 
 Columns, query analysis and features are the service's own code; only the fitting is here. `--fit` takes the sets to
 fit on, `--judge` sets that are only judged; benchmarks/evaluation/sets.py describes the files. Each set of

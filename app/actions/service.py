@@ -23,7 +23,6 @@ from app.actions.roll_ups import (
 from app.actions.schemas import (
     ACTION_DAYS,
     ACTIONS,
-    INDEXED,
     Action,
     ActionBatchCreated,
     ActionCreate,
@@ -240,7 +239,6 @@ ACTION: Embeddable[ActionRecord] = Embeddable(
     ACTIONS,
     _passage,
     lambda _: {},
-    lambda action: {} if action.keys() >= INDEXED and action["mentions"] is not None else indexed(action),
 )
 
 

@@ -24,10 +24,9 @@ from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import ENDED
-from app.lifespan import COLLECTIONS, EMBEDDABLE, RealParts, embedder_for
+from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.pending import PENDING
 from app.memories.reembed import MOVES
-from app.memories.reindex import INDEXING
 from app.retention.erasure import ERASURE_NOTES
 from app.retention.user_import import UserImport, UserReport, begins_user_export
 from app.settings import Settings
@@ -40,9 +39,7 @@ ArchiveLine: TypeAlias = Json
 
 FORMAT = 2
 """The version of the format. Since version 2 the hash excludes tombstones, whose key is sealed again at the import."""
-LEFT_OUT = {
-    collection.name for collection in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, INDEXING, ERASURE_NOTES)
-}
+LEFT_OUT = {collection.name for collection in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, ERASURE_NOTES)}
 """Collections that are not exported: keys belong to one deployment, stored answers to keys and for a day, and the rest
 to the service itself."""
 BY_NAME = {collection.name: collection for collection in COLLECTIONS if collection.name not in LEFT_OUT}
@@ -196,9 +193,8 @@ async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased
     if not TENANT.fullmatch(tenant):
         raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
     async with (
-        opened_embedder(settings) as opened,
-        opened_store(settings, opened.dim) as store,
-        embedder_for(store, opened, settings, RealParts()) as embedder,
+        opened_embedder(settings) as embedder,
+        opened_store(settings, embedder.dim) as store,
     ):
         return await read_user(store, embedder, file, tenant, ErasureKey.of(settings), restore_erased=restore_erased)
 

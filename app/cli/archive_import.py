@@ -22,7 +22,6 @@ from app.cli.retention import ArchivedTombstones
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
-from app.memories import reindex
 from app.memories.pending import pending_note
 from app.retention.shapes import LARGEST
 from app.retention.user_import import BadLine, check_fields
@@ -244,7 +243,6 @@ class _Import:
         if self._report.lines == 0:
             raise ArchiveRefused("The file is empty.")
         await self._store.load_counters(self._counters)
-        await reindex.forget(self._store)  # another version may have made the index entries, so reindexing starts over
         for at in range(0, len(self._unembedded), BATCH):
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:

@@ -20,9 +20,8 @@ from app.core.schemas import Json
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
-from app.lifespan import COLLECTIONS, EMBEDDABLE, keys_made, with_model
-from app.memories import reindex
-from app.memories.reembed import Reembed, better_model, kept_model
+from app.lifespan import COLLECTIONS, EMBEDDABLE, keys_made
+from app.memories.reembed import Reembed
 from app.retention.shapes import unfit
 from app.settings import Settings
 from app.storage.factory import (
@@ -308,7 +307,7 @@ async def _reranker(settings: Settings) -> list[Finding]:
 async def _checked(store: Store) -> list[Finding]:
     findings = [*await store.check(deep=True), *await unfit(store, COLLECTIONS)]
     try:
-        return [*findings, await reindex.finding(store), await _model(store, Settings())]
+        return [*findings, await _model(store, Settings())]
     except StoreUnavailable as error:
         return [*findings, Finding("store", ok=False, detail=error.detail)]
 
@@ -316,16 +315,14 @@ async def _checked(store: Store) -> list[Finding]:
 async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
-    model = await kept_model(store, settings.embedding.model, EMBEDDABLE)
     try:
-        async with opened_embedder(with_model(settings, model)) as embedder:
+        async with opened_embedder(settings) as embedder:
             counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))
     others = sum(count.others for count in counts.values())
     if not others:
-        detail = better_model(settings.embedding.model, embedder.name) or embedder.name
-        return Finding(MODEL_CHECK, ok=True, detail=detail)
+        return Finding(MODEL_CHECK, ok=True, detail=embedder.name)
     detail = (
         f"{others} records have a vector of another model than {embedder.name}: they are found by their words alone "
         "until `recalld reembed` has been run"

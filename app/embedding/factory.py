@@ -11,14 +11,12 @@ import huggingface_hub
 
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, ObserveBatch
 from app.embedding.model import ExtraOptions, Model
-from app.embedding.onnx import MINILM, TAUGHT, OnnxModel, load_folder, load_packaged
+from app.embedding.onnx import TAUGHT, OnnxModel, load_folder, load_packaged
 from app.errors import EmbeddingUnavailable
 
 AUTO = "auto"
-"""`DEFAULT_MODEL`, or `FORMER_DEFAULT` for a store that has its vectors."""
+"""`DEFAULT_MODEL`."""
 DEFAULT_MODEL = "recalld-minilm-1"
-FORMER_DEFAULT = "minilm-int8"
-PACKAGED = {AUTO: TAUGHT, DEFAULT_MODEL: TAUGHT, FORMER_DEFAULT: MINILM}
 MULTILINGUAL = "multilingual"
 MODELS = Path(__file__).resolve().parents[2] / ".models"
 """Folder of the models that `scripts/extra` creates."""
@@ -63,7 +61,7 @@ async def open_embedder(
 ) -> BatchingEmbedder:
     """Loads a model in a thread and starts the embedder, which the caller has to close. Raises EmbeddingUnavailable.
 
-    `model`: `auto`, `recalld-minilm-1`, `minilm-int8`, `multilingual`, a folder, `owner/name` on the Hugging Face hub
+    `model`: `auto`, `recalld-minilm-1`, `multilingual`, a folder, `owner/name` on the Hugging Face hub
     (downloaded once), `openai:NAME` or `sentence-transformers:NAME_OR_FOLDER`. `options` apply to the last two.
     `threads`: threads of the runtime. `batch_tokens`: maximum tokens of one batch, padding included. `query_cache`:
     number of cached vectors.
@@ -104,8 +102,8 @@ def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> 
 
     Raises EmbeddingUnavailable.
     """
-    if model in PACKAGED:
-        return load_packaged(PACKAGED[model], threads=threads)
+    if model in (AUTO, DEFAULT_MODEL):
+        return load_packaged(TAUGHT, threads=threads)
     if model == MULTILINGUAL:
         folder = models / MULTILINGUAL_FOLDER
         if not folder.is_dir():
@@ -119,8 +117,8 @@ def load_model(model: str, *, threads: int = THREADS, models: Path = MODELS) -> 
     if model.count("/") == 1 and not model.startswith((".", "/", "~")):
         return load_folder(_download(model), threads=threads, name=model.rpartition("/")[2])
     raise EmbeddingUnavailable(
-        f"{model!r} is neither {', nor '.join(PACKAGED)}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the hub, "
-        f"nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
+        f"{model!r} is neither {AUTO}, nor {DEFAULT_MODEL}, nor {MULTILINGUAL}, nor a folder, nor owner/name on the "
+        f"hub, nor {OPENAI}NAME or {SENTENCE_TRANSFORMERS}NAME"
     )
 
 

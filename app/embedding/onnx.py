@@ -36,7 +36,7 @@ TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f41157
 
 @dataclass(frozen=True, slots=True)
 class Packaged:
-    """A model that comes with the service: all-MiniLM-L6-v2, or that graph with other weights."""
+    """A model that comes with the service: the graph of all-MiniLM-L6-v2 with weights of its own."""
 
     title: str
     sha256: str
@@ -51,7 +51,6 @@ class Packaged:
         return f"{self.title}:onnx-int8-{self.sha256[:8]}"
 
 
-MINILM = Packaged("all-MiniLM-L6-v2", "bfc6ff251fbf02e546417ff0511277712e7b036e72f9e95dee835c165daac931")
 TAUGHT = Packaged("recalld-minilm-1", "d4e6ed7bd22f84d2b0f20a83fd2821dd3baa7def468ff5fbb79b7ad2c74ccd86")
 """Taught on what memory is asked: benchmarks/train/README.md."""
 PACKAGED_DIM = WORDS_SHAPE[1]

@@ -26,7 +26,7 @@ from app.llm.base import LLM, configured
 from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.profiles.schemas import InteractionIn
-from app.sessions.repository import SessionRepository, is_extract, was_said_in
+from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import pages
@@ -206,7 +206,7 @@ class ConversationJobs:
             return
         user_id, users = session["user_id"], self._tools.users(scope)
         first = next((line.text for line in lines if line.role == "user"), lines[0].text)
-        summary = first if is_extract(session) else session["summary"] or first
+        summary = session["summary"] or first
         text = " ".join(summary.split())[:SUMMARY_CHARS]
         entry = InteractionIn(summary=text, agent_id=session["agent_id"], timestamp=lines[-1].at)
 

@@ -25,7 +25,7 @@ from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
-from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, is_extract
+from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected
 from app.sessions.schemas import SESSIONS
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.scope import Scope
@@ -77,7 +77,7 @@ class SummaryExtractor:
         """Returns the earlier summary. Raises Skipped if there is no session, or if the summary covers the messages."""
         if talk.session is None:
             raise Skipped("there is no session")
-        earlier = None if is_extract(talk.session) else talk.session["summary"]
+        earlier = talk.session["summary"]
         if earlier and (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
             raise Skipped("the summary covers these messages")
         return PartRequest({"earlier": earlier})

@@ -6,9 +6,8 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import JsonObject, shown
-from app.memories.search_flags import FLAG_FIELDS, flags_of, quotes_only
+from app.memories.search_flags import FLAG_FIELDS, flags_of
 from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique
-from app.storage.text import DERIVED, SUMMARY
 
 MAX_TAGS = 64
 STANDING = "instruction"
@@ -226,8 +225,6 @@ MEMORIES: Collection[MemoryRecord] = Collection(
         placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
         flags=flags_of,
         flag_fields=FLAG_FIELDS,
-        left_out=quotes_only,
-        may_be_left_out=SUMMARY | DERIVED,
     ),
     needs={
         "memory_type": "text",

@@ -10,7 +10,7 @@ from typing import Generic
 from app.core.clock import new_id
 from app.memories.embedding import Passage
 from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
-from app.memories.records import needs_new_entry, passage, standing
+from app.memories.records import needs_new_entry, passage
 from app.storage.changes import Insert
 from app.storage.schema import BaseRecord, Collection, R
 from app.storage.scope import SYSTEM
@@ -57,17 +57,10 @@ class Embeddable(Generic[R]):
     collection: Collection[R]
     passage: Callable[[R], Passage]
     fields: Callable[[StoredEmbedding], R]
-    repair: Callable[[R], R] | None = None
-    """Returns the fields that records of earlier versions lack. None: they lack none."""
     needs_new_entry: Callable[[R], bool] = lambda changed: True
     """Returns whether a change of these fields needs a new index entry."""
 
 
-def _missing_of_memory(memory: MemoryRecord) -> MemoryRecord:
-    value = standing(memory)
-    return {} if memory.get("standing") == value else {"standing": value}
-
-
 MEMORY: Embeddable[MemoryRecord] = Embeddable(
-    MEMORIES, passage, lambda embedding: {"embedding": embedding}, _missing_of_memory, needs_new_entry
+    MEMORIES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry
 )

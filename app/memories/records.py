@@ -33,7 +33,6 @@ SOURCE: Source = {
 """The fields of a memory's `source`, with their defaults."""
 
 
-_SPEAKING = ("user", "assistant")
 SMALL_TALK_IMPORTANCE = 0.05
 """Importance of the memory of a message without content. A caller that raises it makes searches find the memory."""
 IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
@@ -95,13 +94,11 @@ def is_rule(memory: MemoryRecord) -> bool:
 
 
 def standing(memory: MemoryRecord) -> str | None:
-    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None.
-    What an earlier release marked as small talk ("thanks") stays marked until its text or its importance changes."""
+    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None."""
     if is_rule(memory):
         return STANDING
     unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
-    silent = memory.get("standing") == SMALL_TALK or says_nothing(memory["content"])
-    return SMALL_TALK if unimportant and silent else None
+    return SMALL_TALK if unimportant and says_nothing(memory["content"]) else None
 
 
 def identity_hash(memory: MemoryRecord) -> int:
@@ -142,8 +139,7 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     if "content" in changed:
         changed["content_hash"] = content_hash(changed["content"])
     if not changed.keys().isdisjoint(("memory_type", "pinned", "content", "base_importance")):
-        new = memory | changed
-        changed["standing"] = standing(new | {"standing": None} if "content" in changed else new)
+        changed["standing"] = standing(memory | changed)
     if not changed.keys().isdisjoint(("memory_type", *IDENTITY)):
         changed["identity_hash"] = identity_hash(memory | changed)
     if not changed.keys().isdisjoint(("memory_type", "status", *IDENTITY)):
@@ -197,9 +193,8 @@ def needs_new_terms(changed: MemoryChange) -> bool:
 
 def speaker_of(source: Source) -> str | None:
     """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
-    name = source.get("speaker")
-    role = source.get("role") or (name if name in _SPEAKING else _SPEAKING[0])  # earlier versions stored no role
-    return prompt_text.speaker(role, name) if name else None
+    role, name = source.get("role"), source.get("speaker")
+    return prompt_text.speaker(role, name) if role and name else None
 
 
 def metadata_terms(metadata: JsonObject) -> list[str]:

@@ -4,8 +4,7 @@ The new vector of a record replaces the old one, which is kept as an alternate v
 the old model therefore find the same as before. Progress is read from the rows themselves: an interrupted move
 continues, and a row that is written with the old model meanwhile counts as missing the new vector.
 
-`EmbeddingJob` is the job `embed_pending`: it embeds missing vectors, moves records to the current model, and rewrites
-old index entries.
+`EmbeddingJob` is the job `embed_pending`: it embeds missing vectors and moves records to the current model.
 """
 
 import asyncio
@@ -17,14 +16,11 @@ from datetime import datetime, timedelta
 
 from app.core.clock import Clock, SystemClock
 from app.embedding.embedder import Embedder
-from app.embedding.factory import AUTO, DEFAULT_MODEL, FORMER_DEFAULT
-from app.embedding.onnx import MINILM, PACKAGED_DIM
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.jobs.runner import Done, Run
 from app.memories.embedding import HARMLESS, Embeddings
 from app.memories.embedding_backfill import PendingEmbeddings, passage_of
 from app.memories.pending import PENDING, Embeddable
-from app.memories.reindex import Reindex
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
@@ -230,28 +226,6 @@ def whole(counts: Mapping[str, VectorCounts]) -> bool:
     return all(count.of_model == count.records for count in counts.values())
 
 
-async def kept_model(store: Store, wanted: str, kinds: Sequence[Embeddable]) -> str:
-    """Returns the model to open for RECALLD_EMBEDDING_MODEL.
-
-    It is `wanted`; for `auto` it is `minilm-int8` while any partition has vectors of that alone, so that a store of an
-    older release is searched as before until `recalld reembed` has moved it.
-    """
-    if wanted != AUTO:
-        return wanted
-    former = model_id(MINILM.name, PACKAGED_DIM)
-    for kind in kinds:
-        if await store.reembedding.partitions(kind.collection, former, 0, 1, "only"):
-            return FORMER_DEFAULT
-    return DEFAULT_MODEL
-
-
-def better_model(wanted: str, running: str) -> str | None:
-    """Returns what to tell of a service that runs the former default because its store has vectors of it."""
-    if wanted != AUTO or running != MINILM.name:
-        return None
-    return f"{running}, of which the store has vectors: `recalld reembed` moves it to {DEFAULT_MODEL}, then start again"
-
-
 async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence[Embeddable]) -> None:
     """Logs a warning if the store has vectors of another embedding model."""
     model = model_id(embedder.name, embedder.dim)
@@ -265,7 +239,6 @@ async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence
 
 
 CAUGHT_UP_AT_ONCE = 256
-REINDEXED_AT_ONCE = 2_000
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)
 """Pause after a run without progress: the model refuses the remaining records, or does not answer."""
 
@@ -277,7 +250,6 @@ class EmbeddingJob:
         self._store, self._embedder, self._clock = store, embedder, clock
         self._pending = PendingEmbeddings(store, embedder, kinds, clock)
         self._reembed = Reembed(store, embedder, kinds)
-        self._reindex = Reindex(store, embedder, kinds, clock)
         self._pause = FIRST_PAUSE
         self._paused_until: datetime | None = None
 
@@ -293,25 +265,20 @@ class EmbeddingJob:
         # a clock that is set back cannot extend the pause beyond the longest one
         if self._paused_until is not None and now < self._paused_until <= now + LONGEST_PAUSE:
             return False
-        return await self._reindex.unfinished() or await self._reembed.behind()
+        return await self._reembed.behind()
 
     async def handle(self, run: Run) -> Done:
-        """Runs the backfill, then the move and the reindexing, each within its limit."""
+        """Runs the backfill, then the move, each within its limit."""
         if run.payload.get("dry_run"):
             return Done({"pending": await self._store.count(PENDING, SYSTEM)})
         embedded = await self._pending.embed_all()
         moved = await self._reembed.catch_up(CAUGHT_UP_AT_ONCE)
-        reindexed = await self._reindex.catch_up(REINDEXED_AT_ONCE)
-        # whether another run right now would make no progress either
-        is_stuck = not moved and await self._reembed.behind()
-        if not is_stuck and not reindexed and await self._reindex.unfinished():
-            is_stuck = not await self._model_answers()
-        if is_stuck:
+        if not moved and await self._reembed.behind():  # another run right now would make no progress either
             self._paused_until = self._clock.now() + self._pause
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         else:
             self._pause, self._paused_until = FIRST_PAUSE, None
-        return Done({"embedded": embedded + moved, "reindexed": reindexed})
+        return Done({"embedded": embedded + moved})
 
     async def _model_answers(self) -> bool:
         try:

@@ -20,7 +20,6 @@ from app.core.schemas import Identifier, Page, Schema
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
-from app.memories.reembed import better_model
 from app.operations import service
 from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats
@@ -156,8 +155,6 @@ async def readyz(resources: InResources) -> Response:
     # A missing second stage never makes the service unready: the first stage works without it.
     if resources.second_stage is not None:
         checks["reranker"] = resources.second_stage.state
-    if better := better_model(resources.settings.embedding.model, resources.embedder.name):
-        checks["model"] = better
     if (service := workers.current()) is not None:
         checks["workers"] = f"{service.ready()} of {service.wanted} are ready"
     body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}

@@ -414,12 +414,8 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Ranks, reads the first hits, and ranks again without documents that no search may find (`_unsearchable`) and
-        without repetitions of other documents.
-
-        Each round takes at least one document out. Repetitions are looked for `ROUNDS` times at most. Documents that no
-        search may find are looked for until there is none among the first hits.
-        """
+        """Ranks, reads the first hits, and ranks again without repetitions of other documents, at most `ROUNDS`
+        times."""
         # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         findable, repetitions, rounds = columns.matched, list[list[int]](), 0
@@ -427,11 +423,6 @@ class Retriever(Generic[R]):
         while True:
             ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
             first = top(ranked, columns, compared)
-            hidden, documents = await self._unsearchable(columns, first, documents)
-            if hidden:
-                findable = _without(findable, hidden)
-                columns = replace(columns, matched=_without(columns.matched, hidden))
-                continue
             new: list[list[int]] = []
             if rounds < ROUNDS and wanted.merge_repetitions is not None and wanted.interval is None:
                 new, documents = await self._repetitions(wanted, columns, first, best, documents)
@@ -497,19 +488,6 @@ class Retriever(Generic[R]):
             passes = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
             passing |= zip(part.tolist(), passes, strict=True)
         return passing
-
-    async def _unsearchable(
-        self, columns: Columns, first: Sequence[int], documents: Mapping[int, Fetched[R]]
-    ) -> tuple[list[int], Mapping[int, Fetched[R]]]:
-        """Returns which documents of `first` no search may find (`SearchSchema.left_out`), and `documents` with the
-        documents that were read to decide that."""
-        spec = self._collection.spec
-        if spec.left_out is None:
-            return [], documents
-        flags, flagged = columns.flags.take(first), spec.may_be_left_out
-        suspected = [index for index, bits in zip(first, flags.tolist(), strict=True) if bits & flagged == flagged]
-        documents = await self._documents(columns, suspected, documents)
-        return [index for index in suspected if index in documents and spec.left_out(documents[index].doc)], documents
 
     async def _repetitions(
         self,
@@ -650,13 +628,6 @@ def _rank(
         ranked = ranking()
         best = top(ranked, columns, k)
     return ranked, best
-
-
-def _without(mask: Bools, indices: Sequence[int]) -> Bools:
-    """Returns the mask without these documents."""
-    changed = mask.copy()
-    changed[indices] = False
-    return changed
 
 
 def _took(started: float, embedding: float, reranking: float | None) -> TookMs:

@@ -21,7 +21,6 @@ from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
-from app.memories.search_flags import EXTRACT
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, MessageRecord, SessionCreate, SessionRecord, counter
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
@@ -298,11 +297,6 @@ class SummaryText:
     event_at: str | None = None
     rolls: bool = False
     """Whether it continues the stored summary. Its trust is then not higher than that summary's."""
-
-
-def is_extract(session: SessionRecord) -> bool:
-    """Returns whether the session's summary quotes the conversation."""
-    return (session["summary"] or "").startswith(EXTRACT)
 
 
 def expected(session: SessionRecord) -> SessionRecord:

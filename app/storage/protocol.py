@@ -162,7 +162,7 @@ class Finding:
         return cls(name, not faults, f"{len(faults)} faults: {shown}" if faults else "ok")
 
 
-PartitionSelector: TypeAlias = Literal["every", "unlike", "other", "only"]
+PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]
 """Selects partitions that have documents. `every`: all; `unlike`: those not known to have only vectors of the given
 model; `other`: those known to have only vectors of another model; `only`: those known to have only vectors of the given
 model."""

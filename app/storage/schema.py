@@ -226,10 +226,6 @@ class SearchSchema(Generic[R]):
     """Returns the flag bits of the document itself, in addition to those of its text (`storage/text.py`)."""
     flag_fields: tuple[str, ...] = ()
     """Top-level fields that `flags` reads."""
-    left_out: Callable[[R], bool] | None = None
-    """Returns whether no search finds a document, by what only the document itself says."""
-    may_be_left_out: int = 0
-    """The flag bits, all of them, of the documents that `left_out` is asked about."""
 
 
 @dataclass(frozen=True, slots=True)

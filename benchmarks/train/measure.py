@@ -1,6 +1,6 @@
 """Vector search alone, set by set: python -m benchmarks.train.measure MODEL [--data FOLDER] [--lives PART …]
 
-MODEL: a folder of sentence-transformers, or what the service loads: `minilm-int8`, or a folder with `model.onnx`. For
+MODEL: a folder of sentence-transformers, or what the service loads: `recalld-minilm-1`, a folder with `model.onnx`. For
 each set: the share of the answering memories among the first ten (recall@10), the mean reciprocal rank of the first one
 (MRR), how often it is the very first, and before every wrong one (order); `never`: the area under the curve of the best
 cosine of questions that are answered against those whose answer was never said, `small` against those that ask nothing.

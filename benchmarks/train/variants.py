@@ -25,7 +25,7 @@ REFERENCE, SHIPPED = "reference", "recalld-minilm-1"
 """Rows that others are compared with: those whose name begins with `SHIPPED` with that one."""
 MOST = 2
 """Conversations of each set that is not in this repository."""
-TEACH = "encoder {out} --base {base} --near minilm-int8 --near-vectors {near} --save 10 --threads 1 --rate 2e-4"
+TEACH = "encoder {out} --base {base} --near {minilm} --near-vectors {near} --save 10 --threads 1 --rate 2e-4"
 """The rate is seven times that of what was shipped: so few steps hardly move the weights otherwise."""
 BUDGET = "--examples 512 --epochs 1"
 """Of what is shipped, 12,600 examples were seen."""
@@ -46,7 +46,7 @@ VARIANTS = {
     "reference, .5 of the base": "average {out} {reference} {base} --share 0.5",
     "mean of both seeds": "average {out} {reference} {reference-seed-2} --share 0.5",
     "twice as many examples": f"{TEACH} --examples 1024 --epochs 1",
-    "all-MiniLM-L6-v2": "weights {minilm} {out} --base {base}",
+    "all-MiniLM-L6-v2": "weights {minilm}/model.onnx {out} --base {base}",
     "recalld-minilm-1": "weights {shipped} {out} --base {base}",
     "recalld-minilm-1, .25 of the base": "weights {shipped} {out} --base {base} --average 0.25",
     "recalld-minilm-1, .5 of the base": "weights {shipped} {out} --base {base} --average 0.5",
@@ -78,7 +78,7 @@ def teach(name: str, given: argparse.Namespace) -> None:
         "base": given.base,
         "teacher": given.teacher or "",
         "near": str(given.out / "near.npz"),
-        "minilm": str(SERVED / "all-MiniLM-L6-v2.onnx"),
+        "minilm": given.minilm,
         "shipped": str(SERVED / "recalld-minilm-1.onnx"),
     }
     run(*command(name, given.out, places))
@@ -160,6 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--base", required=True, help="folder of sentence-transformers with the official weights")
+    parser.add_argument("--minilm", required=True, help="folder that scripts/make_embedding_model has made")
     parser.add_argument("--data", type=Path, help="folder of the sets that are not in this repository")
     parser.add_argument("--sets", nargs="*", default=[], help="of them, to measure on: locomo realtalk beam")
     parser.add_argument("--lives", nargs="*", default=[], help="further folders in the lives' shape to measure on")

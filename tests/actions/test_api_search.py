@@ -6,14 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.actions.schemas import ACTIONS
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import OnnxModel
-from app.memories.reindex import INDEXING
 from app.settings import JobSettings, Settings
-from app.storage.changes import DeleteWhere, Update
-from app.storage.schema import EVERYTHING
-from app.storage.scope import SYSTEM
 from tests.conftest import Starter, TestParts, TurnedClock
 from tests.support.actions import OWNER, act, listed, log, log_all, similar
 from tests.support.memories import Faulty, Json, eventually, problem, shared_service
@@ -92,38 +87,6 @@ async def test_a_filter_holds_inside_the_search(shared: httpx.AsyncClient, field
 async def test_an_entity_of_a_script_without_spaces_is_found(api: httpx.AsyncClient) -> None:
     await log_all(api, act("我昨天去了北京出差"), act("我昨天去了上海出差"))
     assert await similar(api, "出差", entity="北京") == ["我昨天去了北京出差"]
-
-
-async def test_an_entity_is_found_in_actions_of_an_earlier_version(
-    start: Starter, settings: Settings, clock: TurnedClock
-) -> None:
-    """They were stored without what this version compares; the index is made anew in the background."""
-    idle = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
-    async with start(idle) as service:
-        made = await log(service.client, "Refunded order 17", entities=["Order-17"], tags=["Money"])
-        store = service.resources.store
-        stored = await store.get(ACTIONS, "default", made["action_id"])
-        assert stored is not None
-        late = {name: None for name in stored if name in ACTIONS.internal - {"tenant_id", "content_hash"}}
-        await store.commit(
-            [
-                Update(ACTIONS, "default", made["action_id"], set=late),
-                DeleteWhere(INDEXING, SYSTEM, EVERYTHING),
-            ]
-        )
-        assert await listed(service.client, entity="Order-17") == ["Refunded order 17"], "as before"
-        assert await listed(service.client, tag="Money") == ["Refunded order 17"]
-    async with start(settings) as service:
-
-        async def found() -> bool:
-            clock.move(seconds=60)
-            return await similar(service.client, "refund", entity="refunded ORDER") == ["Refunded order 17"]
-
-        assert await eventually(found, 20)
-        assert await listed(service.client, entity="order-17") == ["Refunded order 17"]
-        assert await listed(service.client, tag="money") == ["Refunded order 17"]
-        again = (await service.client.get(f"/v1/actions/{made['action_id']}")).json()
-        assert again == made
 
 
 async def test_k_come_back_whenever_k_match(shared: httpx.AsyncClient) -> None:

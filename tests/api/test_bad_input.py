@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from app.api.strict_route import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
-from app.memories.reindex import INDEXING
 from app.setting_groups import LimitSettings
 from app.settings import Settings
 from tests.conftest import Service
@@ -63,7 +62,7 @@ async def faults(service: Service, cases: Iterable[Case]) -> list[str]:
 
 async def stored(service: Service) -> dict[str, int]:
     store = service.resources.store
-    asked_for = [c for c in COLLECTIONS if c not in (JOBS, SCHEDULES, INDEXING)]  # those are the clock's own
+    asked_for = [c for c in COLLECTIONS if c not in (JOBS, SCHEDULES)]  # those are the clock's own
     return {c.name: await store.count(c, tenant) for c in asked_for for tenant in ("default", "")}
 
 

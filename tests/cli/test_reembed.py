@@ -15,8 +15,8 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.core.clock import new_id
 from app.embedding.embedder import Embedder
-from app.embedding.onnx import MINILM, TAUGHT, load_packaged
-from app.lifespan import RealParts, open_store, with_model
+from app.embedding.onnx import TAUGHT, load_packaged
+from app.lifespan import RealParts, open_store
 from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
 from app.memories.records import new_memory
 from app.settings import Settings
@@ -32,8 +32,7 @@ from tests.support.server import environment
 T = TypeVar("T")
 
 NEW = "m:openai-4"
-UNTIL_NOW = "all-MiniLM-L6-v2:onnx-int8-8199be6f"
-"""The default model's name as long as its file came from a package."""
+ANOTHER = "all-MiniLM-L6-v2:onnx-int8-8199be6f"
 MANY = 40  # more than are committed at once
 NOW = "2026-06-01T00:00:00.000Z"
 
@@ -179,54 +178,11 @@ class Opening(TestParts):
         return await RealParts.embedder(self, settings)
 
 
-def test_a_store_of_an_older_release_keeps_its_model_until_it_is_moved(run: Run, settings: Settings) -> None:
-    parts = Opening(load_packaged(MINILM), TurnedClock())
-    by_default = with_model(settings, "auto")
-
-    def served(given: Settings, content: str = "") -> tuple[dict[str, Any], list[str]]:
-        """Returns what /readyz says, and what is found by meaning."""
-
-        async def ask() -> tuple[dict[str, Any], list[str]]:
-            async with running(given, parts) as service:
-                owner = {"agent_id": "a", "user_id": "u1"}
-                if content:
-                    await service.client.post("/v1/memories", json={**owner, "content": content})
-                asked = {**owner, "query": "a hot drink", "mode": "vector"}
-                found = await service.client.post("/v1/memories/search", json=asked)
-                ready = (await service.client.get("/readyz")).json()
-                return ready, [item["memory"]["content"] for item in found.json()["items"]]
-
-        return asyncio.run(ask())
-
-    def doctor() -> str:
-        ended = run("doctor", "--json", **store_of(settings))
-        assert ended.returncode == 0, ended.stdout
-        (finding,) = [each for each in json.loads(ended.stdout)["findings"] if each["name"] == "embedding model"]
-        return str(finding["detail"])
-
-    older = with_model(settings, "minilm-int8")
-    ready, found = served(older, "Ada drinks green tea")
-    assert (ready["model"], found) == (MINILM.name, ["Ada drinks green tea"])
-    assert "model" not in ready["checks"], "who names the older model wants it"
-
-    ready, found = served(by_default, "Ada drinks black coffee")
-    assert (ready["model"], sorted(found)) == (MINILM.name, ["Ada drinks black coffee", "Ada drinks green tea"])
-    assert "recalld reembed" in ready["checks"]["model"]
-    assert "recalld reembed" in doctor()
-
-    report = json.loads(run("reembed", "--json", **store_of(settings)).stdout)
-    assert (report["ok"], report["embedded"], report["model"]) == (True, 2, TAUGHT.name)
-    ready, found = served(by_default)
-    assert (ready["model"], len(found)) == (TAUGHT.name, 2)
-    assert "model" not in ready["checks"]
-    assert doctor() == TAUGHT.name
-
-
-def test_a_store_of_the_former_default_file_is_found_by_words_until_it_is_moved(
+def test_a_store_of_another_model_is_found_by_words_until_it_is_moved(
     run: Run, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     parts = TestParts(load_packaged(TAUGHT), TurnedClock())
-    on_store(settings, lambda store: store.commit([memory("Ada drinks green tea", 1, UNTIL_NOW, 384)]))
+    on_store(settings, lambda store: store.commit([memory("Ada drinks green tea", 1, ANOTHER, 384)]))
 
     def found(mode: str, query: str) -> list[str]:
         async def search() -> list[str]:

@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.embedding.embedder import BatchingEmbedder, BatchQueue
-from app.embedding.onnx import MINILM, OnnxModel, load_packaged
+from app.embedding.onnx import TAUGHT, OnnxModel, load_packaged
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def minilm() -> OnnxModel:
-    return load_packaged(MINILM)
+    return load_packaged(TAUGHT)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.embedding.factory import begin_loading, load_any, load_model, open_embedder
+from app.embedding.factory import DEFAULT_MODEL, begin_loading, load_any, load_model, open_embedder
 from app.embedding.model import ExtraOptions, Prompts, Server, knows_all_scripts
-from app.embedding.onnx import DATA, MINILM, OnnxModel
+from app.embedding.onnx import DATA, TAUGHT, OnnxModel
 from app.errors import EmbeddingUnavailable
 from app.setting_groups import EmbeddingSettings
 from tests.support.scripted import scripted_server
@@ -35,7 +35,7 @@ def test_the_multilingual_model_that_is_not_here_is_named_with_its_command(tmp_p
 def test_the_multilingual_model_is_the_folder_that_the_extra_makes(tmp_path: Path) -> None:
     folder = tmp_path / "multilingual-e5-small-aligned"
     folder.mkdir()
-    (folder / "model.onnx").symlink_to(MINILM.file)
+    (folder / "model.onnx").symlink_to(TAUGHT.file)
     shutil.copy(DATA / "tokenizer.json", folder)
     (folder / "config_sentence_transformers.json").write_text(
         '{"prompts": {"query": "query: ", "passage": "passage: "}}'
@@ -44,7 +44,7 @@ def test_the_multilingual_model_is_the_folder_that_the_extra_makes(tmp_path: Pat
     assert model.name.startswith("multilingual-e5-small-aligned:onnx-")
     assert model.prompts == Prompts("query: ", "passage: ")
     assert knows_all_scripts(model.name)
-    assert not knows_all_scripts(load_model("minilm-int8").name)
+    assert not knows_all_scripts(load_model(DEFAULT_MODEL).name)
 
 
 def test_the_service_does_not_start_and_says_why(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ async def test_what_was_begun_is_taken_when_the_options_are_the_same() -> None:
 
 
 def test_the_built_in_model_needs_none_of_it() -> None:
-    assert isinstance(load_any("minilm-int8"), OnnxModel)
+    assert isinstance(load_any(DEFAULT_MODEL), OnnxModel)
 
 
 def test_options_are_the_settings() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.embedding.onnx import MINILM, read_folder, read_session
+from app.embedding.onnx import TAUGHT, read_folder, read_session
 from app.embedding.onnx_reranker import BATCH_TOKENS, MAX_TOKENS, OnnxReranker, load_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed
 from tests.support.rerankers import model_folder
@@ -146,7 +146,7 @@ def test_what_is_no_reranker_is_refused(tmp_path: Path) -> None:
 
 def test_an_embedding_model_is_refused(tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "minilm", "overlap")
-    (folder / "model.onnx").write_bytes(MINILM.file.read_bytes())
+    (folder / "model.onnx").write_bytes(TAUGHT.file.read_bytes())
     with pytest.raises(RerankerInvalid, match=r"the model's inputs are \['input_ids'\]"):
         load_reranker(folder, threads=1)
 

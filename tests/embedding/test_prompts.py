@@ -11,7 +11,7 @@ import pytest
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import Prompts
-from app.embedding.onnx import DATA, MAX_TOKENS, MINILM, OnnxModel, load_folder
+from app.embedding.onnx import DATA, MAX_TOKENS, TAUGHT, OnnxModel, load_folder
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.support.fake_model import FakeModel
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Callable[..., Path]:
     def make(**config: object) -> Path:
         made = tmp_path / "asking"
         made.mkdir()
-        (made / "model.onnx").symlink_to(MINILM.file)
+        (made / "model.onnx").symlink_to(TAUGHT.file)
         shutil.copy(DATA / "tokenizer.json", made)
         (made / "config_sentence_transformers.json").write_text(json.dumps(config))
         return made
@@ -83,7 +83,7 @@ def test_another_prompt_makes_another_model(folder: Callable[..., Path]) -> None
         (place / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
         names.add(load_folder(place).name)
     assert len(names) == 3
-    assert f"asking:onnx-{MINILM.sha256[:8]}" in names  # without prompts, the weights alone make the name
+    assert f"asking:onnx-{TAUGHT.sha256[:8]}" in names  # without prompts, the weights alone make the name
 
 
 def test_the_prompt_counts_in_a_window(folder: Callable[..., Path], minilm: OnnxModel) -> None:

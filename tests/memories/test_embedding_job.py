@@ -48,10 +48,8 @@ async def run(service: Service, job: EmbeddingJob) -> Doc:
     return done.result
 
 
-async def test_a_new_store_has_work_once_and_then_none(service: Service) -> None:
+async def test_records_with_their_vectors_are_no_work(service: Service) -> None:
     job = job_of(service)
-    assert await job.has_work(), "the revision of its index is still to be noted"
-    await run(service, job)
     await batch(service.client, *({"content": f"likes tea {at}"} for at in range(5)))
     assert not await job.has_work()
 
@@ -102,26 +100,6 @@ async def test_records_that_the_new_model_refuses_are_tried_ever_more_seldom(ser
     faulty.refused = None
     assert await job.has_work()
     assert (await run(service, job))["embedded"] == 1
-    assert not await job.has_work()
-
-
-async def test_a_walk_over_old_entries_that_needs_a_model_that_is_away_is_not_tried_every_five_seconds(
-    service: Service, faulty: Faulty
-) -> None:
-    """A long text's windows are embedded on the walk."""
-    job = job_of(service)
-    await remember(service.client, "a long story " * 400)
-    faulty.failing = True
-    runs = 0
-    for _ in range(24 * 60):
-        service.clock.move(minutes=1)
-        if await job.has_work():
-            await run(service, job)
-            runs += 1
-    assert 24 <= runs <= 24 + 7
-    faulty.failing = False
-    service.clock.move(seconds=LONGEST_PAUSE.total_seconds())
-    assert (await run(service, job))["reindexed"] == 1
     assert not await job.has_work()
 
 

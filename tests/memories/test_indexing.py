@@ -18,7 +18,6 @@ from app.storage.schema import EVERYTHING
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import SearchQuery
 from app.storage.text import (
-    DERIVED,
     HAS_EVENT_TIME,
     HAS_NUMBER_OR_TIME_WORD,
     IS_QUESTION,
@@ -46,12 +45,10 @@ def memory(source: Source, memory_type: MemoryType = "message", content: str = "
         ({"origin": "message", "speaker": "Ada", "role": "user"}, "message", SAID_BY_USER),
         ({"origin": "message", "speaker": "Bot", "role": "assistant"}, "message", SAID_BY_ASSISTANT),
         ({"origin": "import", "speaker": "Ada", "role": "user"}, "message", SAID_BY_USER),
-        ({"origin": "message", "speaker": "User"}, "message", SAID_BY_USER),
-        ({"origin": "message", "speaker": "ASSISTANT"}, "message", SAID_BY_ASSISTANT),
         ({"origin": "message", "speaker": "assistant", "role": "user"}, "message", SAID_BY_USER),
         ({"origin": "message", "speaker": "Ada"}, "message", 0),
-        ({"origin": "extraction"}, "preference", DERIVED),
-        ({"origin": "consolidation"}, "summary", DERIVED | SUMMARY),
+        ({"origin": "extraction"}, "preference", 0),
+        ({"origin": "consolidation"}, "summary", SUMMARY),
         ({"origin": "api"}, "summary", SUMMARY),
         ({"origin": "api"}, "fact", 0),
         ({"origin": "import"}, "fact", 0),
@@ -79,7 +76,7 @@ def test_the_flags_of_the_document_change_with_it_and_those_of_the_text_stay() -
     doc = memory({"origin": "consolidation"}, "summary", content="At 8?")
     old = pack(MEMORIES.spec, doc, IndexEntry(index_text("At 8?"), None, "m"), 1)
     new = repack(MEMORIES.spec, doc | {"memory_type": "fact"}, old, 2, frozenset({"memory_type"}))
-    assert head_flags(new) == HAS_NUMBER_OR_TIME_WORD | IS_QUESTION | DERIVED
+    assert head_flags(new) == HAS_NUMBER_OR_TIME_WORD | IS_QUESTION
     same = repack(MEMORIES.spec, doc | {"pinned": True}, old, 2, frozenset({"pinned"}))
     assert head_flags(same) == head_flags(old)
 

@@ -3,15 +3,7 @@
 import httpx
 import pytest
 
-from app.core.clock import rfc3339
-from app.memories.embedding import Embeddings
-from app.memories.models import Source
-from app.memories.repository import MemoryRepository
-from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
-from app.sessions.schemas import SESSIONS
 from app.settings import JobSettings, Settings
-from app.storage.changes import Update
-from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import end, summaries, work
 from tests.support.memories import problem
@@ -50,47 +42,6 @@ async def test_a_long_session_queues_no_summary(service: Service, api: httpx.Asy
     await append(api, said(MOVED, *(f"line {number}" for number in range(18)), "lamp " * 6_000, "lamp " * 6_000))
     assert await work(service, minutes=2) == 0
     assert (await api.get("/v1/sessions/s")).json()["summary"] is None
-
-
-async def test_quotes_that_an_earlier_release_stored_as_a_summary_stand_in_no_prompt(
-    service: Service, api: httpx.AsyncClient
-) -> None:
-    await append(api, said(*(f"I walked trail {number}." for number in range(40))))
-    for summary, shown in (("(extract) user: I walked trail 3.", False), ("The user walks trails.", True)):
-        await api.patch("/v1/sessions/s", json={"summary": summary})
-        for session in ("s", "another"):
-            body = {"agent_id": "a", "user_id": "u", "session_id": session, "query": "What next?"}
-            sections = (await api.post("/v1/context", json=body)).json()["sections"]
-            held = next((section for section in sections if section["name"] == "summary"), None)
-            assert bool(held and held["items"]) is shown, (summary, session)
-
-
-async def test_no_search_and_no_prompt_has_the_quotes_beside_the_messages_and_a_list_still_shows_them(
-    service: Service, api: httpx.AsyncClient
-) -> None:
-    for session in ("first", "second", "third"):
-        await append(api, said(f"My {session} parcel never arrived in Boston."), session=session)
-        await _summed_up_in_quotes(service, session, f"(extract) user: My {session} parcel never arrived in Boston.")
-    body = {"agent_id": "a", "user_id": "u", "query": "Which parcel never arrived in Boston?", "top_k": 2}
-    for mode in ("hybrid", "text", "vector"):
-        hits = (await api.post("/v1/memories/search", json={**body, "mode": mode})).json()["items"]
-        assert [hit["memory"]["memory_type"] for hit in hits] == ["message", "message"], mode
-    context = (await api.post("/v1/context", json={"agent_id": "a", "user_id": "u", "query": body["query"]})).json()
-    assert "first parcel" in context["text"]
-    assert "(extract)" not in context["text"]
-    assert len(await summaries(service)) == 3
-
-
-async def _summed_up_in_quotes(service: Service, session_id: str, text: str) -> None:
-    """Writes a summary as earlier releases did without a model."""
-    held, scope = service.resources, Scope("default")
-    sessions = SessionRepository(held.store, scope)
-    session = await sessions.get(session_id)
-    writer = SessionSummaries(MemoryRepository(held.store, scope), Embeddings(held.embedder))
-    source: Source = {"origin": "consolidation", "prompt_version": "extract.1"}
-    fields, changes = await writer.write(session, SummaryText(text, 1.0, source, 1), rfc3339(held.clock.now()))
-    update = Update(SESSIONS, scope.tenant, session_id, set=fields)
-    await held.store.commit([*changes, update])
 
 
 async def test_a_summary_that_a_caller_wrote_is_a_memory_and_stays(service: Service, api: httpx.AsyncClient) -> None:

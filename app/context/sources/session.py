@@ -21,8 +21,7 @@ from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
 from app.memories.models import MemoryRecord
 from app.memories.repository import MemoryRepository
-from app.memories.search_flags import EXTRACT
-from app.sessions.repository import SessionRepository, content, is_extract
+from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, ToolCallRecord
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Eq, Not, Range, both
@@ -148,8 +147,8 @@ async def session_of(request: SourceRequest, sessions: SessionRepository) -> Ses
 async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candidate]:
     """Returns the session's own summary, if it has messages before the turns that the context shows."""
     summary = session["summary"] or ""
-    if not summary.strip() or is_extract(session) or session["message_count"] <= _turns(request):
-        return []  # quotes of messages, as earlier releases made them, add nothing to the messages
+    if not summary.strip() or session["message_count"] <= _turns(request):
+        return []
     memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
     memory = None if memory_id is None else await memories.find_one(memory_id)
@@ -193,15 +192,14 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
 
 async def summaries_of(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[MemoryRecord]:
     """Returns the summaries of these sessions that may be shown: active ones, not expired, not later than the request,
-    and trusted enough. Quotes of messages, as earlier releases made them, are none."""
+    and trusted enough."""
     memory_ids = [memory_id for session in sessions if (memory_id := session.get("summary_id"))]
     by_id = await MemoryRepository(request.resources.store, request.scope).get_many(memory_ids)
     now, min_trust = rfc3339(request.now), request.body.min_trust
     return [
         memory
         for memory in by_id.values()
-        if not memory["content"].startswith(EXTRACT)
-        and memory["status"] == "active"
+        if memory["status"] == "active"
         and not expired(memory, now)
         and said_last(memory) <= now
         and (min_trust is None or memory["trust"] >= min_trust)

@@ -189,7 +189,6 @@ class MongoReembedding:
             "every": {},
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
-            "only": {"model": model},
         }
         wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 

@@ -116,7 +116,6 @@ _WHICH: dict[PartitionSelector, str] = {
     "every": "?1 = ?1",
     "unlike": "model <> ?1",
     "other": "model NOT IN (0, ?1)",
-    "only": "model = ?1",
 }
 
 
