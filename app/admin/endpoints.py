@@ -109,7 +109,8 @@ async def revoke_key(
 @caller_router.get("", response_model=service.Caller, responses=problems())
 async def whoami(request: Request) -> Response:
     """Get what the calling key may do: its tenant, verbs and bindings."""
-    return answer(service.caller(get_caller(request)[1]))
+    resources, principal = get_caller(request)
+    return answer(service.caller(principal, language_model=resources.llm is not None))
 
 
 @settings_router.get("", response_model=service.SettingsInForce, responses=problems(), openapi_extra=ADMIN)

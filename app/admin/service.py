@@ -85,7 +85,14 @@ class Caller(Schema):
     """What the calling key may do."""
 
     model_config = example(
-        {"tenant": "default", "key_id": "0123456789abcdef", "verbs": ["read"], "agents": ["support"], "users": None}
+        {
+            "tenant": "default",
+            "key_id": "0123456789abcdef",
+            "verbs": ["read"],
+            "agents": ["support"],
+            "users": None,
+            "language_model": False,
+        }
     )
 
     tenant: str
@@ -95,6 +102,7 @@ class Caller(Schema):
     verbs: list[Verb]
     agents: list[str] | None = Field(description="The agents that the key is bound to; null: not bound.")
     users: list[str] | None = Field(description="The users that the key is bound to; null: not bound.")
+    language_model: bool = Field(description="Whether the service has one: without, nothing is learned or summed up.")
 
 
 class SettingInForce(Schema):
@@ -145,10 +153,11 @@ class CallerAnswer(TypedDict):
     verbs: list[str]
     agents: list[str] | None
     users: list[str] | None
+    language_model: bool
 
 
-def caller(principal: Principal) -> CallerAnswer:
-    """Returns what a caller may do."""
+def caller(principal: Principal, *, language_model: bool) -> CallerAnswer:
+    """Returns what a caller may do, and whether a language model is configured."""
     scope = principal.scope
     return {
         "tenant": scope.tenant,
@@ -156,6 +165,7 @@ def caller(principal: Principal) -> CallerAnswer:
         "verbs": [verb for verb in VERBS if verb in principal.verbs],
         "agents": None if scope.agents is None else sorted(scope.agents),
         "users": None if scope.users is None else sorted(scope.users),
+        "language_model": language_model,
     }
 
 

@@ -64,6 +64,7 @@ FACTS: Collection[FactRecord] = Collection(
         ("object_key", "user_id", "agent_id"),
         ("user_id", "agent_id"),
         ("user_id",),
+        ("agent_id",),
         ("source.session_id",),
     ),
     selective=("group_id", "subject_key", "object_key"),

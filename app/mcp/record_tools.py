@@ -8,7 +8,7 @@ from app.core.schemas import OWNED, Json
 from app.mcp import schemas as args
 from app.mcp.transport import Fenced, ToolError, ToolRequest, changed, filled, given, matched, query, segment, warned
 from app.memories.records import speaker_of
-from app.profiles.schemas import ListedUser
+from app.profiles.schemas import Profile
 
 _PAGES = 10
 """The limit of API calls of one list: a user may have thousands of memories of other agents."""
@@ -185,8 +185,13 @@ async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
     except ToolError as error:
         if error.code != "not_found":
             raise
-        empty = ListedUser(user_id=body.user_id, version=None, created_at=None, updated_at=None)
-        return empty.model_dump()
+        return {
+            **Profile().model_dump(),
+            "user_id": body.user_id,
+            "version": None,
+            "created_at": None,
+            "updated_at": None,
+        }
     return profile
 
 

@@ -134,6 +134,8 @@ Filters = Annotated[MemoryFilters, Depends(list_filters)]
 @router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
 async def search_memories(body: SearchRequest, request: Request) -> Response:
     """Find what matters for a query, best first. What has just been remembered is found."""
+    if body.everyone:
+        get_caller(request)[1].require("admin")
     return written(await search_of(request).search(body))
 
 

@@ -8,8 +8,9 @@ from typing import TypedDict
 import orjson
 
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
+from app.errors import Forbidden, invalid
 from app.memories.decays import Decays
-from app.memories.models import MemoryRecord
+from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.schemas import render, rounded
 from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
 from app.memories.search_schemas import SearchRequest
@@ -18,7 +19,7 @@ from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
-from app.storage.scope import Scope, Viewpoint
+from app.storage.scope import Partition, Scope, Viewpoint
 
 TimeAnswer = TypedDict("TimeAnswer", {"from": str, "until": str, "words": str, "empty": bool})
 """The interval of time that a query speaks of, as responses show it."""
@@ -60,6 +61,10 @@ class MemoryFragment:
         return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
+MOST_PAIRS, MOST_MEMORIES = 1_000, 100_000
+"""Of a search over everyone, which loads them all."""
+
+
 class MemorySearch:
     """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
 
@@ -85,7 +90,7 @@ class MemorySearch:
             least = await self._decays.least_importance(body.agent_id)
         named_time = await interval_of(body.query, now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
-        pairs = self._scope.partitions(body.agent_id, body.user_id, body.include_shared)
+        pairs = await self._partitions(body)
         retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,
@@ -126,6 +131,22 @@ class MemorySearch:
         if body.explain or (interval is not None and interval.empty):
             answer = {**answer, "understood": {"time": None if interval is None else _time_understood(interval)}}
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
+
+    async def _partitions(self, body: SearchRequest) -> tuple[Partition, ...]:
+        """Returns the partitions to search. Raises Forbidden, and Invalid if there are too many for everyone."""
+        if not body.everyone:
+            return self._scope.partitions(body.agent_id, body.user_id, body.include_shared)
+        if self._scope.agents is not None or self._scope.users is not None:
+            raise Forbidden("A key that is bound to agents or users does not search everyone's memory.")
+        # by owners, such as 812 of ("support", "ada")
+        tallied = await self._store.tally(MEMORIES, self._scope.tenant, ("agent_id", "user_id"))
+        if len(tallied) > MOST_PAIRS or sum(tallied.values()) > MOST_MEMORIES:
+            raise invalid(
+                "/everyone",
+                f"goes over {MOST_PAIRS:,} pairs of agent and user and {MOST_MEMORIES:,} memories at most; there are "
+                f"{len(tallied):,} and {sum(tallied.values()):,}: name a user_id or an agent_id",
+            )
+        return tuple(Partition(agent, user) for agent, user in tallied)
 
     async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
         """Returns the memories as JSON."""

@@ -60,6 +60,11 @@ class SearchRequest(Owned, TagAndMetadataFilters):
     """What an unknown field is called here: `limit` is `top_k`."""
 
     query: MemoryText
+    everyone: Flag = Field(
+        False,
+        description="In place of both ids: over all agents and users, for a key with the verb admin and no bindings. "
+        "Of equal texts the newest comes, and `repeated` counts the others.",
+    )
     include_shared: Flag = Field(
         True, description="With both ids: also what the agent knows for all, and all agents of the user."
     )
@@ -92,6 +97,12 @@ class SearchRequest(Owned, TagAndMetadataFilters):
     fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
         None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
     )
+
+    @model_validator(mode="after")
+    def _of_somebody(self) -> Self:
+        if (self.agent_id is None and self.user_id is None) != self.everyone:
+            raise ValueError("agent_id, user_id or both are required, or everyone without them")
+        return self
 
     @model_validator(mode="after")
     def _scored(self) -> Self:

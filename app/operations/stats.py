@@ -41,8 +41,6 @@ KINDS: Mapping[str, Collection] = {
     "actions": ACTIONS,
     "tasks": TASKS,
     "procedures": PROCEDURES,
-    "users": USERS,
-    "agents": AGENTS,
 }
 GROWING: Mapping[str, Collection] = {"memories": MEMORIES, "sessions": SESSIONS, "facts": FACTS, "actions": ACTIONS}
 
@@ -57,8 +55,8 @@ class RecordCounts(Schema):
     actions: Count
     tasks: Count
     procedures: Count
-    users: Count
-    agents: Count
+    users: Count = Field(description="People who own a record or have a profile.")
+    agents: Count = Field(description="Agents that own a record or are registered.")
 
 
 class DayCounts(Schema):
@@ -143,15 +141,23 @@ class StatsService:
         memories, operations = self._records(MEMORIES), self._records(OPERATIONS)
         days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
         since = Range("created_at", ge=f"{days[0]}T00:00:00.000Z")
-        by_type_and_status, by_status, messages, counted, grown = await asyncio.gather(
+        # {"facts": {("support", "ada"): 7, (None, "ben"): 1}, …}, and those who have only a profile or are registered
+        owning = {"memories": MEMORIES, **KINDS, "users": USERS, "agents": AGENTS}
+        by_type_and_status, by_status, messages, owned, grown = await asyncio.gather(
             memories.tally(("memory_type", "status"), EVERYTHING),
             operations.tally(("status",), EVERYTHING),
             self._records(MESSAGES).count(Absent("deleted_at")),
-            self._ask_each(KINDS, lambda records: records.count(EVERYTHING)),
+            self._ask_each(owning, lambda records: records.tally(("agent_id", "user_id"), EVERYTHING)),
             self._ask_each(GROWING, lambda records: records.tally(("created_at",), since, first=10)),
         )
         return {
-            "counts": {"memories": sum(by_type_and_status.values()), "messages": messages, **counted},
+            "counts": {
+                "memories": sum(by_type_and_status.values()),
+                "messages": messages,
+                **{kind: sum(owned[kind].values()) for kind in KINDS},
+                "users": len({user for tallied in owned.values() for _, user in tallied} - {None}),
+                "agents": len({agent for tallied in owned.values() for agent, _ in tallied} - {None}),
+            },
             "memories_by_type": by_value(by_type_and_status, 0),
             "memories_by_status": by_value(by_type_and_status, 1),
             "operations_by_status": by_value(by_status, 0),

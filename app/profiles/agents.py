@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final, TypeAlias, TypedDict, cast
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.core.schemas import Json, Page, differing
+from app.core.schemas import Json, differing
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, first_learned_at
 from app.memories.decays import Decays
@@ -22,7 +22,6 @@ from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import shares
 from app.profiles.schemas import (
-    Agent,
     AgentCreate,
     AgentPatch,
     AgentSettings,
@@ -30,8 +29,8 @@ from app.profiles.schemas import (
     PromptAnswer,
     render_agent,
 )
-from app.storage.repository import Listing, Repository, pages, render_items, unexpired
-from app.storage.schema import EVERYTHING, Absent, And, Eq, Not, Or, Range, both, matches
+from app.storage.repository import Repository, pages, unexpired
+from app.storage.schema import Absent, And, Eq, Not, Or, Range, both, matches
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -90,11 +89,6 @@ class AgentService:
     async def get(self, agent_id: str) -> Json:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
-
-    async def page(self, listing: Listing) -> Page[Json]:
-        """Returns a page of agents."""
-        agents, cursor = await self._agents.page(EVERYTHING, listing, request=AGENTS.name)
-        return {"items": await render_items(AGENTS, agents, self._shown, Agent), "next_cursor": cursor}
 
     async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""

@@ -17,7 +17,8 @@ from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
 from app.profiles.merge import ProfileReader
-from app.profiles.users import UserDirectory, UserService
+from app.profiles.owners import OwnerDirectory
+from app.profiles.users import UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
@@ -45,14 +46,14 @@ async def agent_service(request: Request) -> AgentService:
     )
 
 
-async def user_directory(request: Request) -> UserDirectory:
-    """Returns the list of users of the caller."""
+async def owner_directory(request: Request) -> OwnerDirectory:
+    """Returns the lists of users and agents of the caller."""
     resources, principal = get_caller(request)
-    return UserDirectory(Repository(resources.store, principal.scope, USERS), resources.collections, resources.clock)
+    return OwnerDirectory(resources.store, principal.scope, resources.collections, resources.clock)
 
 
 Users = Annotated[UserService, Depends(user_service)]
-Directory = Annotated[UserDirectory, Depends(user_directory)]
+Directory = Annotated[OwnerDirectory, Depends(owner_directory)]
 Agents = Annotated[AgentService, Depends(agent_service)]
 
 
@@ -67,9 +68,9 @@ CHANGE = problems(404, 409, 412, *BODY)
 
 
 @users_router.get("", response_model=Page[schemas.ListedUser], responses=problems())
-async def list_users(users: Directory, listing: InListing) -> Response:
+async def list_users(owners: Directory, listing: InListing) -> Response:
     """List everyone of whom anything is stored, by user id. A memory, a task or an action suffices."""
-    return answer(await users.page(listing))
+    return answer(await owners.users(listing))
 
 
 @users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
@@ -168,10 +169,10 @@ async def create_agent(body: schemas.AgentCreate, agents: Agents, write: Writer,
     return await write(lambda: agents.create(body, if_match))
 
 
-@agents_router.get("", response_model=Page[schemas.Agent], responses=problems())
-async def list_agents(agents: Agents, listing: InListing) -> Response:
-    """List the agents, newest first."""
-    return answer(await agents.page(listing))
+@agents_router.get("", response_model=Page[schemas.ListedAgent], responses=problems())
+async def list_agents(owners: Directory, listing: InListing) -> Response:
+    """List every agent that is registered or has a record, by agent id."""
+    return answer(await owners.agents(listing))
 
 
 @agents_router.get("/{agent_id}", response_model=schemas.Agent, responses=problems(404))

@@ -73,10 +73,28 @@ class StoredProfile(Profile):
     updated_at: str
 
 
+class OwnedRecords(Schema):
+    """How many records there are of an owner, those included that have expired and are not purged yet."""
+
+    memories: Count
+    sessions: Count
+    facts: Count = Field(description="Statements of all times, those that hold no longer included.")
+    actions: Count
+    tasks: Count
+    procedures: Count
+
+
+LastActive = Annotated[
+    str | None, Field(description="The UTC day of the newest of these records; null: there is none.")
+]
+
+
 class ListedUser(Profile):
     """A user and the profile, which is empty if nobody has written one."""
 
     user_id: str
+    records: OwnedRecords
+    last_active: LastActive
     version: int | None = Field(description="Null, as the times, where no profile was written.")
     created_at: str | None
     updated_at: str | None
@@ -245,6 +263,23 @@ class Agent(Schema):
     version: int
     created_at: str
     updated_at: str
+
+
+class ListedAgent(Schema):
+    """An agent. One that was never registered works with the default settings; what else is only registered is null."""
+
+    agent_id: str
+    name: str | None
+    description: str | None
+    model: str | None
+    system_prompt: str | None = Field(description="Null for a key that is bound to users, too.")
+    settings: AgentSettings = Field(description="`extraction_instructions` are null for a key that is bound to users.")
+    experience: Experience | None = Field(description="Null for a key that is bound to users, too.")
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
+    records: OwnedRecords
+    last_active: LastActive
 
 
 class Prompt(Schema):

@@ -1,12 +1,10 @@
 """Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import orjson
 
-from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Page, equal_json, require_size
@@ -24,7 +22,6 @@ from app.facts.keys import (
 )
 from app.facts.repository import View
 from app.facts.service import FactService
-from app.jobs.models import OPERATIONS
 from app.memories.models import MemoryRecord, MemoryType, ShownMemory
 from app.memories.schemas import MemoryCreate, MemoryPatch
 from app.memories.service import MemoryService
@@ -37,7 +34,6 @@ from app.profiles.schemas import (
     IssueAnswer,
     IssueIn,
     IssueStatus,
-    ListedUser,
     Profile,
     ProfileAnswer,
     ProfilePatch,
@@ -52,12 +48,8 @@ from app.storage.repository import (
     A,
     Listing,
     Repository,
-    open_cursor,
-    render_items,
     require_fit,
-    seal_cursor,
 )
-from app.storage.schema import EVERYTHING, After, Collection, In
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -249,50 +241,6 @@ async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInte
         for interaction in readable
         if scope.sees({"agent_id": interaction.get("agent_id"), "user_id": user["user_id"]})
     ]
-
-
-class UserDirectory:
-    """Lists everyone of whom a record is stored, within a caller's scope. Operations are left out: that of an erasure
-    outlives its user."""
-
-    def __init__(self, users: Repository[UserRecord], collections: Sequence[Collection], clock: Clock) -> None:
-        self._users, self._reader = users, ProfileReader(users.store, users.scope, clock)
-        self._owned = [
-            Repository(users.store, users.scope, collection)
-            for collection in owned(collections)
-            if collection.audited and collection is not OPERATIONS
-        ]
-
-    async def page(self, listing: Listing) -> Page[ProfileAnswer]:
-        """Returns a page of users by their ids, each with the profile, which is empty if none was written."""
-        scope, limit = self._users.scope, listing.limit
-        request = repr((scope.tenant, USERS.name, listing.order))
-        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
-        bound = EVERYTHING if scope.users is None else In("user_id", tuple(sorted(scope.users)))
-        queries = (
-            records.values("user_id", bound, order=listing.order, after=after, limit=limit + 1)
-            for records in self._owned
-        )
-        user_ids = {user_id for part in await asyncio.gather(*queries) for user_id in part}
-        ordered = sorted(user_ids, reverse=listing.order == "desc")
-        named = ordered[:limit]
-        profiles = await self._reader.find_many(named)
-
-        def listed(user: UserRecord) -> ProfileAnswer:
-            profile = profiles.get(user["user_id"])
-            if profile is not None:
-                return render_profile(profile.record)
-            return {
-                **EMPTY_PROFILE,
-                "user_id": user["user_id"],
-                "version": None,
-                "created_at": None,
-                "updated_at": None,
-            }
-
-        listed_users: list[UserRecord] = [{"user_id": user_id} for user_id in named]
-        following = seal_cursor(After(named[-1], named[-1]), request) if len(ordered) > limit else None
-        return {"items": await render_items(USERS, listed_users, listed, ListedUser), "next_cursor": following}
 
 
 def _as(outcome: WriteResult, render: Callable[[ShownMemory], A]) -> WriteResult:

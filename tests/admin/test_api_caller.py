@@ -19,6 +19,7 @@ async def test_a_caller_learns_what_its_key_may_do(service: Service, api: httpx.
     nobody = (await api.get("/v1/whoami")).json()
     assert nobody == {
         "tenant": "default", "key_id": "anonymous", "verbs": ["read", "write", "admin"], "agents": None, "users": None,
+        "language_model": False,
     }  # fmt: skip
     bound = await service.key(tenant="acme", verbs="read", users=["bob", "ada"])
     found = (await api.get("/v1/whoami", headers=bound)).json()

@@ -110,6 +110,14 @@ def test_a_search_asks_whose_memories_are_meant(visit: Visit) -> None:
     assert "user_id=mira" in page.url
 
 
+def test_a_key_that_administers_searches_everyones_memories(visit: Visit) -> None:
+    page = visit.open("memories?query=Where does Mira live?", "Whose memories?")
+    page.get_by_role("main").get_by_role("button", name="Everyone", exact=True).click()
+    expect(page.locator("main .list")).to_contain_text("I moved to Bergedorf")
+    assert "everyone=1" in page.url
+    visit.check()
+
+
 def test_roll_ups_are_behind_a_switch_and_more_is_loaded_when_asked_for(visit: Visit, server: Server) -> None:
     action = {"agent_id": "workshop", "action_type": "brake_service", "timestamp": "2026-01-05T10:00:00Z"}
     server.client.post("/v1/actions", json=action | {"outcome": "success"}).raise_for_status()

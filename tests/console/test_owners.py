@@ -22,6 +22,8 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
     page = visit.open("owners", "Front desk")
     for name in ("Mira", "Jonas", "Priya", "Workshop"):
         expect(page.get_by_role("link", name=name, exact=True)).to_be_visible()
+    mira = page.locator("li", has=page.get_by_role("link", name="Mira", exact=True))
+    expect(mira).to_contain_text(re.compile(r"\d+ memories, \d+ sessions, \d+ facts.*, last \d{4}-\d\d-\d\d"))
     visit.check()
     page.get_by_role("link", name="Mira", exact=True).click()
     expect(page.get_by_role("main").get_by_text("teacher at the nursing school", exact=True)).to_be_visible()

@@ -18,6 +18,16 @@ pytestmark = pytest.mark.before_store
 QUERY = "prompt?query=Which%20bike%20does%20Mira%20ride%3F&agent_id=front-desk&user_id=mira"
 
 
+def test_an_agent_that_is_not_registered_is_offered(visit: Visit, server: Server) -> None:
+    body = {"agent_id": "newcomer", "user_id": "sam", "content": "Sam rides a recumbent bike"}
+    server.client.post("/v1/memories", json=body).raise_for_status()
+    page = visit.open("prompt?query=Which bike does Sam ride%3F&user_id=sam", "Which agent asks?")
+    offered = page.get_by_role("main").get_by_role("button", name="newcomer")
+    assert offered.get_attribute("title", timeout=5000).startswith("1 memory, last ")  # type: ignore[union-attr]
+    offered.click()
+    expect(page.locator(".wrapped pre")).to_contain_text("recumbent")
+
+
 def test_a_prompt_is_made_of_what_was_typed(visit: Visit) -> None:
     page = visit.open("prompt", "A query and an agent are needed.")
     visit.check()

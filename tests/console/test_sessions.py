@@ -95,13 +95,27 @@ def test_what_was_learned_is_undone(visit: Visit, server: Server) -> None:
 
 def test_a_session_is_ended_and_reopened(visit: Visit, server: Server) -> None:
     path = "/v1/sessions/jonas-before-the-tour"
-    page = visit.open("sessions/jonas-before-the-tour", "End and learn")
-    page.get_by_role("button", name="End and learn").click()
+    page = visit.open("sessions/jonas-before-the-tour", "What came of it")
+    page.get_by_role("button", name="End", exact=True).click()
+    page.get_by_text("Ended.", exact=True).wait_for()
     page.get_by_role("button", name="Reopen").wait_for()
     assert server.client.get(path).json()["status"] == "ended"
     page.get_by_role("button", name="Reopen").click()
-    page.get_by_role("button", name="End and learn").wait_for()
+    page.get_by_role("button", name="End", exact=True).wait_for()
     assert server.client.get(path).json()["status"] == "active"
+
+
+def test_without_a_language_model_a_session_promises_nothing_and_says_once_what_it_needs(
+    visit: Visit, server: Server
+) -> None:
+    body = {"agent_id": "front-desk", "user_id": "new", "messages": [{"role": "user", "content": "I ride a tandem."}]}
+    server.client.post("/v1/sessions/untold/messages", json=body).raise_for_status()
+    page = visit.open("sessions/untold", "I ride a tandem.")
+    main = page.get_by_role("main")
+    expect(main.get_by_text("needs a language model")).to_have_count(1)
+    for promise in ("It is written when", "learns when", "End and learn"):
+        expect(main.get_by_text(promise)).to_have_count(0)
+    visit.check()
 
 
 def test_a_long_session_comes_in_pieces(visit: Visit, server: Server) -> None:

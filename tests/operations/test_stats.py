@@ -33,7 +33,7 @@ async def test_records_are_counted_by_kind_type_status_and_day(api: httpx.AsyncC
     listed = (await api.get("/v1/memories", params={"status": "any", "limit": 100})).json()["items"]
     assert found["counts"] == {
         "memories": len(listed), "messages": 1, "sessions": 1, "facts": 1, "actions": 0, "tasks": 0, "procedures": 0,
-        "users": 0, "agents": 0,
+        "users": 1, "agents": 1,
     }  # fmt: skip
     assert found["memories_by_status"] == {"active": len(listed) - 1, "archived": 1}
     assert found["memories_by_type"]["preference"] == 1  # type: ignore[index]

@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Service
+from app.core.clock import rfc3339
+from tests.conftest import Service, TurnedClock
 from tests.support.memories import Json, problem
 from tests.support.operations import work
 from tests.support.profiles import send
@@ -66,7 +67,8 @@ async def test_everyone_who_has_anything_is_listed_once_in_order(api: httpx.Asyn
     by_id = {item["user_id"]: item for item in page}
     known = by_id["of-memory"]
     assert (known["name"], known["version"]) == ("Mia", 1)
-    assert known == (await api.get("/v1/users/of-memory/profile")).json()
+    profile = (await api.get("/v1/users/of-memory/profile")).json()
+    assert known == profile | {"records": known["records"], "last_active": known["last_active"]}
     blank = by_id["of-fact"]
     assert blank.keys() == known.keys()
     assert (blank["name"], blank["interests"], blank["custom"]) == (None, [], {})
@@ -134,3 +136,58 @@ async def test_a_profile_field_that_is_not_known_says_where_it_goes(api: httpx.A
     problem(await api.get("/v1/users/ada/profile"), 404, "not_found")
     kept = await send(api, "PATCH", "/v1/users/ada/profile", {"custom": {"nickname": "Addy"}})
     assert kept["custom"] == {"nickname": "Addy"}
+
+
+async def test_owners_are_listed_with_what_they_own_and_their_last_day_whether_registered_or_not(
+    service: Service, clock: TurnedClock
+) -> None:
+    api = service.client
+    first = rfc3339(clock.now())[:10]
+    for kind in ("memory", "session", "message", "fact", "task", "action", "procedure", "issue"):
+        path, body = made_by("ada", kind)
+        assert (await api.post(path, json=body)).status_code == 201, kind
+    clock.move(days=3)
+    last = rfc3339(clock.now())[:10]
+    await api.post("/v1/memories", json={"agent_id": "b", "user_id": "ada", "content": "likes coffee"})
+    await api.post("/v1/memories", json={"agent_id": "c", "content": "of no user"})
+    await send(api, "POST", "/v1/agents", {"agent_id": "registered", "name": "Registered"}, 201)
+    await send(api, "PATCH", "/v1/users/ben/profile", {"interests": ["bees"]})
+    nothing = dict.fromkeys(("memories", "sessions", "facts", "actions", "tasks", "procedures"), 0)
+    counts = {"sessions": 2, "facts": 1, "actions": 1, "tasks": 1, "procedures": 1}
+    listed = (await api.get("/v1/users", params={"order": "asc"})).json()["items"]
+    assert [(one["user_id"], one["records"], one["last_active"]) for one in listed] == [
+        ("ada", {"memories": 4, **counts}, last),
+        ("ben", nothing, None),
+    ]
+    listed = (await api.get("/v1/agents", params={"order": "asc"})).json()["items"]
+    assert [(one["agent_id"], one["name"], one["records"], one["last_active"]) for one in listed] == [
+        ("a", None, {"memories": 2, **counts}, first),
+        ("b", None, nothing | {"memories": 1}, last),
+        ("c", None, nothing | {"memories": 1}, last),
+        ("registered", "Registered", nothing, None),
+    ]
+    assert listed[0]["settings"] == listed[3]["settings"], "an agent that is not registered works with the defaults"
+    assert {one["version"] for one in listed[:3]} == {None}
+    page = (await api.get("/v1/agents", params={"order": "asc", "limit": 3})).json()
+    rest = await api.get("/v1/agents", params={"order": "asc", "limit": 3, "cursor": page["next_cursor"]})
+    assert [one["agent_id"] for one in page["items"] + rest.json()["items"]] == ["a", "b", "c", "registered"]
+    assert rest.json()["next_cursor"] is None
+    counted = (await api.get("/v1/stats")).json()["counts"]
+    assert (counted["users"], counted["agents"]) == (2, 4)
+
+
+async def test_each_key_sees_the_agents_and_counts_within_its_bindings(service: Service) -> None:
+    api, owner = service.client, await service.key()
+    for user, agent in (("ada", "a"), ("ben", "b"), ("ada", "b"), (None, "a")):
+        body = {"user_id": user, "agent_id": agent, "content": f"of {user} and {agent}"}
+        assert (await api.post("/v1/memories", json=body, headers=owner)).status_code == 201
+
+    async def seen(**bound: Any) -> dict[str, int]:
+        answered = await api.get("/v1/agents", headers=await service.key(**bound))
+        return {one["agent_id"]: one["records"]["memories"] for one in answered.json()["items"]}
+
+    assert await seen() == {"a": 2, "b": 2}
+    assert await seen(agents=["a"]) == {"a": 2}
+    assert await seen(users=["ben"]) == {"a": 1, "b": 1}, "what is of no user is seen by each"
+    assert await seen(agents=["b"], users=["ada"]) == {"b": 1}
+    assert await seen(tenant="other") == {}

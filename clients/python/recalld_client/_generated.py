@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 1c902267a15bec51c6598ccf68d38c07."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 131d72d0a07e263fcc9b0b0471e9e6f9."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -125,11 +125,6 @@ class AgentCreate(TypedDict):
     model: NotRequired[str]
     system_prompt: NotRequired[str]
     settings: NotRequired["AgentSettings"]
-
-
-class AgentPage(TypedDict):
-    items: "list[Agent]"
-    next_cursor: NotRequired[str | None]
 
 
 class AgentPatch(TypedDict):
@@ -282,6 +277,7 @@ class Caller(TypedDict):
     verbs: "list[Verb]"
     agents: list[str] | None
     users: list[str] | None
+    language_model: bool
 
 
 Cardinality: TypeAlias = Literal["one", "many"]
@@ -1065,6 +1061,28 @@ class Lesson(TypedDict):
 ListOrder: TypeAlias = Literal["asc", "desc"]
 
 
+class ListedAgent(TypedDict):
+    """An agent."""
+
+    agent_id: str
+    name: str | None
+    description: str | None
+    model: str | None
+    system_prompt: str | None
+    settings: "AgentSettings"
+    experience: "Experience | None"
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
+    records: "OwnedRecords"
+    last_active: str | None
+
+
+class ListedAgentPage(TypedDict):
+    items: "list[ListedAgent]"
+    next_cursor: NotRequired[str | None]
+
+
 class ListedUser(TypedDict):
     """A user and the profile, which is empty if nobody has written one."""
 
@@ -1077,6 +1095,8 @@ class ListedUser(TypedDict):
     preferences: NotRequired["JsonObject"]
     custom: NotRequired["JsonObject"]
     user_id: str
+    records: "OwnedRecords"
+    last_active: str | None
     version: int | None
     created_at: str | None
     updated_at: str | None
@@ -1405,6 +1425,17 @@ class OutcomeIn(TypedDict):
 class OutcomeRecorded(TypedDict):
     procedure: "Procedure"
     dropped_notes: list[str]
+
+
+class OwnedRecords(TypedDict):
+    """How many records there are of an owner, those included that have expired and are not purged yet."""
+
+    memories: int
+    sessions: int
+    facts: int
+    actions: int
+    tasks: int
+    procedures: int
 
 
 class PackedItem(TypedDict):
@@ -1921,6 +1952,7 @@ class SearchRequest(TypedDict):
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     query: str
+    everyone: NotRequired[bool]
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
     memory_types: NotRequired["list[MemoryType] | None"]
@@ -2371,6 +2403,7 @@ class SearchOptions(TypedDict):
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired["list[Tag] | None"]
     metadata: NotRequired["JsonObject | None"]
+    everyone: NotRequired[bool]
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
     memory_types: NotRequired["list[MemoryType] | None"]
@@ -2931,9 +2964,9 @@ class Operations(Transport):
         found: "Agent" = self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
-        """List the agents, newest first."""
-        found: "AgentPage" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+    def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedAgentPage":
+        """List every agent that is registered or has a record, by agent id."""
+        found: "ListedAgentPage" = self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     def get_agent(self, agent_id: str) -> "Agent":
@@ -3526,9 +3559,9 @@ class AsyncOperations(AsyncTransport):
         found: "Agent" = await self._call("POST", "/v1/agents", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AgentPage":
-        """List the agents, newest first."""
-        found: "AgentPage" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
+    async def list_agents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ListedAgentPage":
+        """List every agent that is registered or has a record, by agent id."""
+        found: "ListedAgentPage" = await self._call("GET", "/v1/agents", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def get_agent(self, agent_id: str) -> "Agent":

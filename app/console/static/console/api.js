@@ -165,7 +165,7 @@ export const orNull = (call) => call.catch((problem) => {
   throw problem;
 });
 
-/** @typedef {{ tenant: string, key_id: string, verbs: string[], agents: string[] | null, users: string[] | null }} Caller */
+/** @typedef {{ tenant: string, key_id: string, verbs: string[], agents: string[] | null, users: string[] | null, language_model: boolean }} Caller */
 
 /** Whether the caller may use a verb. Buttons that it may not use are not drawn.
  * @param {Caller | undefined} caller @param {"read" | "write" | "admin"} verb */

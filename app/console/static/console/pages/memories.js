@@ -58,7 +58,7 @@ async function listed(params, from, signal) {
 export function searchBody(params) {
   return {
     query: params.query ?? "",
-    ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }),
+    ...(params.agent_id && { agent_id: params.agent_id }), ...(params.user_id && { user_id: params.user_id }), ...(params.everyone && !params.agent_id && !params.user_id && { everyone: true }),
     ...(params.session_id && { session_id: params.session_id }), ...(params.tag && { tags: [params.tag] }),
     ...(params.memory_type && { memory_types: [/** @type {Memory["memory_type"]} */ (params.memory_type)] }),
     ...(params.status && params.status !== "any" && { status: /** @type {Memory["status"]} */ (params.status) }),
@@ -70,7 +70,7 @@ export function searchBody(params) {
 function useHits(params) {
   const searched = Boolean(params.query?.trim());
   const inputs = [JSON.stringify({ ...params, query: params.query?.trim() ?? "" })];
-  const ready = !searched || Boolean(params.agent_id || params.user_id);
+  const ready = !searched || Boolean(params.agent_id || params.user_id || params.everyone);
   return usePages(async (cursor, signal) => {
     if (!searched) return listed(params, cursor, signal);
     if (!ready) return { items: [], next_cursor: null };
@@ -83,7 +83,7 @@ function useHits(params) {
 /** @param {Params} params */
 const useLearned = ({ query, user_id }) => useFactsOf(query?.trim() ? user_id : undefined);
 
-const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups", shared: "With what is shared" };
+const FILTERS = { memory_type: "Type", status: "Status", tag: "Tag", session_id: "Session", mode: "Mode", pinned: "Pinned", rollups: "With roll-ups", shared: "With what is shared", everyone: "Of everyone" };
 
 /** @param {{ params: Params, set: (given: Params) => void, children: unknown }} props */
 function Filters({ params, set, children }) {
@@ -110,7 +110,7 @@ function Filters({ params, set, children }) {
         <${TypedFilter} name="tag" label="Tag" params=${params} set=${set} /><${TypedFilter} name="session_id" label="Session" params=${params} set=${set} />
         ${params.query ? html`<${ChosenFilter} name="mode" label="Mode" params=${params} set=${set} options=${MODES.slice(1)} any="hybrid" />`
           : html`<label><input type="checkbox" checked=${Boolean(params.pinned)} onChange=${(/** @type {any} */ event) => set({ pinned: event.target.checked ? "1" : "" })} /> Pinned</label>`}
-        <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups", "shared"]} /></form>`;
+        <label><input type="checkbox" checked=${Boolean(params.rollups)} onChange=${(/** @type {any} */ event) => set({ rollups: event.target.checked ? "1" : "" })} /> Roll-ups of actions</label></div></details></div><${Chips} params=${params} set=${set} names=${FILTERS} switches=${["pinned", "rollups", "shared", "everyone"]} /></form>`;
 }
 
 /** `turn`: chooses the row for work on several, where the key may write.
@@ -158,16 +158,19 @@ function AddMemory({ params, again }) {
     { name: "user_id", label: "Person", value: params.user_id, optional: true }, { name: "agent_id", label: "Agent", value: params.agent_id, optional: true }]} />`;
 }
 
-/** Asks whose memories are to be searched: nobody is chosen unsaid. @param {{ set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */
-function Whose({ set, owners }) {
+/** Whether the key may search everyone's memory. @param {import("../api.js").Caller} caller */
+const seesAll = (caller) => may(caller, "admin") && !caller.users?.length && !caller.agents?.length;
+
+/** Asks whose memories are to be searched: nobody is chosen unsaid. @param {{ set: (given: Params) => void, owners: import("../parts/scope.js").Known, caller: import("../api.js").Caller }} props */
+function Whose({ set, owners, caller }) {
   const choice = (/** @type {string} */ name, /** @type {string} */ id, /** @type {string | null | undefined} */ word) => html`<button type="button" key=${name + id} onClick=${() => set({ [name]: id })}>${called(id, word)}</button>`;
   return html`<${Empty} title="Whose memories?"><p>A search looks into those of one person or one agent. Choose one:</p>
-    <div class="filters">${owners.users.slice(0, CHOICES).map((user) => choice("user_id", user.user_id, user.name))}${owners.agents.slice(0, CHOICES).map((agent) => choice("agent_id", agent.agent_id, agent.name))}</div></${Empty}>`;
+    <div class="filters">${seesAll(caller) && html`<button type="button" onClick=${() => set({ everyone: "1" })}>Everyone</button>`}${owners.users.slice(0, CHOICES).map((user) => choice("user_id", user.user_id, user.name))}${owners.agents.slice(0, CHOICES).map((agent) => choice("agent_id", agent.agent_id, agent.name))}</div></${Empty}>`;
 }
 
-/** @param {{ params: Params, set: (given: Params) => void, owners: import("../parts/scope.js").Known }} props */
-function Nothing({ params, set, owners }) {
-  if (params.query?.trim() && !params.agent_id && !params.user_id) return html`<${Whose} set=${set} owners=${owners} />`;
+/** @param {{ params: Params, set: (given: Params) => void, owners: import("../parts/scope.js").Known, caller: import("../api.js").Caller }} props */
+function Nothing({ params, set, owners, caller }) {
+  if (params.query?.trim() && !params.agent_id && !params.user_id && !params.everyone) return html`<${Whose} set=${set} owners=${owners} caller=${caller} />`;
   const filtered = Object.values(params).some(Boolean);
   const body = { agent_id: params.agent_id ?? "support", user_id: params.user_id ?? "ada", content: "Ada prefers tea" };
   return html`<${Empty} title=${filtered ? "No memory is like this. This remembers one:" : "Nothing is remembered yet. Add a memory above, or by a request:"}
@@ -217,7 +220,7 @@ export default function Memories({ route, caller }) {
   return html`<h1>Memories</h1><${Filters} params=${params} set=${set}>${writes && html`<${AddMemory} params=${params} again=${hits.again} />`}</${Filters}><${ProblemBox} problem=${hits.error} again=${hits.again} />
     <div class=${chosen ? "two detail" : ""}>
       ${(hits.items ?? hits.loading) && html`<section class="box" aria-label="List of memories" aria-busy=${hits.loading}>
-        ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} />`}
+        ${hits.items?.length === 0 && !hits.loading && !hits.error && html`<${Nothing} params=${params} set=${set} owners=${owners} caller=${caller} />`}
         <${WaitingRows} of=${hits} />
         ${hits.items && hits.items.length > 0 && html`<p class="quiet small">${told(params, caller, hits.items.length, hits.next, total)}</p>`}
         ${chosenOnes.length > 0 && html`<${Bulk} memories=${chosenOnes} clear=${clear} again=${hits.again} />`}

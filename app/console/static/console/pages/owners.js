@@ -6,7 +6,7 @@ import { FieldValue, ToDecide, againstField, disputedOf } from "../parts/doubts.
 import { Tabs } from "../parts/records.js";
 import { Icon, Text, curl, visible } from "../parts/text.js";
 import { to } from "../route.js";
-import { called, useKnown, useNames } from "../parts/scope.js";
+import { called, owning, useKnown, useNames } from "../parts/scope.js";
 import { PARTS, partOf } from "./index.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -48,7 +48,7 @@ const LISTED = /** @type {const} */ (["occupation", "home"]);
 
 function Lists() {
   const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
-  const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30 } }, signal })), []);
+  const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30, order: "asc" } }, signal })), []);
   const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
   /** By the person or else the agent it is about, so that each is counted once. @type {Map<string, unknown[]>} */
@@ -62,13 +62,13 @@ function Lists() {
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
       <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
         <${ToDecide} count=${waiting.get(`users/${user.user_id}`)?.length ?? 0} owner=${{ user_id: user.user_id }} />
-        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}</li>`)}</ul>
+        ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}<div class="quiet small">${owning(user)}</div></li>`)}</ul>
       <${More} of=${users} /></section>
     <section class="box"><h2>Agents</h2><${ProblemBox} problem=${agents.error} /><${WaitingRows} of=${agents} />
-      ${agents.items?.length === 0 && html`<${Empty} title="No agent is registered. That is optional; it gives an agent settings and lessons:"
+      ${agents.items?.length === 0 && html`<${Empty} title="No agent has a record yet. Registering one is optional; it gives an agent settings and lessons:"
         curl=${curl("POST", `${BASE}/v1/agents`, { agent_id: "support", name: "Support" }, withKey)} />`}
-      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id} class="marked"><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${agent.name} /></a>
+      <ul class="list">${agents.items?.map((agent) => html`<li key=${agent.agent_id} class="marked"><a class="title" href=${to("owners", ["agents", agent.agent_id])}><${Text} text=${called(agent.agent_id, agent.name)} /></a>
         <${ToDecide} count=${waiting.get(`agents/${agent.agent_id}`)?.length ?? 0} owner=${{ agent_id: agent.agent_id }} />
-        <div class="quiet small"><${Text} text=${agent.description} long=${200} /></div></li>`)}</ul>
+        ${agent.description && html`<div class="quiet small"><${Text} text=${agent.description} long=${200} /></div>`}<div class="quiet small">${owning(agent)}</div></li>`)}</ul>
       <${More} of=${agents} /></section></div>`;
 }

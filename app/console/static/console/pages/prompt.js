@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../ui.js";
 import { api, ask, useLoad } from "../api.js";
 import { Bar } from "../parts/bars.js";
 import { Loaded } from "../parts/feedback.js";
-import { called, choose, useKnown } from "../parts/scope.js";
+import { called, choose, owning, useKnown } from "../parts/scope.js";
 import { Requests } from "../parts/requests.js";
 import { Code } from "../parts/text.js";
 import { go, parse, scopeOf, to } from "../route.js";
@@ -102,8 +102,8 @@ function Built({ route }) {
     ${turn ? html`<${Loaded} of=${asked}>${(/** @type {import("./prompt_turn.js").Asked} */ of) => html`<${AskedTurn} asked=${of} session_id=${params.session_id} />`}</${Loaded}>
       <details class="box"><summary>What the prompt is built with</summary>${form}</details>` : form}
     ${!turn && !complete && html`<div class="empty" role="status"><p>A query and an agent are needed.</p>
-      ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.slice(0, CHOICES_OF_AGENTS).map((agent) => html`
-        <button type="button" key=${agent.agent_id} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}
+      ${!params.agent_id && html`<p class="quiet">Which agent asks?</p><div class="filters">${known.agents.toSorted((one, other) => (other.last_active ?? "").localeCompare(one.last_active ?? "")).slice(0, CHOICES_OF_AGENTS).map((agent) => html`
+        <button type="button" key=${agent.agent_id} title=${owning(agent)} onClick=${() => choose(route, "agent_id", agent.agent_id)}>${called(agent.agent_id, agent.name)}</button>`)}</div>`}</div>`}
     <${Loaded} of=${made}>${(/** @type {Context} */ context) => html`<${Made} context=${context} at=${asked.data?.at}>
       ${asked.data && html`<${ReplacedSince} at=${asked.data.at} owner=${scopeOf(route)} />`}</${Made}>`}</${Loaded}>
     ${complete && html`<${Requests} path="/v1/context" body=${body} />`}`;

@@ -170,7 +170,7 @@ const WhyAnswer = ({ message: { role, seq }, session: { session_id, agent_id, us
 function OneSession({ id, from, params, caller }) {
   const loaded = useLoad((signal) => load(id, from, signal), [id, from], ["session", "message", "memory", "fact"]);
   return html`<section aria-label="Session"><${DetailHead} title=${id} back=${to("sessions", [], params)} all="All sessions">
-      ${loaded.data && may(caller, "write") && html`<${EndOrReopen} session=${loaded.data.session} again=${loaded.again} />`}</${DetailHead}>
+      ${loaded.data && may(caller, "write") && html`<${EndOrReopen} session=${loaded.data.session} caller=${caller} again=${loaded.again} />`}</${DetailHead}>
     <${Loaded} of=${loaded}>${(/** @type {Awaited<ReturnType<typeof load>>} */ data) =>
       html`<${Details} data=${data} from=${from} params=${params} caller=${caller} again=${loaded.again} />`}</${Loaded}></section>`;
 }
@@ -187,7 +187,7 @@ function Details({ data, from, params, caller, again }) {
   const turns = (/** @type {number | ""} */ after) => to("sessions", [session.session_id], { ...params, from: after });
   return html`<p><${Status} of=${session.status} /> <span class="quiet">${names.agent(session.agent_id)} with <a href=${to("owners", ["users", session.user_id])}>${names.person(session.user_id)}</a>, begun <${Time} at=${session.created_at} day=${true} />, ${counted(session.message_count, "message")}, ${counted(session.token_count, "token")}</span></p>
     <section class="box" aria-label="Summary">${session.summary ? html`<p><${Text} text=${session.summary} /></p>`
-      : html`<p class="quiet">No summary yet. It is written when the session ends.</p>`}
+      : html`<p class="quiet">${caller.language_model ? "No summary yet. It is written when the session ends." : "No summary: that needs a language model, and so does learning from the session when it ends."}</p>`}
       ${came.length > 0 && html`<p><span class="quiet">What came of it:</span> ${countedBy(came)}${replacing > 0 && `; ${replacing} of them in place of what was known before`}.</p>`}
       <${Learned} data=${data} replaced=${replacing} caller=${caller} again=${again} /></section>
     <section aria-label="Turns">
@@ -204,13 +204,13 @@ function Details({ data, from, params, caller, again }) {
     ${elsewhere.length > 0 && html`<${Fold} title=${`Of turns that are not on this page (${elsewhere.length})`} kind="box" small=${false}>${() => html`<${CameOf} of=${elsewhere} />`}</${Fold}>`}`;
 }
 
-/** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], again: () => void }} props */
-function EndOrReopen({ session, again }) {
+/** Ends a session, which learns from it; one that has ended takes messages again. @param {{ session: Schemas["Session"], caller: import("../api.js").Caller, again: () => void }} props */
+function EndOrReopen({ session, caller, again }) {
   const toast = useToast();
   const path = { session_id: session.session_id };
   const end = useAction(async () => {
     const done = await ended(await ask(api.POST("/v1/sessions/{session_id}/end", { params: { path } })));
-    toast({ text: `Ended; learning ${done.status}.` });
+    toast({ text: caller.language_model ? `Ended; learning ${done.status}.` : "Ended." });
     again();
   });
   const reopen = useAction(async () => {
@@ -219,7 +219,7 @@ function EndOrReopen({ session, again }) {
     again();
   });
   const act = session.status === "active" ? end : reopen;
-  return html`<button type="button" disabled=${act.busy} onClick=${act.start}>${session.status === "active" ? "End and learn" : "Reopen"}</button><${ProblemBox} problem=${act.error} />`;
+  return html`<button type="button" disabled=${act.busy} onClick=${act.start}>${session.status === "active" ? (caller.language_model ? "End and learn" : "End") : "Reopen"}</button><${ProblemBox} problem=${act.error} />`;
 }
 
 /** @param {{ data: Awaited<ReturnType<typeof load>>, replaced: number, caller: import("../api.js").Caller, again: () => void }} props `replaced`: how many values what came of the session took the place of */
@@ -233,7 +233,7 @@ function Learned({ data, replaced, caller, again }) {
     again();
   };
   const writes = may(caller, "write");
-  if (!data.operations.items.length) return html`<p class="quiet small">Nothing was learned yet: the service learns when the session ends.</p>`;
+  if (!data.operations.items.length) return caller.language_model && html`<p class="quiet small">Nothing was learned yet: the service learns when the session ends.</p>`;
   const models = [...new Set(data.learned.items.flatMap(({ source }) => (source.origin === "extraction" && source.model ? [source.model] : [])))];
   return html`<ul class="list">${data.operations.items.map((operation) => html`<li key=${operation.operation_id} class="row apart"><span class="small quiet">
       ${operation.kind === "post_conversation" && operation.status === "succeeded" ? "Learned" : html`<${Status} of=${operation.status} /> ${words(operation.kind)}`} <${Time} at=${operation.updated_at} />${told(operation, models)} · <${RecordLink} id=${operation.operation_id} /></span>

@@ -6,9 +6,10 @@ import { visible } from "./text.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
 /** The first hundred of each, and the person who is chosen. `every`: these are all agents; `everyone`: all people. `again()` loads them anew.
- * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["Agent"][], every: boolean, everyone: boolean, loading: boolean, again: () => void }} Known */
+ * @typedef {{ users: Schemas["ListedUser"][], agents: Schemas["ListedAgent"][], every: boolean, everyone: boolean, loading: boolean, again: () => void }} Known */
 
 const MOST = 100;
+const SINGULAR = /** @type {Record<string, string>} */ ({ memories: "memory" });
 const Owners = createContext(/** @type {Known} */ ({ users: [], agents: [], every: false, everyone: false, loading: true, again: () => {} }));
 
 /** The people and agents to choose from. The frame loads them once for all pages. @returns {Known} */
@@ -19,7 +20,7 @@ export function KnownOwners({ route, children }) {
   const loaded = useLoad(async (signal) => {
     const [users, agents] = await Promise.all([
       ask(api.GET("/v1/users", { params: { query: { limit: MOST } }, signal })),
-      ask(api.GET("/v1/agents", { params: { query: { limit: MOST } }, signal })),
+      ask(api.GET("/v1/agents", { params: { query: { limit: MOST, order: "asc" } }, signal })),
     ]);
     return { users: users.items, agents: agents.items, every: !agents.next_cursor, everyone: !users.next_cursor };
   }, []);
@@ -29,7 +30,7 @@ export function KnownOwners({ route, children }) {
   const chosen = useLoad(async (signal) => {
     if (!far) return [];
     const profile = await ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id: far } }, signal })).catch(() => undefined);
-    return [/** @type {Schemas["ListedUser"]} */ ({ version: null, created_at: null, updated_at: null, ...profile, user_id: far })];
+    return [/** @type {Schemas["ListedUser"]} */ (/** @type {unknown} */ ({ version: null, created_at: null, updated_at: null, ...profile, user_id: far }))];
   }, [far]);
   const first = far && chosen.data?.[0]?.user_id === far ? chosen.data[0] : undefined;
   const loading = loaded.loading && !loaded.data;
@@ -50,6 +51,9 @@ export function useNames() {
 
 /** What a person or agent is called: the name, or the id where there is none. @param {string} id @param {string | null | undefined} name */
 export const called = (id, name) => (!name || name.toLowerCase() === id.toLowerCase() ? visible(name || id) : `${visible(name)} (${visible(id)})`);
+
+/** "7 memories, 2 sessions, last 2026-06-01": what somebody owns. @param {Schemas["ListedUser"] | Schemas["ListedAgent"]} of */
+export const owning = ({ records, last_active }) => [...Object.entries(records).filter(([, count]) => count).map(([kind, count]) => `${count.toLocaleString("en")} ${count === 1 ? SINGULAR[kind] ?? kind.slice(0, -1) : kind}`), last_active && `last ${last_active}`].filter(Boolean).join(", ");
 
 /** Each by the name alone, which a choice has room for; with the id where several have the name. @param {{ id: string, name?: string | null }[]} given */
 const options = (given) => given.map(({ id, name }) => ({ id, name: given.filter((one) => one.name === name).length > 1 ? called(id, name) : visible(name || id) }));

@@ -1,0 +1,112 @@
+"""Everyone who owns a record, registered or not: people and agents, with what they own and when they were active."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+from app.audit.trail import owned
+from app.core.clock import Clock
+from app.core.schemas import Json, Page
+from app.facts.keys import EMPTY_PROFILE, USERS, UserRecord
+from app.jobs.models import OPERATIONS
+from app.memories.agents import AGENTS, AgentRecord
+from app.profiles.merge import ProfileReader
+from app.profiles.schemas import AgentSettings, ListedAgent, ListedUser, render_agent, render_profile
+from app.storage.protocol import Store
+from app.storage.repository import Listing, Repository, open_cursor, render_items, seal_cursor
+from app.storage.schema import EVERYTHING, After, Collection, In
+from app.storage.scope import Scope
+
+KINDS: Mapping[str, str] = {
+    "memory": "memories",
+    "session": "sessions",
+    "fact": "facts",
+    "action": "actions",
+    "task": "tasks",
+    "procedure": "procedures",
+}
+"""The kinds of records that are counted for an owner, and what they are called in answers."""
+DAY = len("2026-06-01")
+
+
+class Owned(TypedDict):
+    """What an owner owns: `{"records": {"memories": 7, …}, "last_active": "2026-06-01"}`."""
+
+    records: dict[str, int]
+    last_active: str | None
+
+
+class OwnerDirectory:
+    """Lists owners within a caller's scope, by their ids. Operations are left out: that of an erasure outlives its
+    user. What each owns is counted by indexes, not by reading it."""
+
+    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
+        self._store, self._scope, self._profiles = store, scope, ProfileReader(store, scope, clock)
+        self._of_users = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
+        by_kind = {one.kind: one for one in collections}
+        self._counted = {called: by_kind[kind] for kind, called in KINDS.items()}
+
+    async def users(self, listing: Listing) -> Page[Json]:
+        """Returns a page of users, each with the profile, which is empty if none was written."""
+        ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
+        owns, profiles = await asyncio.gather(self._owned("user_id", ids), self._profiles.find_many(ids))
+        blank: Json = {**EMPTY_PROFILE, "version": None, "created_at": None, "updated_at": None}
+
+        def listed(user: UserRecord) -> Json:
+            known = profiles.get(user["user_id"])
+            shown = blank | {**user} if known is None else {**render_profile(known.record)}
+            return shown | {**owns[user["user_id"]]}
+
+        users: list[UserRecord] = [{"user_id": one} for one in ids]
+        return {"items": await render_items(USERS, users, listed, ListedUser), "next_cursor": following}
+
+    async def agents(self, listing: Listing) -> Page[Json]:
+        """Returns a page of agents. One that is not registered works with the defaults."""
+        ids, following = await self._ids("agent_id", [AGENTS, *self._counted.values()], self._scope.agents, listing)
+        registered = Repository(self._store, self._scope, AGENTS)
+        owns, agents = await asyncio.gather(self._owned("agent_id", ids), registered.get_many(ids))
+        blank: Json = dict.fromkeys(ListedAgent.model_fields) | {"settings": AgentSettings().model_dump()}
+
+        def listed(agent: AgentRecord) -> Json:
+            known = agents.get(agent["agent_id"])
+            shown = blank | {**agent} if known is None else render_agent(known, self._scope)
+            return shown | {**owns[agent["agent_id"]]}
+
+        owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
+        return {"items": await render_items(AGENTS, owners, listed, ListedAgent), "next_cursor": following}
+
+    async def _ids(
+        self,
+        owner: Literal["user_id", "agent_id"],
+        collections: Sequence[Collection],
+        bound: frozenset[str] | None,
+        listing: Listing,
+    ) -> tuple[list[str], str | None]:
+        """Returns the ids of a page, and the cursor of the next."""
+        request = repr((self._scope.tenant, owner, listing.order))
+        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
+        where = EVERYTHING if bound is None else In(owner, tuple(sorted(bound)))
+        queries = [
+            Repository(self._store, self._scope, collection).values(
+                owner, where, order=listing.order, after=after, limit=listing.limit + 1
+            )
+            for collection in collections
+        ]
+        everyone = {one for part in await asyncio.gather(*queries) for one in part}
+        ids = sorted(everyone, reverse=listing.order == "desc")
+        page = ids[: listing.limit]
+        return page, seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
+
+    async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Owned]:
+        """Returns what each of the owners owns."""
+        of_these = In(owner, tuple(ids))
+        tallies = [
+            Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
+            for collection in self._counted.values()
+        ]
+        owns: dict[str, Owned] = {one: {"records": dict.fromkeys(self._counted, 0), "last_active": None} for one in ids}
+        for kind, tallied in zip(self._counted, await asyncio.gather(*tallies), strict=True):
+            for (one, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
+                owns[one]["records"][kind] += count
+                owns[one]["last_active"] = max(filter(None, (owns[one]["last_active"], day)), default=None)
+        return owns
