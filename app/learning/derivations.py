@@ -21,6 +21,7 @@ from app.memories.embedding import Embeddings
 from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
+from app.memories.succession import Disputes
 from app.procedures.schemas import PROCEDURES, OutcomeCounts
 from app.procedures.service import COUNTED, ProcedureRepository
 from app.procedures.trials import restored
@@ -350,7 +351,7 @@ class DerivationUndo:
             if doc is None or not _as_left(doc, step["expect"], moved.get(place)):
                 return None
             if "before" not in step:
-                changes += self._removed(doc, collection)
+                changes += await self._removed(doc, collection)
                 continue
             changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
@@ -361,10 +362,11 @@ class DerivationUndo:
         expect: DerivationRecord = {"undone": False}
         return [*changes, Update(DERIVATIONS, tenant, note["derivation_id"], set=undone, expect=expect)]
 
-    def _removed(self, doc: Doc, collection: Collection) -> list[Change]:
+    async def _removed(self, doc: Doc, collection: Collection) -> list[Change]:
         scope = Scope(doc["tenant_id"])
         if collection is MEMORIES:
-            return MemoryRepository(self._store, scope).remove([MEMORIES.as_record(doc)])
+            memories, gone = MemoryRepository(self._store, scope), [MEMORIES.as_record(doc)]
+            return [*memories.remove(gone), *await Disputes(memories, rfc3339(self._clock.now())).over(gone)]
         if collection is PROCEDURES:
             return ProcedureRepository(self._store, scope).remove([PROCEDURES.as_record(doc)])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]

@@ -142,7 +142,7 @@ class _Judge:
         if (source := self._source_left(memory["source"])) is None:
             succession = Succession(self._memories, rfc3339(self._run.clock.now()))
             # what the memory had superseded comes back
-            changes = [*self._memories.remove([memory]), *await succession.restore(memory)]
+            changes = await succession.deletion(memory)
         else:
             fields, same = MemoryRecord(source=source), {"version": memory["version"]}
             changes = [Update(MEMORIES, self._run.tenant, memory["memory_id"], set=fields, expect=same)]

@@ -104,15 +104,17 @@ class MemoryService:
     async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
         """Deletes a memory.
 
-        The memories that it superseded become active again (`restore`) or are deleted too (`delete`).
+        The memories that it superseded become active again (`restore`) or are deleted too (`delete`). A dispute with it
+        is over.
         """
         now = rfc3339(self._clock.now())
         memory = await self._memories.get_unexpired(memory_id, now)
         precondition.check(memory)
         succession = Succession(self._memories, now)
-        if predecessors == "delete":
-            return WriteResult(None, self._memories.remove([memory, *await succession.chain(memory)]), 204)
-        return WriteResult(None, [*self._memories.remove([memory]), *await succession.restore(memory)], 204)
+        if predecessors == "restore":
+            return WriteResult(None, await succession.deletion(memory), 204)
+        gone = [memory, *await succession.chain(memory)]
+        return WriteResult(None, [*self._memories.remove(gone), *await Disputes(self._memories, now).over(gone)], 204)
 
     async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult:
         """Settles a dispute. The answer is the memory that is kept."""

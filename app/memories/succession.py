@@ -4,6 +4,7 @@ Of long texts only the first windows are compared, because a text that contains 
 """
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from app.errors import Conflict, invalid
 from app.memories.models import MEMORIES, MemoryRecord, SimilarMemory
 from app.memories.records import identity_hash
-from app.memories.repository import MemoryRepository
+from app.memories.repository import MemoryRepository, of_pair
 from app.storage.changes import Change, IndexEntry, Update
-from app.storage.repository import expired, unexpired
+from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import EVERYTHING, Eq, Filter, Not, both, matches
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import Floats, SearchQuery
@@ -127,16 +128,22 @@ class Succession:
     def __init__(self, memories: MemoryRepository, now: str) -> None:
         self._memories, self._now = memories, now
 
-    async def restore(self, memory: MemoryRecord) -> list[Change]:
-        """Returns the changes for the predecessors of `memory`, which is being deleted.
+    async def deletion(self, memory: MemoryRecord) -> list[Change]:
+        """Returns the changes that delete a memory. What it superseded comes back, and a dispute with it is over."""
+        back, restored = await self._restored(memory)
+        over = await Disputes(self._memories, self._now).over([memory], back)
+        return [*self._memories.remove([memory]), *restored, *over]
+
+    async def _restored(self, memory: MemoryRecord) -> tuple[list[MemoryRecord], list[Change]]:
+        """Returns the predecessors of `memory`, which is being deleted, as they come back, and the changes.
 
         They become active again. If `memory` is superseded itself, its successor takes them over. Duplicates that a
         merge retired stay retired, because `memory` said the same.
         """
         predecessors = [other for other in await self._predecessors(memory) if not other.get("merged")]
         if memory["status"] == "superseded":
-            return await self._hand_over(memory, predecessors)
-        changes: list[Change] = []
+            return [], await self._hand_over(memory, predecessors)
+        back, changes = list[MemoryRecord](), list[Change]()
         keys: set[str] = set()
         for predecessor in reversed(predecessors):
             fields: MemoryRecord = {"status": "active", "superseded_by": None, "dedupe_key": None}
@@ -146,8 +153,9 @@ class Succession:
                 if key in keys or any(holder["memory_id"] != memory["memory_id"] for holder in holders):
                     fields |= {"key": None, "identity_hash": identity_hash(predecessor | {"key": None})}
                 keys.add(key)
+            back.append(predecessor | fields)
             changes += self._memories.revise(predecessor, fields, self._now)
-        return changes
+        return back, changes
 
     async def chain(self, memory: MemoryRecord) -> list[MemoryRecord]:
         """Returns all direct and indirect predecessors of `memory`."""
@@ -201,6 +209,7 @@ class Succession:
 
 
 BOTH = "both"
+DISPUTED_AT_ONCE = 100
 
 
 class Disputes:
@@ -228,6 +237,32 @@ class Disputes:
             raise invalid("/keep", "must be this memory, an active one that it contradicts, or both")
         _, changes = self._settled(disputed, {"status": "superseded", "superseded_by": keep})
         return preferred, changes
+
+    async def over(self, gone: Sequence[MemoryRecord], back: Sequence[MemoryRecord] = ()) -> list[Change]:
+        """Returns the changes for the memories that are disputed for `gone` alone, which are being deleted: they become
+        active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
+        back, that one is what they contradict from then on."""
+        ids, changes, keys = {memory["memory_id"] for memory in gone}, list[Change](), dict[str, str]()
+        for agent, user in {(memory["agent_id"], memory["user_id"]) for memory in gone}:
+            of_pair_disputed = both(of_pair(agent, user), Eq("status", "disputed"))
+            async for page in pages(partial(self._memories.find, of_pair_disputed), MEMORIES, DISPUTED_AT_ONCE):
+                for disputed in page:
+                    others = [other for other in disputed["contradicts"] if other not in ids]
+                    if disputed["memory_id"] in ids or len(others) == len(disputed["contradicts"]):
+                        continue
+                    standing = await self._memories.of_same_pair(disputed, others)
+                    if any(other["status"] == "active" and not expired(other, self._now) for other in standing):
+                        continue
+                    key = disputed["claimed_key"]
+                    if key is not None and key not in keys:
+                        holders = [*await self._memories.with_key(agent, user, key), *back]
+                        held = (other["memory_id"] for other in holders if other["key"] == key)
+                        keys[key] = next((other for other in held if other not in ids), disputed["memory_id"])
+                    if key is not None and keys[key] != disputed["memory_id"]:
+                        changes += self._memories.revise(disputed, {"contradicts": [keys[key]]}, self._now)
+                    else:
+                        changes += self._settled(disputed, {"status": "active", "key": key})[1]
+        return changes
 
     async def _prefer(self, disputed: MemoryRecord, against: list[MemoryRecord]) -> tuple[MemoryRecord, list[Change]]:
         """Keeps `disputed` and retires the memories that it contradicts.

@@ -161,7 +161,7 @@ class MessageEdits:
 
     async def _forgotten(self, memory: MemoryRecord, now: str) -> list[Change]:
         """Returns the changes that delete the memory of a message with its history."""
-        return [*self._memories.remove([memory]), *await Succession(self._memories, now).restore(memory)]
+        return await Succession(self._memories, now).deletion(memory)
 
     async def _unlearned(
         self, session: SessionRecord, message: MessageRecord, memory: MemoryRecord | None

@@ -167,6 +167,38 @@ async def test_a_dispute_that_is_dismissed_does_not_come_back_with_a_deletion(ap
     assert await listed(api) == []
 
 
+async def test_a_dispute_is_over_once_what_it_contradicts_is_deleted(api: httpx.AsyncClient) -> None:
+    sure, doubted = await disputed_by_key(api)
+    await api.delete(f"/v1/memories/{sure['memory_id']}")
+    left = await read(api, doubted)
+    assert (left["status"], left["key"], left["contradicts"], left["trust"]) == ("active", "home", [], 0.6)
+    assert await found(api, "Where does she live?") == ["lives in Rome"]
+    assert [past["record"]["status"] for past in await history(api, doubted["memory_id"])] == ["disputed"]
+
+
+async def test_a_dispute_with_two_goes_on_with_the_one_that_is_left(api: httpx.AsyncClient) -> None:
+    one, two = await remember(api, "one", trust=0.9), await remember(api, "two", trust=0.9)
+    made = await remember(api, "three", trust=0.5, supersedes=[one["memory_id"], two["memory_id"]])
+    await api.delete(f"/v1/memories/{one['memory_id']}")
+    assert (await read(api, made))["status"] == "disputed"
+    await api.delete(f"/v1/memories/{two['memory_id']}")
+    assert (await read(api, made))["status"] == "active"
+
+
+async def test_a_dispute_goes_on_with_what_comes_back_under_its_key(api: httpx.AsyncClient) -> None:
+    first = await remember(api, "lives in Bergen", key="home", trust=0.9)
+    sure = await remember(api, "lives in Oslo", trust=0.9, supersedes=[first["memory_id"]])
+    await api.patch(f"/v1/memories/{sure['memory_id']}", json={"key": "home"})
+    doubted = [await remember(api, f"lives in {town}", key="home", trust=0.6) for town in ("Rome", "Turin")]
+    await api.delete(f"/v1/memories/{sure['memory_id']}")
+    assert ((await read(api, first))["status"], (await read(api, first))["key"]) == ("active", "home")
+    for each in doubted:
+        left = await read(api, each)
+        assert (left["status"], left["contradicts"]) == ("disputed", [first["memory_id"]])
+    await api.delete(f"/v1/memories/{first['memory_id']}")
+    assert sorted([(await read(api, each))["status"] for each in doubted]) == ["active", "disputed"]
+
+
 async def test_both_stand_side_by_side_on_wish(api: httpx.AsyncClient) -> None:
     sure, doubted = await disputed_by_key(api)
     kept = await resolve(api, doubted, "both")
