@@ -354,7 +354,7 @@ def job_runner(
         kinds.POST_CONVERSATION: conversations.learn,
         kinds.SUMMARIZE: conversations.summarize,
         kinds.EXTRACT: ExtractionJobs(tools, llm).handle,
-        kinds.REDERIVE: Rederivation(store, clock, learns=llm is not None).handle,
+        kinds.REDERIVE: Rederivation(tools, learns=llm is not None).handle,
         kinds.CONSOLIDATION: tidying.handle,
         kinds.REFLECTION: reflection.handle,
         kinds.MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,

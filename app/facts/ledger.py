@@ -24,8 +24,10 @@ from app.facts.conflict_resolution import (
     NewSpan,
     Statement,
     ValidSpan,
+    contend,
     contenders,
     decide,
+    minus,
     settle,
 )
 from app.facts.models import FactGroupRecord, FactRecord
@@ -90,6 +92,22 @@ class Ledger:
         for added in self.written:
             self.like.setdefault(added, fact_id)
         return representing
+
+    def bring_back(self, old: FactRecord, left: Sequence[FactRecord]) -> None:
+        """States again what a closed fact lost to one that is deleted, for the time that nothing else holds.
+        `left`: what remained of it then."""
+        whole = self._statement(old)
+        held = [
+            other.span
+            for other in self._statements()
+            if not other.disputed and (other.object == whole.object or contend(other, whole))
+        ]
+        for piece in minus(whole.span, [*(statement(rest).span for rest in left), *held]):
+            assumed = whole.assumed and piece.start == whole.span.start
+            assertion = Assertion(whole.object, piece.start, piece.end, whole.trust, whole.cardinality, assumed=assumed)
+            before = {*self.written}
+            self._carry_out(decide(self._statements(), assertion, self.now), old)
+            self.like |= {added: old["fact_id"] for added in self.written if added not in before}
 
     def contenders(self, fact_id: str) -> list[str]:
         """Returns the ids of the facts that a disputed fact contends with now."""
@@ -190,7 +208,7 @@ def _new(
     first = min(continued, key=lambda fact: fact["known_from"], default=None)
     new: FactRecord = {
         **draft,
-        "lineage_id": first["lineage_id"] if first else before[0] if before else fact_id,
+        "lineage_id": first["lineage_id"] if first else draft.get("lineage_id") or (before[0] if before else fact_id),
         "confidence": max([draft["confidence"], *(fact["confidence"] for fact in continued)]),
         "trust": change.trust if isinstance(change, NewSpan) else draft["trust"],
         "cardinality": change.cardinality,

@@ -170,10 +170,9 @@ class FactRepository(Repository[FactRecord]):
         """Returns a page of all facts of a lineage."""
         return await self.page(Eq("lineage_id", lineage_id), listing, request=lineage_id)
 
-    async def stands_alone(self, fact: FactRecord) -> bool:
-        """Returns True if the group contains only this lineage."""
-        others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
-        return not await self.store.find(FACTS, self.scope.tenant, others, limit=1)
+    async def lineage(self, fact: FactRecord) -> list[FactRecord]:
+        """Returns all facts of a fact's lineage, in the order of creation."""
+        return await self._find_all(Eq("lineage_id", fact["lineage_id"]))
 
     async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, FactRecord]]:
         """Returns the facts that state the fields of users' profiles, by user and field."""
@@ -233,12 +232,16 @@ class FactRepository(Repository[FactRecord]):
         }
         return Insert(FACT_GROUPS, new)
 
-    def remove(self, fact: FactRecord, group: FactGroupRecord, *, last: bool) -> list[Change]:
-        """Returns the changes that delete a whole lineage, and the group if this is its last lineage."""
+    def remove(self, fact: FactRecord) -> list[Change]:
+        """Returns the changes that delete a whole lineage."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
+        named = Delete(FACTS, self.scope.tenant, fact["fact_id"], user=fact["user_id"])
+        return [named, DeleteWhere(FACTS, self.scope.tenant, Eq("lineage_id", fact["lineage_id"]))]
+
+    async def left_by(self, fact: FactRecord, group: FactGroupRecord) -> Change:
+        """Returns the change of a group whose lineage is deleted: it goes with its last one."""
         tenant, expect = self.scope.tenant, {"version": group["version"]}
-        named = Delete(FACTS, tenant, fact["fact_id"], user=fact["user_id"])
-        gone: list[Change] = [named, DeleteWhere(FACTS, tenant, Eq("lineage_id", fact["lineage_id"]))]
-        if last:
-            return [Delete(FACT_GROUPS, tenant, group["group_id"], expect), *gone]
-        return [Update(FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect), *gone]
+        others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
+        if not await self.store.find(FACTS, tenant, others, limit=1):
+            return Delete(FACT_GROUPS, tenant, group["group_id"], expect)
+        return Update(FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect)

@@ -209,12 +209,47 @@ class FactService:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
         fact = await self._facts.get(fact_id)
         precondition.check(fact)
-        group = await self._facts.group(fact["group_id"])
-        if group is None:  # the group is deleted with its last fact
-            raise no_such("fact")
-        last = await self._facts.stands_alone(fact)
-        touched = await self._users.touched([fact], rfc3339(self._clock.now()))
-        return WriteResult(None, [*self._facts.remove(fact, group, last=last), *touched], 204)
+        return WriteResult(None, await self.deletion(fact), 204)
+
+    async def deletion(self, fact: FactRecord) -> list[Change]:
+        """Returns the changes that delete the lineage of a fact as if it had never been asserted.
+
+        Facts of other objects that gave way to it come back for the time that no other fact holds, unless they were
+        retracted since. What was disputed because of it alone holds. Raises NotFound if the fact was deleted."""
+        rows = await self._facts.lineage(fact)
+        gone = {row["fact_id"] for row in rows}
+        replaced = await self._facts.get_many([old for row in rows for old in row["supersedes"]])
+        retired = [
+            old
+            for old in sorted(replaced.values(), key=lambda old: old["known_from"])
+            if old["lineage_id"] != fact["lineage_id"] and old["standing"] == "held"
+        ]
+        aliases = {_owner(fact): await self._aliases.of_owner(fact["agent_id"], fact["user_id"])}
+        now = rfc3339(self._clock.now())
+        ledgers = await self._open([fact, *retired], ValidSpan(OPEN_START, OPEN_END), now, aliases)
+        ledger = ledgers[fact["group_id"]]
+        for fact_id in gone:
+            ledger.live.pop(fact_id, None)
+        for old in retired:
+            lineage = await self._facts.lineage(old)
+            if aliases[_owner(fact)].object_of(old) == aliases[_owner(fact)].object_of(fact) or any(
+                row["status"] == "retracted" for row in lineage
+            ):
+                continue
+            left = [row for row in lineage if row["fact_id"] in old["superseded_by"]]
+            ledgers[old["group_id"]].bring_back(old, left)
+        for disputed in list(ledger.live.values()):
+            was_for_it = disputed["standing"] == "disputed" and not gone.isdisjoint(disputed["disputes"])
+            if was_for_it and not ledger.contenders(disputed["fact_id"]):
+                ledger.keep(disputed["fact_id"])
+        opened = _distinct(ledgers.values())
+        changes = [change for each in opened for change in await self._changes(each)]
+        if not ledger.written:  # otherwise the group has its next version by that
+            if (group := await self._facts.group(fact["group_id"])) is None:  # it was deleted with its last fact
+                raise no_such("fact")
+            changes.append(await self._facts.left_by(fact, group))
+        written = [new for each in opened for new in each.written.values()]
+        return [*self._facts.remove(fact), *changes, *await self._users.touched([fact, *written], now)]
 
     async def _open(
         self, facts: Sequence[FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]

@@ -6,10 +6,11 @@ Without one nothing could bring them back: a record that names other messages, t
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 
-from app.core.clock import Clock, new_id, rfc3339
-from app.facts.drafts import UserRecords
+from app.core.clock import new_id, rfc3339
+from app.errors import NotFound
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
@@ -17,6 +18,7 @@ from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE, OperationR
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled, skipping
+from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord
 from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.repository import MemoryRepository
@@ -25,7 +27,6 @@ from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.sessions.service import QUIET
 from app.storage.changes import Change, Delete, Insert, Update
-from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Eq
 from app.storage.scope import Scope
@@ -36,8 +37,8 @@ PAGE = 50
 class Rederivation:
     """Runs the job. `learns`: a language model is configured."""
 
-    def __init__(self, store: Store, clock: Clock, *, learns: bool) -> None:
-        self._store, self._clock, self._learns = store, clock, learns
+    def __init__(self, tools: Tools, *, learns: bool) -> None:
+        self._tools, self._store, self._clock, self._learns = tools, tools.store, tools.clock, learns
 
     async def handle(self, run: Run) -> Done:
         """Judges what was learned from one message. Each record is a commit, so an interrupted run can be repeated."""
@@ -55,7 +56,7 @@ class Rederivation:
             )
             notes += [note for note, _ in covers if _learned(note)]
             covering += [note for note, covers_it in covers if covers_it]
-        judge = _Judge(run, scope, learns=self._learns)
+        judge = _Judge(run, self._tools, scope, learns=self._learns)
         for note in covering:
             with skipping(DERIVATIONS, note["derivation_id"]):
                 await judge.judge(note)
@@ -103,7 +104,7 @@ class Rederivation:
             before: SessionRecord = {"learned_seq": min(learned_seq, judge.first_seq - 1)}
             changes.append(Update(SESSIONS, run.tenant, session["session_id"], set=before, expect=same))
             kinds.append(POST_CONVERSATION)
-        bound = {name: run.payload.get(name) for name in ("agents", "users", "key_id")}
+        bound = Scope.of_bindings(run.tenant, run.payload).bindings()
         payload = {"session_id": session["session_id"], **bound}
         return [*changes, *(Job(kind, run.tenant, payload).enqueue(self._clock.now() + QUIET) for kind in kinds)]
 
@@ -111,8 +112,8 @@ class Rederivation:
 class _Judge:
     """Judges the records of derivations. `first_seq`: the first message that has to be learned from again."""
 
-    def __init__(self, run: Run, scope: Scope, *, learns: bool) -> None:
-        self._run, self._learns = run, learns
+    def __init__(self, run: Run, tools: Tools, scope: Scope, *, learns: bool) -> None:
+        self._run, self._tools, self._learns = run, tools, learns
         self._memories, self._facts = MemoryRepository(run.store, scope), FactRepository(run.store, scope)
         self._session_id, self._memory_id = run.payload["session_id"], run.payload["memory_id"]
         self.first_seq: int = run.payload["seq"]
@@ -153,11 +154,9 @@ class _Judge:
         if (source := self._source_left(fact["source"])) is not None:
             fields, same = FactRecord(source=source), {"version": fact["version"]}
             changes = [Update(FACTS, self._run.tenant, fact["fact_id"], set=fields, expect=same)]
-        elif (group := await self._facts.group(fact["group_id"])) is not None:
-            last = await self._facts.stands_alone(fact)
-            users = UserRecords(self._run.store, self._facts.scope)
-            touched = await users.touched([fact], rfc3339(self._run.clock.now()))
-            changes = [*self._facts.remove(fact, group, last=last), *touched]
+        else:
+            with suppress(NotFound):
+                changes = await self._tools.facts(self._facts.scope).deletion(fact)
         await self._commit(changes, fact["source"], note)
 
     def _source_left(self, source: Source) -> Source | None:

@@ -10,7 +10,7 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.embedding.onnx import OnnxModel
 from app.facts.schemas import FACT_GROUPS, FACTS
 from tests.conftest import Service
-from tests.support.facts import HOME, day, listed, objects, spans, tell, tell_all
+from tests.support.facts import HOME, day, found, listed, objects, spans, tell, tell_all
 from tests.support.memories import PAIR, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
@@ -356,6 +356,86 @@ async def test_deleting_leaves_nothing_of_an_assertion(service: Service) -> None
     counts = [await service.resources.store.count(c, None) for c in (FACTS, FACT_GROUPS)]
     assert counts == [0, 0]
     await tell(api, "Boston")
+
+
+async def removed(api: httpx.AsyncClient, fact: Json) -> None:
+    answer = await api.delete(f"/v1/facts/{fact['fact_id']}")
+    assert answer.status_code == 204, answer.text
+
+
+async def test_deleting_a_fact_brings_back_what_it_had_ended(service: Service) -> None:
+    api = service.client
+    home = await tell(api, "New York", "2019-01-01")
+    wrong = await tell(api, "Boston", "2021-01-01")
+    await tell(api, "Rome", "2023-01-01")
+    await removed(api, wrong)
+    assert await spans(api) == [("New York", "2019-01-01", "2023-01-01"), ("Rome", "2023-01-01", None)]
+    (back,) = await listed(api, object="New York", timeline=True)
+    assert back["lineage_id"] == home["fact_id"]
+    assert await found(api, "New York", as_of=day("2022-01-01")) == ["New York"]
+
+
+async def test_deleting_brings_back_all_that_was_replaced_as_a_whole(api: httpx.AsyncClient) -> None:
+    await tell(api, "New York", "2019-01-01", valid_until=day("2021-01-01"))
+    await tell(api, "Boston", "2021-01-01")
+    wrong = await tell(api, "Rome", "2020-01-01", on_conflict="last_write_wins")
+    assert await spans(api) == [("Rome", "2020-01-01", None)]
+    await removed(api, wrong)
+    assert await spans(api) == [("New York", "2019-01-01", "2021-01-01"), ("Boston", "2021-01-01", None)]
+
+
+async def test_deleting_brings_back_nothing_that_was_retracted_or_says_the_same(api: httpx.AsyncClient) -> None:
+    await tell(api, "New York", "2019-01-01")
+    wrong = await tell(api, "Boston", "2021-01-01")
+    (left,) = await listed(api, object="New York", timeline=True)
+    await api.post(f"/v1/facts/{left['fact_id']}/retract")
+    await removed(api, wrong)
+    assert await spans(api) == []
+
+
+@pytest.mark.parametrize("keep", ["it", "open"])
+async def test_a_dispute_whose_one_side_is_deleted_is_over(api: httpx.AsyncClient, keep: str) -> None:
+    """Open: what was disputed holds. Decided for what was disputed: what had given way to it comes back."""
+    home = await tell(api, "New York", "2019-01-01")
+    weak = await tell(api, "Boston", "2026-05-01", trust=0.4)
+    if keep == "it":
+        kept = (await api.post(f"/v1/facts/{weak['fact_id']}/resolve", json={"keep": weak["fact_id"]})).json()
+        await removed(api, kept)
+        assert await spans(api) == [("New York", "2019-01-01", None)]
+    else:
+        await removed(api, home)
+        assert await spans(api) == [("Boston", "2026-05-01", None)]
+        (held,) = await listed(api)
+        assert (held["status"], held["trust"], held["lineage_id"]) == ("active", 0.4, weak["lineage_id"])
+    assert await objects(api, status="disputed") == []
+
+
+async def test_a_dispute_with_two_goes_on_with_the_one_that_is_left(api: httpx.AsyncClient) -> None:
+    first = await tell(api, "New York", "2019-01-01", valid_until=day("2021-01-01"))
+    second = await tell(api, "Boston", "2021-01-01")
+    weak = await tell(api, "Rome", "2020-01-01", trust=0.4, valid_until=day("2022-01-01"))
+    assert len(weak["disputes"]) == 2
+    await removed(api, first)
+    assert await objects(api, status="disputed", as_of=day("2020-06-01")) == ["Rome"]
+    await removed(api, second)
+    assert await spans(api) == [("Rome", "2020-01-01", "2022-01-01")]
+
+
+async def test_a_deletion_under_an_alias_brings_back_what_another_name_said(api: httpx.AsyncClient) -> None:
+    await tell(api, "New York", "2019-01-01", subject="Ada Lovelace")
+    names = {**PAIR, "aliases": ["Ada"]}
+    assert (await api.post("/v1/graph/entities/Ada%20Lovelace/aliases", json=names)).status_code == 201
+    wrong = await tell(api, "Boston", "2021-01-01", subject="Ada")
+    await removed(api, wrong)
+    assert await spans(api) == [("New York", "2019-01-01", None)]
+
+
+async def test_the_profile_shows_what_comes_back(api: httpx.AsyncClient) -> None:
+    home = {"user_id": "u", "subject": "@user", "predicate": "lives_in"}
+    await api.post("/v1/facts", json={**home, "object": "Oslo"})
+    wrong = (await api.post("/v1/facts", json={**home, "object": "Bergen"})).json()
+    await removed(api, wrong)
+    assert (await api.get("/v1/users/u/profile")).json()["home"] == "Oslo"
 
 
 async def test_a_batch_is_one_change(service: Service) -> None:

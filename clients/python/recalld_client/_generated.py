@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 131d72d0a07e263fcc9b0b0471e9e6f9."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 297f8a9871a95e956d344e034c4127a1."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2678,7 +2678,7 @@ class Operations(Transport):
         return found
 
     def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
-        """Remove an assertion and its history as if it had never been made."""
+        """Remove an assertion and its history as if it had never been made:"""
         self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
     def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -3273,7 +3273,7 @@ class AsyncOperations(AsyncTransport):
         return found
 
     async def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
-        """Remove an assertion and its history as if it had never been made."""
+        """Remove an assertion and its history as if it had never been made:"""
         await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
     async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
