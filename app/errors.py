@@ -46,11 +46,12 @@ RecalldError
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
+from types import MappingProxyType
 from typing import ClassVar
 
 MAX_ERRORS = 20
@@ -269,10 +270,56 @@ def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
+_ELSEWHERE = (
+    ("text", "content", ""),
+    ("text", "query", ""),
+    ("memory", "content", ""),
+    ("messages", "content", "a conversation goes to POST /v1/sessions/{session_id}/messages, which remembers it"),
+    (
+        "filter filters",
+        "metadata",
+        "`metadata` compares with what was stored in it; what else narrows has its own name",
+    ),
+    ("limit k n_results max_results", "top_k", ""),
+    ("max_tokens", "token_budget", ""),
+    ("ttl", "expires_at", "did you mean `expires_at`, the moment when it ends?"),
+    ("page offset skip", "cursor", ""),
+    ("run_id thread_id conversation_id", "session_id", ""),
+    ("human", "user", ""),
+    ("ai", "assistant", ""),
+    ("like ilike regex regexp startswith starts_with endswith ends_with", "icontains", ""),
+    ("between", "gte", "a range is `gte` with `lte`"),
+    ("= == equals", "eq", ""),
+    ("!= <> neq", "ne", ""),
+    ("> greater_than", "gt", ""),
+    (">= ge", "gte", ""),
+    ("< less_than", "lt", ""),
+    ("<= le", "lte", ""),
+)
+"""What other products call it, what it is here, and what to say of it where "did you mean" is not enough."""
+PATHS_ELSEWHERE: Mapping[str, str] = MappingProxyType(
+    {
+        r"/api/v\d/": "Zep",
+        r"/v1/(long-term|working)-memory": "Redis Agent Memory Server",
+        r"/v1/(blocks|passages|archives)|/v1/agents/[^/]+/(core|archival|recall)-memory": "Letta",
+        r"/v[23]/memories|/v1/(entities|memories/add)|/(memories|search)(/|$)": "mem0",
+    }
+)
+"""Paths of other products, as expressions that match their beginnings."""
+
+
+def called_elsewhere(name: str, known: Collection[str]) -> tuple[str, str] | None:
+    """Returns the known name that other products call so, with the words for it: `limit` is `top_k` of a search."""
+    rows = ((meant, words) for names, meant, words in _ELSEWHERE if meant in known and name.lower() in names.split())
+    return next(rows, None)
+
+
 def did_you_mean(name: str, known: Iterable[str], mark: str = "`") -> str:
-    """Returns the end of a sentence about an unknown name: the nearest known one, or nothing where none is near."""
-    meant = nearest(name, known)
-    return "" if meant is None else f": did you mean {mark}{meant}{mark}?"
+    """Returns the end of a sentence about an unknown name: the known one that other products call so, else the nearest
+    known one, or nothing where none is near."""
+    known = list(known)
+    meant, words = called_elsewhere(name, known) or (nearest(name, known), "")
+    return f": {words}" if words else "" if meant is None else f": did you mean {mark}{meant}{mark}?"
 
 
 def shortened(text: str) -> str:

@@ -116,6 +116,14 @@ def test_a_refused_address_is_told_without_its_password(monkeypatch: pytest.Monk
     assert {"RECALLD_LLM_BASE_URL", "RECALLD_RERANKER", "RECALLD_PUBLIC_URL", "RECALLD_TRUSTED_PROXIES"} <= refused
 
 
+@pytest.mark.parametrize("name", ["RECALLD_LLM_BASE_URL", "RECALLD_EMBEDDING_BASE_URL", "RECALLD_PUBLIC_URL"])
+def test_an_address_without_a_scheme_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name, "localhost:11434")
+    with pytest.raises(ValidationError) as error:
+        Settings(_env_file=None)
+    assert explain(error.value) == [f"{name} is 'localhost:11434': it must begin with http:// or https://."]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

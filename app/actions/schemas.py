@@ -6,7 +6,6 @@ from pydantic import Field, JsonValue, StringConstraints, WithJsonSchema, with_c
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
-    COUNT_OF_HITS,
     UNSET,
     WHOLE,
     Count,
@@ -239,7 +238,6 @@ class ActionBatchCreated(TypedDict):
 
 class ActionSearch(Owned):
     model_config = example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
-    elsewhere = COUNT_OF_HITS
 
     query: Text
     include_shared: Flag = True

@@ -90,7 +90,7 @@ class Caller(Schema):
             "key_id": "0123456789abcdef",
             "verbs": ["read"],
             "agents": ["support"],
-            "users": None,
+            "users": ["ada"],
             "language_model": False,
         }
     )

@@ -83,6 +83,7 @@ _ERRORS = {
     415: ("unsupported_media_type", "Not JSON"),
     422: ("invalid", "Not valid: `errors` names field and rule"),
     429: ("rate_limited", "Too many requests with this key"),
+    431: ("head_too_large", "The request line and the headers are too large"),
     503: ("unavailable", "Cannot be done right now: try again after Retry-After"),
     507: ("quota_exceeded", "The write would exceed the tenant's quota of records or bytes"),
 }
@@ -182,13 +183,16 @@ async def _of_framework(request: Request, error: HTTPException) -> Response:
 
 
 def _no_route(request: Request) -> str:
-    """Returns what to say of a path that no route has: the nearest route, and where all routes are."""
+    """Returns what to say of a path that no route has: the nearest route, the page for those who come from the product
+    that has it, and where all routes are."""
     path = request.scope["path"]
-    templates = [route.path for route in request.app.routes if isinstance(route, Route)]
+    templates = [route.path_format for route in request.app.routes if isinstance(route, Route)]
     near = get_close_matches(path, (_filled(template, path) for template in templates), 1, _SIMILAR_PATH)
     meant = next((template for template in templates if near and _filled(template, path) == near[0]), None)
     hint = "." if meant is None else f": did you mean {meant}?"
-    return f"There is no route {shortened(path)}{hint} /docs lists all routes."
+    other = next((product for paths, product in errors.PATHS_ELSEWHERE.items() if re.match(paths, path)), None)
+    moving = "" if other is None else f" Of {other}? docs/guides/importing.md says how its records come here."
+    return f"There is no route {shortened(path)}{hint}{moving} /docs lists all routes."
 
 
 def _filled(template: str, path: str) -> str:
@@ -242,12 +246,7 @@ def sentence(fault: ErrorDetails, models: Iterable[type[BaseModel]] = (), what: 
 def _meant(name: str, models: Iterable[type[BaseModel]]) -> str:
     """Returns the end of a sentence about a field that the models do not have: what does its work here, or the field
     that was probably meant."""
-    known, elsewhere = set[str](), dict[str, str]()
-    for model in models:
-        known |= {field.alias or name for name, field in model.model_fields.items()}
-        elsewhere |= getattr(model, "elsewhere", {})
-    if name in elsewhere:
-        return f": {elsewhere[name]}"
+    known = {field.alias or name for model in models for name, field in model.model_fields.items()}
     return did_you_mean(name, known) + (
         ": what has no field of its own goes into `custom`" if "custom" in known else ""
     )

@@ -89,7 +89,14 @@ def document(app: FastAPI) -> Json:
                 first_sentence, *_ = re.split(r"(?<=\.) ", " ".join(route.description.split()), maxsplit=1)
                 route.summary = route.summary or first_sentence
         result = get_openapi(
-            title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes, tags=TAGS
+            title=app.title,
+            version=app.version,
+            description=DESCRIPTION,
+            routes=app.routes,
+            tags=TAGS,
+            servers=[{"url": "/", "description": "The service that this document comes from."}],
+            contact={"name": "Recalld"},
+            license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
         components = result["components"]
         problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
@@ -110,8 +117,8 @@ def document(app: FastAPI) -> Json:
         for item in result["paths"].values():
             for method, operation in item.items():
                 _parameters(operation, method)
-                if method != "delete" and "412" in operation["responses"]:  # it writes, and may exceed a quota
-                    operation["responses"] |= {str(status): declared for status, declared in only(507).items()}
+                quota = [507] if method != "delete" and "412" in operation["responses"] else []  # it writes
+                operation["responses"] |= {str(status): said for status, said in only(431, *quota).items()}
                 _responses(operation, components, orjson.loads(EXAMPLES.read_bytes()))
         app.openapi_schema = result
     return app.openapi_schema

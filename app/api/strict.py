@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from fastapi import Depends, Query, Response
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from starlette.convertors import PathConvertor, register_url_convertor
 from typing_extensions import TypeAliasType
 
 from app.core.limits import BODY_LIMITS, BodyLimits
@@ -184,16 +185,25 @@ def _text_fault(text: str, limits: BodyLimits) -> str | None:
     return None
 
 
+class _NameConvertor(PathConvertor):
+    """Takes a name with any characters, slashes and line breaks too, as the last part of a path or before a word."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("name", _NameConvertor())
+
+
 def check_path(raw: bytes, template: str) -> None:
     """Raises BadRequest if a path is not percent-encoded UTF-8, and Invalid for an encoded slash in an id. `template`
-    is that of the route: one that takes a name with slashes has `:path`."""
+    is that of the route: one that takes a name has `:name`."""
     if b"%" not in raw:
         return
     try:
         unquote_to_bytes(raw).decode()
     except UnicodeDecodeError as error:
         raise BadRequest("The path is not percent-encoded UTF-8.") from error
-    if has_slash(raw) and ":path}" not in template:
+    if has_slash(raw) and ":name}" not in template:
         raise slash_in_id()
 
 
@@ -297,10 +307,9 @@ def _parsed(name: str, given: str, kind: str) -> Any:
     """Returns the JSON value of a parameter."""
     try:
         return parse(given.encode(), BODY_LIMITS)
-    except BadRequest as error:
-        raise invalid(f"/query/{name}", f"is not a JSON {kind}: {error.detail}") from error
-    except Invalid as error:
-        raise invalid(f"/query/{name}", error.detail) from error
+    except (BadRequest, Invalid) as error:
+        fault = error.detail.replace("The body", "it")
+        raise invalid(f"/query/{name}", f"must be a JSON {kind}: {fault}") from error
 
 
 A = TypeVar("A")

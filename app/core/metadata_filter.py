@@ -3,10 +3,10 @@
     {"topic": "billing", "priority": {"gte": 3, "lt": 9}}
     {"OR": [{"food": {"in": ["sushi", "soup"]}}, {"NOT": {"place": {"exists": true}}}]}
 
-The names are those of mem0: its callers send these filters as they are. A value is compared as a whole, an object too:
-`{"size": {"w": 3}}` asks for exactly this object. An object of operators alone is no value, and where operators stand
-deeper, the names above them lead to the field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with
-one whose keys look like operators.
+The names are those of mem0: its callers send these filters as they are. What is an operator elsewhere (`like`, `>`) is
+refused with what there is. A value is compared as a whole, an object too: `{"size": {"w": 3}}` asks for exactly this
+object. An object of operators alone is no value, and where operators stand deeper, the names above them lead to the
+field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with one whose keys look like operators.
 
 `matches` defines what a filter means. `memories/narrowing.py` says which part of it the store can decide.
 """
@@ -19,6 +19,8 @@ from typing import Any, TypeAlias
 
 import orjson
 from pydantic import JsonValue
+
+from app.errors import called_elsewhere, did_you_mean
 
 MOST_CONDITIONS, DEEPEST = 256, 8
 """Conditions of one filter, each value of a list counted; and filters within AND, OR and NOT within each other."""
@@ -132,20 +134,22 @@ def _has_operator(value: Mapping[str, JsonValue]) -> bool:
 
 
 def _looks_like_operator(name: str) -> bool:
-    return name.startswith("$") or name.lower() in OPERATORS or name.upper() in LOGIC
+    if name.startswith("$") or name.lower() in OPERATORS or name.upper() in LOGIC:
+        return True
+    return (name != "" and name.strip("<>=!~") == "") or bool(called_elsewhere(name, OPERATORS))
 
 
 def _misplaced(path: tuple[str, ...], name: str) -> str:
     plain = name.removeprefix("$").lower()
+    others = f"there are {', '.join(OPERATORS)}"
     if name in OPERATORS:
         fault = f"has the operator `{name}` of `{path[-1]}` beside other keys"
-    elif plain in OPERATORS:
-        fault = f"has no operator `{name}`: did you mean `{plain}`?"
     elif plain.upper() in LOGIC:
         fault = f"has `{name}` below `{path[-1]}`: `{plain.upper()}` goes around filters, as in "
         fault += '{"NOT": {"topic": "billing"}}'
     else:
-        fault = f"has no operator `{name}`: there are {', '.join(OPERATORS)}"
+        hint = did_you_mean(plain, OPERATORS)
+        fault = f"has no operator `{name}`{hint} ({others})" if hint else f"has no operator `{name}`: {others}"
     return f'{fault}. To compare with an object that has this key, write {{"{path[-1]}": {{"eq": {{…}}}}}}'
 
 

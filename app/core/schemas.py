@@ -9,8 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import (
@@ -85,9 +84,6 @@ class Schema(BaseModel):
     """Unknown fields are refused. Limits on sizes are the service's settings and are checked on every body alike."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-    elsewhere: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Fields that are looked for here by those who come from other services, and what does their work:
-    `{"limit": "did you mean `top_k`?"}`."""
 
     def over(self, stored: M) -> M:
         """Returns a stored object with the fields that this body states in place of its own:
@@ -204,10 +200,6 @@ def metadata_filter(entries: JsonObject) -> JsonObject:
 
 
 MetadataFilter: TypeAlias = Annotated[JsonObject, AfterValidator(metadata_filter)]
-COUNT_OF_HITS: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(("limit", "k", "n_results", "max_results"), "did you mean `top_k`?")
-)
-"""`elsewhere` of searches."""
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
 """For fields that null clears: it is stored as an empty list, object or text."""
 

@@ -111,7 +111,7 @@ async def get_related_memories(
     return answer(await related.related(memory_id, limit))
 
 
-@graph_router.get("/entities/{name:path}", response_model=EntityPage, responses=problems(404))
+@graph_router.get("/entities/{name:name}", response_model=EntityPage, responses=problems(404))
 async def get_entity(
     name: EntityName,
     entities: Annotated[EntityService, Depends(entity_service)],

@@ -212,7 +212,7 @@ async def list_entities(
     return answer(await graph.entities(sight, prefix, limit, cursor))
 
 
-@graph_router.get("/entities/{name:path}/neighbors", response_model=alias_schemas.Neighbors, responses=problems(404))
+@graph_router.get("/entities/{name:name}/neighbors", response_model=alias_schemas.Neighbors, responses=problems(404))
 async def get_neighbors(
     name: EntityName,
     graph: InGraph,
@@ -225,7 +225,7 @@ async def get_neighbors(
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
 
 
-@graph_router.get("/entities/{name:path}/aliases", response_model=alias_schemas.AliasList, responses=problems(404))
+@graph_router.get("/entities/{name:name}/aliases", response_model=alias_schemas.AliasList, responses=problems(404))
 async def list_aliases(
     name: EntityName,
     aliases: InAliases,
@@ -239,7 +239,7 @@ async def list_aliases(
 
 
 @graph_router.post(
-    "/entities/{name:path}/aliases",
+    "/entities/{name:name}/aliases",
     status_code=201,
     response_model=alias_schemas.AliasesChanged,
     responses={
@@ -256,7 +256,7 @@ async def declare_aliases(
 
 
 @graph_router.delete(
-    "/entities/{name:path}/aliases", response_model=alias_schemas.AliasesChanged, responses=problems(404, 409, 412)
+    "/entities/{name:name}/aliases", response_model=alias_schemas.AliasesChanged, responses=problems(404, 409, 412)
 )
 async def dismiss_alias(
     name: EntityName,

@@ -8,7 +8,6 @@ from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
-    COUNT_OF_HITS,
     Flag,
     Identifier,
     Json,
@@ -167,7 +166,8 @@ class FactCreate(Owned):
     on_conflict: FactConflictPolicy = Field(
         "temporal",
         description="What becomes of another object that is known for the same time. `merge`: a language model is "
-        "asked for one object that says both; `POST /v1/facts` answers 202 with an operation then.",
+        "asked for one object that says both; `POST /v1/facts` answers 202 with an operation then, and a "
+        "batch does not take it.",
     )
 
     @model_validator(mode="after")
@@ -247,7 +247,6 @@ class Resolution(Schema):
 
 class FactSearch(Owned):
     model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
-    elsewhere = COUNT_OF_HITS
 
     query: Text
     include_shared: Flag = True

@@ -89,10 +89,6 @@ class MemoryCreate(_Times, Owned):
             "memory_type": "preference",
         }
     )
-    elsewhere = {
-        "messages": "a conversation goes to POST /v1/sessions/{session_id}/messages, which remembers what it says"
-    }
-
     content: MemoryText
     agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
     user_id: Identifier | None = Field(

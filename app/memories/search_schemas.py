@@ -12,7 +12,6 @@ from pydantic_core.core_schema import CoreSchema
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
-    COUNT_OF_HITS,
     Flag,
     Identifier,
     Owned,
@@ -56,8 +55,6 @@ class FoundMemory(Memory):
 
 class SearchRequest(Owned, TagAndMetadataFilters):
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
-    elsewhere = COUNT_OF_HITS
-    """What an unknown field is called here: `limit` is `top_k`."""
 
     query: MemoryText
     everyone: Flag = Field(

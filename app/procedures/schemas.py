@@ -8,7 +8,6 @@ from typing_extensions import TypeAliasType
 from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
-    COUNT_OF_HITS,
     Count,
     Flag,
     Identifier,
@@ -275,7 +274,6 @@ class ProcedureVersion(Schema):
 
 class ProcedureSearch(Owned):
     model_config = example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
-    elsewhere = COUNT_OF_HITS
 
     situation: Text = Field(description="What is to be done, or what has come up.")
     include_shared: Flag = True

@@ -73,6 +73,13 @@ async def list_users(owners: Directory, listing: InListing) -> Response:
     return answer(await owners.users(listing))
 
 
+@users_router.get("/{user_id}", response_model=schemas.ListedUser, responses=problems(404))
+async def get_user(user_id: UserIdPath, owners: Directory) -> Response:
+    """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
+    user = await owners.user(user_id)
+    return answer(user, {"ETag": etag(user)} if user["version"] is not None else None)
+
+
 @users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
 async def get_profile(
     user_id: UserIdPath,

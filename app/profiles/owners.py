@@ -7,6 +7,7 @@ from typing import Literal, TypedDict
 from app.audit.trail import owned
 from app.core.clock import Clock
 from app.core.schemas import Json, Page
+from app.errors import RecordDamaged, no_such
 from app.facts.keys import EMPTY_PROFILE, USERS, UserRecord
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS, AgentRecord
@@ -14,7 +15,7 @@ from app.profiles.merge import ProfileReader
 from app.profiles.schemas import AgentSettings, ListedAgent, ListedUser, render_agent, render_profile
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, open_cursor, render_items, seal_cursor
-from app.storage.schema import EVERYTHING, After, Collection, In
+from app.storage.schema import EVERYTHING, After, Collection, Eq, In
 from app.storage.scope import Scope
 
 KINDS: Mapping[str, str] = {
@@ -49,6 +50,23 @@ class OwnerDirectory:
     async def users(self, listing: Listing) -> Page[Json]:
         """Returns a page of users, each with the profile, which is empty if none was written."""
         ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
+        return {"items": await self._shown(ids), "next_cursor": following}
+
+    async def user(self, user_id: str) -> Json:
+        """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
+        queries = (
+            Repository(self._store, self._scope, collection).values(
+                "user_id", Eq("user_id", user_id), order="asc", limit=1
+            )
+            for collection in self._of_users
+        )
+        if not any(await asyncio.gather(*queries)):
+            raise no_such("user")
+        for user in await self._shown([user_id]):
+            return user
+        raise RecordDamaged
+
+    async def _shown(self, ids: Sequence[str]) -> list[Json]:
         owns, profiles = await asyncio.gather(self._owned("user_id", ids), self._profiles.find_many(ids))
         blank: Json = {**EMPTY_PROFILE, "version": None, "created_at": None, "updated_at": None}
 
@@ -58,7 +76,7 @@ class OwnerDirectory:
             return shown | {**owns[user["user_id"]]}
 
         users: list[UserRecord] = [{"user_id": one} for one in ids]
-        return {"items": await render_items(USERS, users, listed, ListedUser), "next_cursor": following}
+        return await render_items(USERS, users, listed, ListedUser)
 
     async def agents(self, listing: Listing) -> Page[Json]:
         """Returns a page of agents. One that is not registered works with the defaults."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, TypedDict, get_args
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import (
@@ -67,6 +67,8 @@ class ProfilePatch(Schema):
 
 
 class StoredProfile(Profile):
+    model_config = ConfigDict(json_schema_extra=None)  # the example of a request has neither id nor version
+
     user_id: str
     version: int
     created_at: str
@@ -91,6 +93,8 @@ LastActive = Annotated[
 
 class ListedUser(Profile):
     """A user and the profile, which is empty if nobody has written one."""
+
+    model_config = ConfigDict(json_schema_extra=None)
 
     user_id: str
     records: OwnedRecords

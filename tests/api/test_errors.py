@@ -11,6 +11,7 @@ from app.errors import nearest
 from tests.conftest import Service
 from tests.support.contract import Contract
 from tests.support.memories import PAIR, problem
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +132,27 @@ async def test_an_unknown_route_says_so_and_names_the_nearest(api: httpx.AsyncCl
     assert answer["detail"].startswith(f"There is no route {path}")
     assert f"did you mean {meant}?" in answer["detail"]
     assert answer["detail"].endswith("/docs lists all routes.")
+
+
+@pytest.mark.before_store
+@pytest.mark.parametrize(
+    ("path", "product"),
+    [
+        ("/v2/memories/search", "mem0"),
+        ("/v1/entities", "mem0"),
+        ("/search", "mem0"),
+        ("/api/v2/threads/t/messages", "Zep"),
+        ("/v1/agents/a/archival-memory", "Letta"),
+        ("/v1/long-term-memory/search", "Redis Agent Memory Server"),
+    ],
+)
+async def test_a_path_of_another_product_names_the_page_on_importing(
+    api: httpx.AsyncClient, path: str, product: str
+) -> None:
+    answer = problem(await api.get(path), 404, "not_found")
+    assert f" Of {product}? docs/guides/importing.md says how its records come here." in answer["detail"]
+    assert (ROOT / "docs/guides/importing.md").exists()
+    assert "importing" not in problem(await api.get("/v1/memorys"), 404)["detail"]
 
 
 @pytest.mark.before_store

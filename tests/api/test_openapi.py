@@ -114,6 +114,24 @@ def test_nothing_has_a_title_that_repeats_its_name(contract: Contract) -> None:
             assert not isinstance(node.get("title"), str), way
 
 
+def test_every_example_is_what_its_schema_says(contract: Contract) -> None:
+    examples = {
+        name: example
+        for name, schema in contract.document["components"]["schemas"].items()
+        for example in schema.get("examples", [])
+    }
+    assert len(examples) > 20
+    faults = {name: contract.fits({"$ref": f"#/components/schemas/{name}"}, one) for name, one in examples.items()}
+    assert {name: fault for name, fault in faults.items() if fault is not None} == {}
+
+
+def test_the_document_says_where_by_what_licence_and_what_any_request_may_meet(contract: Contract) -> None:
+    assert contract.document["servers"][0]["url"] == "/"
+    assert contract.document["info"]["license"] == {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+    assert contract.document["info"]["contact"]["name"]
+    assert all("431" in operation.spec["responses"] for operation in contract.operations())
+
+
 def test_defaults_of_fields_are_told_in_words(contract: Contract) -> None:
     """By a default, openapi-typescript makes a field required, Go's generator writes `{}` as code, and clients send
     today's default for ever."""

@@ -50,11 +50,51 @@ async def test_a_field_of_another_service_is_answered_by_what_does_its_work_here
 @pytest.mark.anyio
 @pytest.mark.before_store
 @pytest.mark.parametrize(
+    ("path", "field", "words"),
+    [
+        ("/v1/memories", "text", "did you mean `content`?"),
+        ("/v1/memories", "memory", "did you mean `content`?"),
+        ("/v1/memories", "ttl", "did you mean `expires_at`, the moment when it ends?"),
+        ("/v1/memories/search", "text", "did you mean `query`?"),
+        ("/v1/memories/search", "filter", "`metadata` compares with what was stored in it"),
+        ("/v1/context", "max_tokens", "did you mean `token_budget`?"),
+        ("/v1/memories/search", "run_id", "did you mean `session_id`?"),
+    ],
+)
+async def test_a_name_of_other_products_is_answered_by_the_one_here(
+    api: httpx.AsyncClient, path: str, field: str, words: str
+) -> None:
+    refused = problem(await api.post(path, json={"agent_id": "a", "user_id": "u", field: 1}), 422)
+    (said,) = [error["detail"] for error in refused["errors"] if error["pointer"] == f"/{field}"]
+    assert said.startswith(f"this field is not known: {words}")
+
+
+@pytest.mark.anyio
+@pytest.mark.before_store
+async def test_pages_and_roles_of_other_products_are_answered_by_ours(api: httpx.AsyncClient) -> None:
+    for name in ("page", "offset"):
+        refused = problem(await api.get(f"/v1/memories?user_id=u&{name}=2"), 422)
+        assert refused["detail"] == f"/query/{name}: this parameter is not known: did you mean `cursor`?"
+    for theirs, ours in (("human", "user"), ("ai", "assistant")):
+        body = {"agent_id": "a", "user_id": "u", "messages": [{"role": theirs, "content": "x"}]}
+        refused = problem(await api.post("/v1/sessions/s/messages", json=body), 422)
+        assert refused["detail"].endswith(f": did you mean '{ours}'?")
+
+
+@pytest.mark.anyio
+@pytest.mark.before_store
+@pytest.mark.parametrize(
     ("entries", "words"),
     [
         ({"price": {"$gte": 3}}, "has no operator `$gte`: did you mean `gte`?"),
         ({"price": {"GTE": 3}}, "has no operator `GTE`: did you mean `gte`?"),
-        ({"price": {"$regex": "^a"}}, "has no operator `$regex`: there are eq, ne, gt, gte, lt"),
+        ({"price": {"$near": 3}}, "has no operator `$near`: there are eq, ne, gt, gte, lt"),
+        ({"price": {"$regex": "^a"}}, "has no operator `$regex`: did you mean `icontains`? (there are eq, ne, gt, gte"),
+        ({"name": {"like": "a%"}}, "has no operator `like`: did you mean `icontains`? (there are eq"),
+        ({"name": {"startsWith": "a"}}, "has no operator `startsWith`: did you mean `icontains`?"),
+        ({"price": {"between": [1, 2]}}, "has no operator `between`: a range is `gte` with `lte` (there are"),
+        ({"NOT": {"price": {">": 3}}}, "has no operator `>`: did you mean `gt`?"),
+        ({"price": {"=~": "a"}}, "has no operator `=~`: there are eq"),
         ({"$or": [{"topic": "a"}]}, "has no operator `$or`: did you mean `OR`?"),
         ({"not": {"topic": "a"}}, "has no operator `not`: did you mean `NOT`?"),
         ({"price": {"not": {"gte": 3}}}, "has `not` below `price`: `NOT` goes around filters"),
@@ -91,9 +131,19 @@ async def test_a_filter_on_metadata_that_is_none_is_refused_and_named(
 
 
 @pytest.mark.anyio
+@pytest.mark.before_store
+async def test_a_parameter_that_is_no_json_is_not_called_a_body(api: httpx.AsyncClient) -> None:
+    for name, kind, value in (("tags", "list", "abc"), ("metadata", "object", "{"), ("tags", "list", "1" + "0" * 5000)):
+        (error,) = problem(await api.get("/v1/memories", params={name: value}), 422)["errors"]
+        assert error["pointer"] == f"/query/{name}"
+        assert "body" not in error["detail"]
+        assert error["detail"].startswith(f"must be a JSON {kind}: it ") or "at most" in error["detail"]
+
+
+@pytest.mark.anyio
 async def test_an_entry_named_like_an_operator_is_an_entry(service: Service) -> None:
     owner = {"user_id": "ada"}
-    for metadata in ({"in": 3, "or": "Oregon"}, {"where": {"city": "Bonn"}}):
+    for metadata in ({"in": 3, "or": "Oregon"}, {"where": {"city": "Bonn"}}, {"size": {"w": 3, "": 1}}, {"like": 3}):
         made = await service.client.post(
             "/v1/memories", json={**owner, "content": "Tea is in stock", "metadata": metadata}
         )

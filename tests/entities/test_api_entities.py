@@ -1,6 +1,7 @@
 """What is known of an entity, and memories related to a memory, over HTTP."""
 
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -18,6 +19,22 @@ async def page(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
     assert answer.status_code == 200, answer.text
     body: Json = answer.json()
     return body
+
+
+@pytest.mark.parametrize("name", ["Line one\nLine two", "AC/DC\u2028\r\nlive", "two\n\n"])
+async def test_an_entity_is_reached_by_the_name_that_it_is_listed_by(api: httpx.AsyncClient, name: str) -> None:
+    fact = {**PAIR, "subject": name, "predicate": "is", "object": "a band", "object_type": "entity"}
+    assert (await api.post("/v1/facts", json=fact)).status_code == 201
+    listed = (await api.get("/v1/graph/entities", params=PAIR)).json()["items"]
+    (shown,) = [one["name"] for one in listed if one["name"] != "a band"]
+    path = f"/v1/graph/entities/{quote(shown, safe='')}"
+    for below in ("", "/neighbors", "/aliases"):
+        answer = await api.get(path + below, params=PAIR)
+        assert answer.status_code == 200, answer.text
+    made = await api.post(f"{path}/aliases", json={**PAIR, "aliases": ["Band"]})
+    assert made.status_code == 201, made.text
+    refused = problem(await api.get("/v1/graph/entitties/x"), 404)
+    assert "did you mean /v1/graph/entities/{name}?" in refused["detail"]
 
 
 async def related(api: httpx.AsyncClient, memory: Json, **params: Any) -> dict[str, dict[str, Json]]:

@@ -74,6 +74,22 @@ async def test_everyone_who_has_anything_is_listed_once_in_order(api: httpx.Asyn
     assert (blank["name"], blank["interests"], blank["custom"]) == (None, [], {})
     assert (blank["version"], blank["created_at"], blank["updated_at"]) == (None, None, None)
     problem(await api.get("/v1/users/of-fact/profile"), 404, "not_found")
+    for user_id, listed in by_id.items():
+        answer = await api.get(f"/v1/users/{user_id}")
+        etag = None if listed["version"] is None else f'"{listed["version"]}"'
+        assert (answer.json(), answer.headers.get("etag")) == (listed, etag)
+    problem(await api.get("/v1/users/nobody"), 404, "not_found")
+
+
+async def test_a_key_reads_the_users_whom_it_lists(service: Service) -> None:
+    for user in ("ada", "ben"):
+        await service.client.post("/v1/memories", json={"agent_id": "a", "user_id": user, "content": "x"})
+    bound, stranger = await service.key(users=["ada"]), await service.key("elsewhere")
+    for headers, seen in ((bound, ["ada"]), (stranger, [])):
+        assert await users(service.client, headers) == seen
+        for user in ("ada", "ben"):
+            answer = await service.client.get(f"/v1/users/{user}", headers=headers)
+            assert answer.status_code == (200 if user in seen else 404)
 
 
 async def test_a_users_list_stays_right_while_users_come(api: httpx.AsyncClient) -> None:

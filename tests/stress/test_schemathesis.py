@@ -99,7 +99,7 @@ async def schemathesis(url: str, key: str, phases: str, examples: int) -> tuple[
 def counted(metrics: str) -> dict[tuple[str, str, str], int]:
     """(method, path as the document has it, status) → requests."""
     found = OPEN_METRIC.finditer(metrics)
-    return {(m[1], m[2].replace(":path}", "}"), m[3]): int(float(m[4])) for m in found}
+    return {(m[1], m[2].replace(":name}", "}"), m[3]): int(float(m[4])) for m in found}
 
 
 def unreached(counted: dict[tuple[str, str, str], int]) -> list[str]:

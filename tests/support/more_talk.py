@@ -134,6 +134,7 @@ async def people(talk: Talk) -> None:
     await talk("update_profile", **ada, body={"home": "Boston", "interests": ["tea"]})
     await talk("get_profile", **ada)
     await talk("list_users", limit=1)
+    await talk("get_user", **ada)
     await talk("add_interaction", 201, **ada, body={"summary": "Asked about an invoice", "outcome": "answered"})
     await talk("list_interactions", **ada)
     issue = await talk("add_issue", 201, **ada, body={"description": "Cannot log in since the update"})

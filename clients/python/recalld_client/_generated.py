@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 297f8a9871a95e956d344e034c4127a1."""
+"""Made by scripts/generate_clients.py; do not edit. Contract dcf721168e3c16b1e7c2a4e5901149b6."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2899,6 +2899,16 @@ class Operations(Transport):
         found: "ListedUserPage" = self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
+    def get_user(self, user_id: str) -> "ListedUser":
+        """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
+        found: "ListedUser" = self._call("GET", path("/v1/users/{}", user_id))
+        return found
+
+    def erase_user(self, user_id: str) -> Receipt | Operation:
+        """Erase a user."""
+        found: Receipt | Operation = self._call("DELETE", path("/v1/users/{}", user_id))
+        return found
+
     def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
         found: "StoredProfile" = self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
@@ -2952,11 +2962,6 @@ class Operations(Transport):
     def export_user(self, user_id: str) -> str:
         """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
         found: str = self._call("GET", path("/v1/users/{}/export", user_id))
-        return found
-
-    def erase_user(self, user_id: str) -> Receipt | Operation:
-        """Erase a user."""
-        found: Receipt | Operation = self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
     def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
@@ -3494,6 +3499,16 @@ class AsyncOperations(AsyncTransport):
         found: "ListedUserPage" = await self._call("GET", "/v1/users", query={"limit": limit, "cursor": cursor, "order": order})
         return found
 
+    async def get_user(self, user_id: str) -> "ListedUser":
+        """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
+        found: "ListedUser" = await self._call("GET", path("/v1/users/{}", user_id))
+        return found
+
+    async def erase_user(self, user_id: str) -> Receipt | Operation:
+        """Erase a user."""
+        found: Receipt | Operation = await self._call("DELETE", path("/v1/users/{}", user_id))
+        return found
+
     async def get_profile(self, user_id: str, *, as_of: str | None = None, known_at: str | None = None) -> "StoredProfile":
         """Get what is known of a user for good."""
         found: "StoredProfile" = await self._call("GET", path("/v1/users/{}/profile", user_id), query={"as_of": as_of, "known_at": known_at})
@@ -3547,11 +3562,6 @@ class AsyncOperations(AsyncTransport):
     async def export_user(self, user_id: str) -> str:
         """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it."""
         found: str = await self._call("GET", path("/v1/users/{}/export", user_id))
-        return found
-
-    async def erase_user(self, user_id: str) -> Receipt | Operation:
-        """Erase a user."""
-        found: Receipt | Operation = await self._call("DELETE", path("/v1/users/{}", user_id))
         return found
 
     async def create_agent(self, body: "AgentCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Agent":
