@@ -39,14 +39,14 @@ _Container: TypeAlias = tuple[Place, Any, int, BodyLimits]
 """A container, where it is, how deep, and the limits of what is in it."""
 
 
-def parse(body: bytes, limits: BodyLimits, long_texts: Collection[str] = ()) -> Any:
-    """Parses a JSON body within the limits. `long_texts`: fields of the body in which texts may have any length, since
-    the endpoint cuts them. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an object, and Invalid if
-    a value breaks a limit."""
+def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any:
+    """Parses a JSON body within the limits. `lenient`: fields of the body whose values may have any size, since the
+    endpoint cuts them or leaves them out. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an object,
+    and Invalid if a value breaks a limit."""
     value = decoded(body, limits)
     if _simple(value, limits):
         return value
-    faults = _faults(value, limits, long_texts)
+    faults = _faults(value, limits, lenient)
     first = next(faults, None)
     if first is not None:
         raise invalid_fields(chain((first,), faults))
@@ -125,17 +125,18 @@ def _simple(value: Any, limits: BodyLimits) -> bool:
     return True
 
 
-def _faults(root: Any, limits: BodyLimits, long_texts: Collection[str]) -> Iterator[FieldError]:
+def _faults(root: Any, limits: BodyLimits, lenient: Collection[str]) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain a quarter of a million values (`BodyLimits.json_values`)."""
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return
-    any_length = replace(limits, text_chars=sys.maxsize)  # the body is limited
+    most = sys.maxsize  # the body is limited
+    any_size = replace(limits, text_chars=most, json_depth=most, batch_items=most, object_keys=most)
     containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
     for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
-            inside = any_length if not place and name in long_texts else within
+            inside = any_size if not place and name in lenient else within
             if isinstance(name, str) and (error := _text_fault(name, limits)):
                 yield FieldError(_pointer(place), f"has a key that {error}")
             elif item.__class__ is int and -INT64 <= item < INT64:

@@ -46,8 +46,8 @@ class StrictRequest(Request):
     these two methods decide how a body is read, and dependencies and models stay FastAPI's.
     """
 
-    long_texts: frozenset[str] = frozenset()
-    """Fields of the body in which texts may have any length. A model of a body names them as `LONG_TEXTS`."""
+    lenient: frozenset[str] = frozenset()
+    """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
 
     @property
     def limits(self) -> BodyLimits:
@@ -76,8 +76,8 @@ class StrictRequest(Request):
         tenant one after the other. Raises BadRequest or Invalid."""
         body, limits = await self.body(), self.limits
         if len(body) <= LARGE_BODY:
-            return parse(body, limits, self.long_texts)
-        return await in_turn(parse, body, limits, self.long_texts)
+            return parse(body, limits, self.lenient)
+        return await in_turn(parse, body, limits, self.lenient)
 
 
 class StrictRoute(APIRoute):
@@ -103,9 +103,7 @@ class StrictRoute(APIRoute):
         headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
         refuses_if_match = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
         body = self.body_field
-        long_texts = (
-            frozenset[str]() if body is None else getattr(body.field_info.annotation, "LONG_TEXTS", frozenset())
-        )
+        lenient = frozenset[str]() if body is None else getattr(body.field_info.annotation, "LENIENT", frozenset())
 
         async def respond(request: Request) -> Response:
             principal = await authenticate(request)
@@ -115,7 +113,7 @@ class StrictRoute(APIRoute):
             strict.check_path(request.scope.get("raw_path") or b"", self.path)
             strict.check(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it
-            request.long_texts = long_texts
+            request.lenient = lenient
             if body is None:
                 # some clients send {} with every POST
                 if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):

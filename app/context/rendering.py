@@ -95,7 +95,7 @@ def _call(call: ToolCallRecord) -> ToolCallRecord:
     escaped: ToolCallRecord = escape_strings(call)
     function, escaped_function = call.get("function"), escaped.get("function")
     if function is not None and escaped_function is not None:
-        escaped_function["arguments"] = escape_json(function["arguments"])
+        escaped_function["arguments"] = escape_json(str(function["arguments"]))
     return escaped
 
 

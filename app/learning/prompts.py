@@ -28,7 +28,7 @@ from app.jobs.skipping import handled
 from app.llm.base import ReplyShape
 from app.memories.agents import LessonList
 from app.sessions.repository import trust_of
-from app.sessions.schemas import MESSAGES, MessageRecord
+from app.sessions.schemas import MESSAGES, MessageRecord, own_text
 
 READ_ROLES = ("user", "assistant")
 """Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
@@ -66,7 +66,7 @@ def read(messages: Sequence[MessageRecord]) -> list[TranscriptLine]:
         role = message["role"]
         if role not in READ_ROLES:
             return None
-        text = strip_served(message["text"]).strip()[:MESSAGE_CHARS]
+        text = strip_served(own_text(message)).strip()[:MESSAGE_CHARS]
         return TranscriptLine(message["seq"], role, message["name"], message["timestamp"], text, trust_of(message))
 
     lines = handled(MESSAGES, messages, line)

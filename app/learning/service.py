@@ -43,9 +43,12 @@ class ExtractRequest(Owned):
         }
     )
 
-    LONG_TEXTS: ClassVar = frozenset({"messages"})
+    LENIENT: ClassVar = frozenset({"messages"})
 
-    messages: Annotated[list[MessageIn], Field(min_length=1, description="As they were said, at most 500.")]
+    messages: Annotated[
+        list[MessageIn],
+        Field(min_length=1, max_length=BODY_LIMITS.batch_items, description="As they were said, at most 500."),
+    ]
 
 
 class Spent(Schema):
@@ -61,7 +64,7 @@ class Extracted(Schema):
     disputed: Count = Field(description="Memories that contradict ones of more trust, or pinned ones.")
     dropped: dict[str, Count] = Field(description="What the model said and was not taken, by reason.")
     llm: Spent
-    warnings: list[MessageWarning] = Field([], description="What was over the limit of a text, and was read cut.")
+    warnings: list[MessageWarning] = Field([], description="What was not read whole, or has no text.")
 
 
 class ExtractedAnswer(TypedDict):
@@ -165,7 +168,7 @@ class Learning:
                 "role": message.role,
                 "name": message.name,
                 "timestamp": message.timestamp or now,
-                "text": message.text(),
+                "text": message.text(own=True),
             }
             for seq, message in enumerate(messages, start=1)
         ]

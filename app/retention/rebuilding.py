@@ -7,6 +7,7 @@ from typing import Any
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.actions.service import indexed, shown_once
 from app.core.clock import parse_rfc3339
+from app.core.limits import BODY_LIMITS
 from app.facts.aliases import ENTITY_ALIASES, AliasRecord, states_of
 from app.facts.drafts import computed
 from app.facts.keys import EMPTY_PROFILE, USERS, key_of
@@ -17,7 +18,7 @@ from app.memories.models import HISTORY, MEMORIES, MemoryRecord, Source
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.retention.service import KEPT
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage, extra_of, shortened
 from app.storage.schema import Collection, Doc, value_at
 from app.storage.text import content_hash, normalise_content
 
@@ -41,6 +42,9 @@ def rebuild(collection: Collection, shown: Doc, kept: Mapping[str, Any], tenant:
     given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
     owners = {name: None for name in ("agent_id", "user_id") if name in collection.fields}
     stored = {name: value for name, value in shown.items() if name not in SHOWN_ONLY.get(collection.name, ())}
+    if collection is MESSAGES:
+        extra = extra_of(shown)
+        stored = {name: value for name, value in stored.items() if name not in extra} | {"extra": extra}
     doc = owners | stored | {"tenant_id": tenant} | given
     past = _PAST.get(collection.name)
     if past is not None:
@@ -119,9 +123,11 @@ def _session(session: SessionRecord) -> SessionRecord:
 
 def _message(message: MessageRecord) -> MessageRecord:
     if message.get("deleted_at") is not None:
-        return {"text": ""}
+        return {"text": "", "own_text": None}
     fields = {name: value_at(message, name) for name in SAID if value_at(message, name) is not None}
-    return {"text": StoredMessage.model_validate(fields).text()}
+    said, limit = StoredMessage.model_validate(fields), BODY_LIMITS.text_chars
+    text, own = shortened(said.text(), limit), shortened(said.text(own=True), limit)
+    return {"text": text, "own_text": None if own == text else own}
 
 
 def _operation(_: OperationRecord) -> OperationRecord:

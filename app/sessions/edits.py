@@ -95,6 +95,7 @@ class MessageEdits:
     def _merged(self, old: MessageRecord, body: MessagePatch) -> MessageIn:
         """Returns the message with the fields of `body`. Raises Invalid if it is none."""
         fields = {name: value for name, value in old.items() if name in MessageIn.model_fields and value is not None}
+        fields = old.get("extra", {}) | fields
         try:
             message = MessageIn.model_validate(fields | body.model_dump(exclude_unset=True))
         except ValidationError as error:

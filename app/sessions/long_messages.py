@@ -1,12 +1,15 @@
 """Messages with texts over the limit: they are kept short instead of refused, and the answer says what was cut.
 
     {"role": "tool", "content": "<90,000 characters>"}
-    → {"role": "tool", "content": "<the beginning>\n[… 58,048 characters left out …]\n<the end>"}
+    → {"role": "tool", "content": "<the beginning>\
+[… 58,048 characters left out …]\
+<the end>"}
 
     {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0…"}}
     → {"type": "image_url", "image_url": {"url": {"type": "image/png", "size": 48213, "sha256": "9f86d0…"}}}
 
-All else of such a message stays as it was sent: other parts, ids, and whatever lies within the limit.
+Only what a message says is cut. What it carries besides, such as metadata, signatures and fields of its vendor, is kept
+whole or left out. All else of such a message stays as it was sent.
 """
 
 import json
@@ -15,28 +18,32 @@ from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 from urllib.parse import unquote_to_bytes
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Json, JsonObject
 from app.core.work import off_loop
-from app.sessions.schemas import MessageIn, is_text_part
+from app.sessions.schemas import MARK_CHARS, SPEAKING, MessageIn, Place, is_blob, is_thought, said_in, shortened, step
 
-_MARK_CHARS = 48
-"""What the mark of a cut takes at most, with its line breaks."""
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]{0,255})(?P<parameters>(?:;[^;,]{0,255}){0,8}),", re.IGNORECASE)
-_TYPE_NAMES = ("media_type", "mimeType", "mime_type")
-"""Where APIs say of which type the data beside are."""
+_TYPE_NAMES = ("media_type", "mimeType", "mime_type", "format")
+"""Where APIs say of which type the data beside are: `{"media_type": "image/png", "data": …}`, `{"format": "wav"}`."""
 _UNKNOWN_TYPE = "application/octet-stream"
-_CALLS = ("tool_calls", "function_call")
+_OPAQUE_CHARS = OBJECT_BYTES
+"""Most characters of what a field carries besides texts."""
+_PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp"})
+
+
+WarningCode = Literal["text_shortened", "file_not_kept", "not_kept", "no_text"]
 
 
 class MessageWarningAnswer(TypedDict):
     """What of a message was not kept, as `schemas.MessageWarning` describes it."""
 
-    code: Literal["text_shortened", "file_not_kept"]
+    code: WarningCode
     pointer: str
     detail: str
 
@@ -47,34 +54,63 @@ class KeptMessages:
 
     messages: Sequence[MessageIn]
     warnings: list[MessageWarningAnswer]
+    characters: int
+    """Of all that was sent."""
 
 
 async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessages:
-    """Returns the messages with no text of more than `limit` characters. The text parts of a message are one text."""
+    """Returns the messages with no text of more than `limit` characters. Texts of a message's parts are one text."""
     sent = [message.model_dump(exclude_unset=True) for message in messages]
-    sizes = [_characters(fields) for fields in sent]
-    if all(size <= limit for size in sizes):  # all texts of a message together, as of nearly all messages
-        return KeptMessages(messages, [])
-    return await off_loop(sum(sizes), _within_limit, messages, sent, limit)
+    characters = sum(map(_characters, sent))
+    kept, warnings = await off_loop(characters, _within_limit, messages, sent, limit)
+    return KeptMessages(kept, warnings, characters)
 
 
 def _characters(value: JsonValue) -> int:
     if isinstance(value, str):
         return len(value)
     if isinstance(value, dict):
-        return sum(map(_characters, value.values()))
+        return sum(map(_characters, value.values())) + sum(map(len, value))
     return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
-def _within_limit(messages: Sequence[MessageIn], sent: Sequence[Json], limit: int) -> KeptMessages:
-    shortened_messages, warnings = list(messages), list[MessageWarningAnswer]()
-    for number, fields in enumerate(sent):
+def _within_limit(
+    messages: Sequence[MessageIn], sent: Sequence[Json], limit: int
+) -> tuple[list[MessageIn], list[MessageWarningAnswer]]:
+    kept, warnings = list(messages), list[MessageWarningAnswer]()
+    for number, (message, fields) in enumerate(zip(messages, sent, strict=True)):
         shortening = _Shortening(limit)
-        short = shortening.message(fields, f"/messages/{number}")
-        if shortening.warnings:
-            shortened_messages[number] = MessageIn.model_validate(short)
-            warnings += shortening.warnings
-    return KeptMessages(shortened_messages, warnings)
+        for place, reason in message.left_out.items():
+            shortening.warn("not_kept", f"/messages/{number}{place}", f"It {reason}: it was left out.")
+        if _characters(fields) > limit:  # all texts of a message together
+            kept[number] = _message(shortening.message(fields, f"/messages/{number}"))
+        _name_what_has_no_text(message, fields, shortening, f"/messages/{number}")
+        warnings += shortening.warnings
+    return kept, warnings
+
+
+def _message(fields: Json) -> MessageIn:
+    """Returns the message; one of which nothing could be kept has a part that says so."""
+    try:
+        return MessageIn.model_validate(fields)
+    except ValidationError:
+        return MessageIn.model_validate({**fields, "content": [{"type": "not_kept"}]})
+
+
+def _name_what_has_no_text(message: MessageIn, fields: Json, notes: "_Shortening", pointer: str) -> None:
+    """Warns of parts that only the message keeps: a picture, a call. Thoughts are never said, empty texts say
+    nothing."""
+    content = fields.get("content")
+    named = {warning["pointer"] for warning in notes.warnings}
+    for number, part in enumerate(content if isinstance(content, list) else ()):
+        place = f"{pointer}/content/{number}"
+        if place not in named and not (part.get("text") is not None or is_thought(part) or any(said_in([part], 0))):
+            what = f"A part of type {str(part['type'])[:64]!r}" if part.get("type") else "This part"
+            detail = f"{what} has no text: the message keeps it, memories and prompts have nothing of it."
+            notes.warn("no_text", place, detail)
+    silent = message.role in SPEAKING and not content and not message.text()
+    if silent and not (message.tool_calls or message.function_call or message.result):
+        notes.warn("no_text", pointer, "The message has no text: memories and prompts have nothing of it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,56 +123,108 @@ class _Shortening:
     def message(self, fields: Json, pointer: str) -> Json:
         short = dict(fields)
         for name, value in fields.items():
-            place = f"{pointer}/{name}"
-            if isinstance(value, str):
-                short[name] = self._text(value, place)
-            elif name == "content" and isinstance(value, list):
+            place = f"{pointer}/{step(name)}"
+            if name == "content" and isinstance(value, list):
                 short[name] = self._parts(value, place)
-            else:
-                short[name] = self._value(value, place, file=name == "audio", has_files=name not in _CALLS)
+            elif name in ("content", "refusal") and isinstance(value, str):
+                short[name] = self._text(value, place)
+            elif name in ("tool_calls", "function_call"):
+                short[name] = self._calls(value, place)
+            elif name == "result":
+                result = self._result(self._file(fields, name, place), place)
+                short[name] = result if self._fits(result, place) else None
+            elif name == "metadata" and isinstance(value, dict):
+                short[name] = self._entries(value, place)
+            elif name not in _PLAIN:
+                short[name] = self._files(value, place, file=True) if name == "audio" else value
+                if not self._fits(short[name], place):
+                    del short[name]
         return short
+
+    def _fits(self, value: JsonValue, pointer: str) -> bool:
+        """Returns whether a value is small enough to be kept whole."""
+        size = _characters(value)
+        if size > _OPAQUE_CHARS:
+            self.warn("not_kept", pointer, f"It has {size} characters, over {_OPAQUE_CHARS}: it was left out.")
+        return size <= _OPAQUE_CHARS
+
+    def _entries(self, metadata: JsonObject, pointer: str) -> JsonObject:
+        """The largest entries go first, until the others fit together."""
+        kept, size = dict(metadata), _characters(metadata)
+        for name in sorted(metadata, key=lambda name: _characters(metadata[name]), reverse=True):
+            if size <= _OPAQUE_CHARS:
+                break
+            own = _characters(kept.pop(name)) + len(name)
+            detail = f"It has {own} characters, and the metadata over {_OPAQUE_CHARS}: it was left out."
+            self.warn("not_kept", f"{pointer}/{step(name)}", detail)
+            size -= own
+        return kept
 
     def _parts(self, parts: Sequence[Json], pointer: str) -> list[Json]:
         """The texts of all parts together stay within the limit, the line breaks between them included."""
-        texts = [part["text"] for part in parts if is_text_part(part["type"]) and part.get("text")]
-        fitting = iter(fitted(texts, self.limit - max(len(texts) - 1, 0)))
-        short = list[Json]()
+        kept, places = list[Json](), list[Place]()
         for number, part in enumerate(parts):
-            place, text = f"{pointer}/{number}", None
-            if is_text_part(part["type"]) and part.get("text"):
-                text = next(fitting)
-                self._note(part["text"], text, f"{place}/text")
-            others = {name: value for name, value in part.items() if text is None or name != "text"}
-            short_others = self._object(others, place, file=not is_text_part(part["type"]))
-            short.append({name: short_others.get(name, text) for name in part})
-        return short
+            short = self._files(part, f"{pointer}/{number}")
+            said = [one for one in said_in([short], 0, f"{pointer}/{number}") if isinstance(one[0][one[1]], str)]
+            size = _characters(short) - sum(len(holder[key]) for holder, key, _ in said)
+            if size > _OPAQUE_CHARS:
+                detail = f"It has {size} characters besides its text, over {_OPAQUE_CHARS}: it was left out."
+                self.warn("not_kept", f"{pointer}/{number}", detail)
+            else:
+                kept.append(short)
+                places += said
+        texts = [holder[key] for holder, key, _ in places]
+        cut = fitted(texts, self.limit - max(len(texts) - 1, 0))
+        for (holder, key, place), text in zip(places, cut, strict=True):
+            self._note(holder[key], text, place)
+            holder[key] = text
+        return kept
 
-    def _value(self, value: JsonValue, pointer: str, *, file: bool = False, has_files: bool = True) -> JsonValue:
-        """`file`: data in base64 are a file even if nothing beside says of which type. `has_files`: a text may become
-        the reference of a file, which is an object."""
+    def _files(self, value: Any, pointer: str, *, file: bool = False) -> Any:
+        """Puts references in the place of files. `file`: `data` are a file even if nothing beside says of which
+        type."""
         if isinstance(value, list):
-            return [
-                self._value(item, f"{pointer}/{at}", file=file, has_files=has_files) for at, item in enumerate(value)
-            ]
-        if isinstance(value, dict):
-            return self._object(value, pointer, file=file, has_files=has_files)
-        return self._text(value, pointer) if isinstance(value, str) else value
+            return [self._files(item, f"{pointer}/{at}", file=file) for at, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        return {name: self._file(value, name, f"{pointer}/{step(name)}", file=file) for name in value}
 
-    def _object(self, value: JsonObject, pointer: str, *, file: bool = False, has_files: bool = True) -> JsonObject:
-        short = dict(value)
-        for name, item in value.items():
-            place = f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}"
-            if not isinstance(item, str):
-                short[name] = self._value(item, place, file=file, has_files=has_files)
-            elif len(item) > self.limit:
-                may_be_file = has_files and name not in ("type", "text")  # these are texts wherever they stand
-                reference = _reference(item, value, file=file) if may_be_file else None
-                if reference is not None:
-                    short[name] = reference
-                    self._warn("file_not_kept", place, "The file is not kept, only its type, size and SHA-256.")
-                else:
-                    short[name] = self._arguments(item, place) if name == "arguments" else self._text(item, place)
-        return short
+    def _file(self, holder: JsonObject, name: str, pointer: str, *, file: bool = False) -> Any:
+        value = holder[name]
+        if not isinstance(value, str):
+            return self._files(value, pointer, file=file)
+        if len(value) <= self.limit or name in ("type", "text") or holder.get("type") == "text":
+            return value
+        reference = _reference(value, holder, file=file)
+        if reference is None:
+            return value
+        self.warn("file_not_kept", pointer, "The file is not kept, only its type, size and SHA-256.")
+        return reference
+
+    def _result(self, value: Any, pointer: str) -> Any:
+        """A result in JSON: its long texts are cut, and what is no text stays."""
+        if isinstance(value, list):
+            return [self._result(item, f"{pointer}/{at}") for at, item in enumerate(value)]
+        if isinstance(value, dict):
+            return {name: self._result(item, f"{pointer}/{step(name)}") for name, item in value.items()}
+        return self._text(value, pointer) if isinstance(value, str) and not is_blob(value) else value
+
+    def _calls(self, value: Any, pointer: str) -> Any:
+        """A call that is too large keeps its place, and nothing else."""
+        calls = value if isinstance(value, list) else [value]
+        short = [self._arguments_in(call, f"{pointer}/{at}") for at, call in enumerate(calls)]
+        kept = [call if self._fits(call, f"{pointer}/{at}") else {"id": None} for at, call in enumerate(short)]
+        return kept if isinstance(value, list) else kept[0]
+
+    def _arguments_in(self, call: Any, pointer: str) -> Any:
+        if not isinstance(call, dict):
+            return call
+        return {
+            name: self._arguments(item, f"{pointer}/{step(name)}")
+            if name == "arguments" and isinstance(item, str)
+            else self._arguments_in(item, f"{pointer}/{step(name)}")
+            for name, item in call.items()
+        }
 
     def _text(self, text: str, pointer: str) -> str:
         short = shortened(text, self.limit)
@@ -144,26 +232,29 @@ class _Shortening:
         return short
 
     def _arguments(self, text: str, pointer: str) -> str:
-        """Arguments of a call are JSON, and stay so if their long texts can be cut."""
+        """Arguments of a call are JSON, and stay so: their long texts are cut, or nothing is."""
+        if len(text) <= self.limit:
+            return text
         try:
             value = json.loads(text)
         except (ValueError, RecursionError):
-            return self._text(text, pointer)
+            return text
         size = self.limit
-        while size > _MARK_CHARS:
+        while size > MARK_CHARS:
             short = json.dumps(_with_short_texts(value, size), ensure_ascii=False)
             if len(short) <= self.limit:
                 self._note(text, short, pointer)
                 return short
             size //= 2
-        return self._text(text, pointer)
+        return text
 
     def _note(self, text: str, short: str, pointer: str) -> None:
         if short != text:
             detail = f"The text has {len(text)} characters: its beginning and end are kept, {self.limit} at most."
-            self._warn("text_shortened", pointer, detail)
+            self.warn("text_shortened", pointer, detail)
 
-    def _warn(self, code: Literal["text_shortened", "file_not_kept"], pointer: str, detail: str) -> None:
+    def warn(self, code: WarningCode, pointer: str, detail: str) -> None:
+        """Notes what was not kept, or has no text."""
         self.warnings.append({"code": code, "pointer": pointer, "detail": detail})
 
 
@@ -180,20 +271,9 @@ def fitted(texts: Sequence[str], limit: int) -> list[str]:
     return [shortened(text, most) for text in texts]
 
 
-def shortened(text: str, limit: int) -> str:
-    """Returns the beginning and the end of a text, at most `limit` characters with the mark between them."""
-    if len(text) <= limit:
-        return text
-    if limit <= _MARK_CHARS:
-        return text[: max(limit, 0)]
-    left = limit - _MARK_CHARS
-    end = left // 2
-    return f"{text[: left - end]}\n[… {len(text) - left:,} characters left out …]\n{text[len(text) - end :]}"
-
-
 def _with_short_texts(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, str):
-        return shortened(value, limit)
+        return value if is_blob(value) else shortened(value, limit)
     if isinstance(value, dict):
         return {name: _with_short_texts(item, limit) for name, item in value.items()}
     return [_with_short_texts(item, limit) for item in value] if isinstance(value, list) else value
@@ -208,7 +288,7 @@ def _reference(text: str, beside: JsonObject, *, file: bool) -> JsonObject | Non
     else:
         named = (beside.get(name) for name in _TYPE_NAMES)
         declared = next((name for name in named if isinstance(name, str)), None)
-        kind = declared or _UNKNOWN_TYPE
+        kind = declared if declared and "/" in declared else _UNKNOWN_TYPE
         data = _decoded(text) if file or declared else None
     return None if data is None else {"type": kind, "size": len(data), "sha256": sha256(data).hexdigest()}
 

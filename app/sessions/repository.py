@@ -13,6 +13,7 @@ import orjson
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id
+from app.core.limits import BODY_LIMITS
 from app.core.metadata_filter import condition_of, matches
 from app.core.schemas import Json
 from app.core.served_text import strip_served
@@ -21,7 +22,17 @@ from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.narrowing import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageIn, MessageRecord, SessionCreate, SessionRecord, counter
+from app.sessions.schemas import (
+    MESSAGES,
+    SESSIONS,
+    MessageIn,
+    MessageRecord,
+    SessionCreate,
+    SessionRecord,
+    counter,
+    own_text,
+    shortened,
+)
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
@@ -64,7 +75,8 @@ def new_messages(session: SessionRecord, messages: Sequence[MessageIn], now: str
 
 
 def _message(session: SessionRecord, message: MessageIn, seq: int, now: str) -> MessageRecord:
-    sent = message.model_dump(exclude_unset=True)
+    sent, text, own = message.model_dump(exclude_unset=True), message.text(), message.text(own=True)
+    limit = BODY_LIMITS.text_chars  # of data, which are text as JSON
     return {
         "message_id": new_id("msg"),
         "session_id": session["session_id"],
@@ -85,8 +97,10 @@ def _message(session: SessionRecord, message: MessageIn, seq: int, now: str) -> 
         "timestamp": message.timestamp or now,
         "edited_at": None,
         "deleted_at": None,
-        "text": message.text(),
-        "tokens": _tokens(message, sent),
+        "text": shortened(text, limit),
+        "own_text": None if own == text else shortened(own, limit),
+        "extra": message.model_extra or {},
+        "tokens": _tokens(text, sent),
         "created_at": now,
     }
 
@@ -114,15 +128,17 @@ def tombstone(old: MessageRecord, now: str) -> MessageRecord:
         "result": None,
         "metadata": {},
         "text": "",
+        "own_text": None,
+        "extra": {},
         "tokens": 0,
         "deleted_at": now,
     }
 
 
-def _tokens(message: MessageIn, sent: Json) -> int:
+def _tokens(text: str, sent: Json) -> int:
     """Returns the tokens of everything that a prompt would contain of the message: text, tool calls and result."""
     more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
-    return prompt_text.count(message.text()) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
+    return prompt_text.count(text) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
 
 
 def content(message: MessageRecord) -> str:
@@ -130,12 +146,12 @@ def content(message: MessageRecord) -> str:
     if message["text"]:
         return message["text"]
     shown = message["result"] if message["result"] is not None else message["tool_calls"]
-    return "" if shown is None else orjson.dumps(shown).decode()
+    return "" if shown is None else shortened(orjson.dumps(shown).decode(), BODY_LIMITS.text_chars)
 
 
 def leaves_memory(message: MessageRecord) -> bool:
     """Returns whether a memory is made from the message: it has text of a user or an assistant."""
-    return message["role"] in REMEMBERED_ROLES and bool(strip_served(message["text"]).strip())
+    return message["role"] in REMEMBERED_ROLES and bool(strip_served(own_text(message)).strip())
 
 
 TRUST = {"assistant": 0.7, "tool": 0.4}
@@ -152,13 +168,14 @@ def memory_of(message: MessageRecord, session: SessionRecord, key_id: str | None
 
     Each message has a memory of its own, without deduplication, so that a conversation stays complete.
     """
-    text = strip_served(message["text"])
+    said = own_text(message)
+    text = strip_served(said)
     return new_memory(
         {
             "agent_id": session["agent_id"],
             "user_id": session["user_id"],
             "memory_type": "message",
-            "content": text if text == message["text"] else text.strip(),
+            "content": text if text == said else text.strip(),
             "importance": importance_of(text),
             "trust": trust_of(message),
             "metadata": message["metadata"],

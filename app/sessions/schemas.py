@@ -1,11 +1,25 @@
 """Sessions and messages as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypedDict
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, StringConstraints, ValidationError, model_validator
+import orjson
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType
 
+from app.core.limits import BODY_LIMITS
 from app.core.schemas import (
     CLEARS_OBJECT,
     Count,
@@ -59,19 +73,21 @@ class CalledFunction(TypedDict, total=False):
     """What a tool call names: `{"name": "now", "arguments": "{}"}`."""
 
     name: str
-    arguments: str
+    arguments: str | JsonObject | None
 
 
 class ToolCallRecord(TypedDict, total=False):
     """A tool call of a message. Fields that we do not know stay as the model gave them."""
 
-    id: str
+    id: str | None
     type: str
     function: CalledFunction | None
 
 
 class MessageRecord(BaseRecord, total=False):
-    """A document of the collection `messages`. `text` is the text of the message, its parts joined."""
+    """A document of the collection `messages`. `text` is the text of the message, its parts joined. `own_text`: what of
+    it the speaker said, where a part holds a tool's answer; None for all of it. `extra`: fields that only the model's
+    vendor knows."""
 
     message_id: str
     session_id: str
@@ -93,6 +109,8 @@ class MessageRecord(BaseRecord, total=False):
     edited_at: str | None
     deleted_at: str | None
     text: str
+    own_text: str | None
+    extra: JsonObject
     tokens: int
 
 
@@ -143,17 +161,18 @@ MESSAGES: Collection[MessageRecord] = Collection(
     unique=(Unique("seq", ("session_id", "seq")),),
     indexes=(("session_id",), ("user_id",)),
     covered=("deleted_at",),
-    opaque=("metadata", "content", "tool_calls", "result", "annotations", "audio", "function_call"),
+    opaque=("metadata", "content", "tool_calls", "result", "annotations", "audio", "function_call", "extra"),
     audited=False,
-    internal=frozenset({"text"}),
+    internal=frozenset({"text", "own_text"}),
 )
 """The collection of messages.
 
 `seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts.
 """
 
-MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text"})
-"""Fields of messages that no response contains. `text`: the text of a message, its parts joined."""
+MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text", "own_text", "extra"})
+"""Fields of messages that no response contains. `text`: the text of a message, its parts joined. What `extra` holds is
+shown as it was sent, beside the other fields."""
 
 
 def counter(session_id: str) -> str:
@@ -161,7 +180,9 @@ def counter(session_id: str) -> str:
     return f"messages:{session_id}"
 
 
-MessageName = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+MessageName = Annotated[
+    Annotated[str, StringConstraints(max_length=256)] | None, BeforeValidator(lambda name: None if name == "" else name)
+]
 
 
 class SessionCreate(Schema):
@@ -204,11 +225,14 @@ class Session(Schema):
     updated_at: str
 
 
+CallArguments = TypeAliasType("CallArguments", str | JsonObject)
+
+
 class FunctionCall(Schema):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    arguments: str
+    arguments: CallArguments | None = Field(None, description="JSON; some models give an object.")
 
 
 class ToolCall(Schema):
@@ -216,18 +240,18 @@ class ToolCall(Schema):
 
     model_config = ConfigDict(extra="allow")
 
-    id: str
+    id: str | None = Field(None, description="Of any length; some models give none.")
     type: str = "function"
     function: FunctionCall | None = None
 
 
 class ContentPart(Schema):
-    """The text of `{"type": "text", "text": …}`, and of any other part whose type ends in `text` (`input_text`,
-    `output_text`), is the message's; all else is kept as it is."""
+    """A part of any vendor, kept as it is: `{"type": "text", "text": "Hi."}`, `{"type": "tool_result", "content": "41
+    crates"}`. What it says is the message's text, wherever it stands in the part."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: str
+    type: str | None = None
     text: str | None = None
 
     @model_validator(mode="after")
@@ -237,10 +261,104 @@ class ContentPart(Schema):
         return self
 
 
-def is_text_part(kind: str) -> bool:
-    """Returns whether the text of a content part of this type is said in the conversation. What a model thinks is
-    not."""
-    return kind.endswith("text") and not kind.startswith(("reasoning", "thinking"))
+Place: TypeAlias = tuple[Any, Any, str]
+"""A container, the key or index of a value in it, and a pointer there."""
+_WORDS = ("text", "refusal", "transcript", "content", "output", "result", "response", "value", "json")
+"""Where the parts of all vendors hold what they say, in themselves or in an object within."""
+_DATA = _WORDS[4:]
+"""Where a tool's answer may be JSON: `"output": {"type": "json", "value": {"crates": 41}}`."""
+_ARGUMENTS = frozenset({"input", "arguments", "args", "parameters", "metadata"})
+"""What a tool is called with is no text, though it may hold some."""
+_THOUGHT = ("reasoning", "thinking", "thought", "redacted")
+"""So begin the types and names of what a model thinks. Nobody said it."""
+_OF_A_TOOL = re.compile(r"(call|tool[_-]?use)[_-]?id$|(tool|function).{0,40}(result|response|output)", re.IGNORECASE)
+"""Finds the answer of a tool, by the type or a name in it: `tool_use_id`, `tool-result`, `functionResponse`."""
+_BLOB = re.compile(r"(?:data:[^,\s]{0,255},)?[A-Za-z0-9+/=_.-]{200}")
+
+
+def is_blob(text: str) -> bool:
+    """Returns whether a text is data and not words: base64, a signature, a token."""
+    return _BLOB.match(text) is not None
+
+
+def is_thought(part: JsonObject) -> bool:
+    """Returns whether a part holds what a model thinks."""
+    return str(part.get("type")).startswith(_THOUGHT) or part.get("thought") is True
+
+
+def is_of_a_tool(part: JsonObject) -> bool:
+    """Returns whether a part holds the answer of a tool: in Anthropic's messages, the user sends it."""
+    return any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part))
+
+
+def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[Place]:
+    """Yields the places of the texts that `holder[key]` says, found by shape, not by vendor.
+
+    An object that has words of its own says these (`{"type": "tool_result", "content": "41 crates"}`); another one says
+    what the objects in it say (`{"type": "document", "source": {"type": "text", "data": "…"}}`). `pointer`: to the
+    value."""
+    value = holder[key]
+    if isinstance(value, str):
+        if value and (key in _WORDS[:3] or not is_blob(value)):
+            yield holder, key, pointer
+    elif isinstance(value, list):
+        for at in range(len(value)):
+            yield from said_in(value, at, f"{pointer}/{at}")
+    elif isinstance(value, dict) and not is_thought(value):
+        own = _own_words(value, pointer)
+        yield from own
+        if not own:
+            for name, inner in value.items():
+                if isinstance(inner, dict) and name not in _ARGUMENTS and not name.startswith(_THOUGHT):
+                    yield from said_in(value, name, f"{pointer}/{step(name)}")
+
+
+def _own_words(part: JsonObject, pointer: str) -> list[Place]:
+    own = list[Place]()
+    for name in _WORDS:
+        if name in part:
+            place = f"{pointer}/{name}"
+            found = list(said_in(part, name, place))
+            own += found or ([(part, name, place)] if name in _DATA and _is_data(part[name]) else [])
+    if not own and part.get("type") == "text" and isinstance(part.get("data"), str):
+        own.append((part, "data", f"{pointer}/data"))
+    return own
+
+
+def said_by(part: JsonObject) -> list[str]:
+    """Returns the texts that a part says. Data are JSON."""
+    values = (holder[key] for holder, key, _ in said_in([part], 0))
+    return [value if isinstance(value, str) else orjson.dumps(value).decode() for value in values]
+
+
+MARK_CHARS = 48
+"""What the mark of a cut takes at most, with its line breaks."""
+
+
+def shortened(text: str, limit: int) -> str:
+    """Returns the beginning and the end of a text, at most `limit` characters with the mark between them."""
+    if len(text) <= limit:
+        return text
+    if limit <= MARK_CHARS:
+        return text[: max(limit, 0)]
+    left = limit - MARK_CHARS
+    end = left // 2
+    return f"{text[: left - end]}\n[… {len(text) - left:,} characters left out …]\n{text[len(text) - end :]}"
+
+
+def step(key: str | int) -> str:
+    """Returns a key as a step of a JSON pointer."""
+    return str(key).replace("~", "~0").replace("/", "~1")
+
+
+def _is_data(value: JsonValue) -> bool:
+    """Returns whether a value is data, such as `{"crates": 41}`: no part with a type, and no blob in it."""
+    values = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if not values or values == [None] or (isinstance(value, dict) and "type" in value):
+        return False
+    if not isinstance(value, dict | list):
+        return not isinstance(value, str)
+    return all(not is_blob(one) if isinstance(one, str) else one is None or _is_data(one) for one in values)
 
 
 MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPart], Field(min_length=1)])
@@ -248,9 +366,9 @@ MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPar
 
 class _MessageFields(Schema):
     content: MessageContent | None = Field(None, description="Text, content parts, or null beside tool_calls.")
-    name: MessageName | None = Field(None, description="Who speaks; else the role.")
+    name: MessageName = Field(None, description="Who speaks; else the role.")
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(lambda value: None if value == [] else value)] = None
-    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
+    tool_call_id: Annotated[str, StringConstraints(max_length=BODY_LIMITS.text_chars)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")
     metadata: Annotated[Object | None, CLEARS_OBJECT] = Field(None, validate_default=True)
     timestamp: Timestamp | None = Field(None, description="When it was said; default: now.")
@@ -267,23 +385,54 @@ SPEAKING = ("user", "assistant")
 class StoredMessage(_MessageFields):
     """A message as one may be stored: earlier versions took messages that say nothing."""
 
+    model_config = ConfigDict(extra="allow")
+
     role: MessageRole
 
-    def text(self) -> str:
-        """Returns the text of the message; of text parts, one a line."""
-        if isinstance(self.content, list):
-            texts = (part.text for part in self.content if part.text and is_text_part(part.type))
-            return "\n".join(texts)
-        return self.content or ""
+    def text(self, *, own: bool = False) -> str:
+        """Returns the text of the message, one line for each part: what its content says, else its refusal or the
+        transcript of its audio. `own`: without what a tool answered."""
+        if isinstance(self.content, str) and self.content:
+            return self.content
+        parts = [part.model_dump(exclude_unset=True) for part in self.content or ()]
+        texts = [text for part in parts if not (own and is_of_a_tool(part)) for text in said_by(part)]
+        if not texts and not parts:
+            texts = [self.refusal] if self.refusal else said_by({"audio": self.audio})
+        return "\n".join(texts)
 
 
 class MessageIn(StoredMessage):
-    """A message as OpenAI's clients hold it, `model_dump()` included."""
+    """A message as OpenAI's clients hold it, `model_dump()` included. Fields of any vendor are kept as they are."""
+
+    _left_out: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What exceeds the limits on objects and was left out, with the reason: `{"/thinking_blocks/0": "is nested
+        too deep"}`."""
+        return self._left_out
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _within_limits(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        ours = MessageRecord.__annotations__.keys() - cls.model_fields.keys()
+        left_out = {f"/{name}": "is the service's own" for name in value if name in ours}
+        fields = {
+            name: inner if name in _PLAIN else _kept(inner, f"/{step(name)}", left_out)
+            for name, inner in value.items()
+            if name not in ours
+        }
+        message = handler({name: inner for name, inner in fields.items() if f"/{step(name)}" not in left_out})
+        message._left_out = left_out
+        return message
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         others = (self.tool_calls, self.result, self.refusal, self.audio, self.function_call)
-        if all(other is None for other in others):
+        vendors = (self.model_extra or {}).values() if self.role == "assistant" else ()
+        if all(other is None for other in (*others, *vendors)):
             if self.content is None:
                 raise _without("content is required, unless there are tool_calls, a result or a refusal")
             if self.role in SPEAKING and not self._has_content():
@@ -294,7 +443,44 @@ class MessageIn(StoredMessage):
 
     def _has_content(self) -> bool:
         parts = self.content if isinstance(self.content, list) else []
-        return any(not is_text_part(part.type) for part in parts) or bool(self.text().strip())
+        others = (part.text is None or is_thought(part.model_dump(exclude_unset=True)) for part in parts)
+        return any(others) or bool(self.text().strip())
+
+
+_PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp", "refusal"})
+"""Fields that hold no objects."""
+_MAX_LEVELS = BODY_LIMITS.json_depth - 4
+"""Most levels of a part of a field: the body, the list of messages, the message and the field lie around it."""
+
+
+def _kept(value: Any, place: str, left_out: dict[str, str]) -> Any:
+    """Returns a field of a message without the parts, calls or entries that exceed the limits on objects, and notes
+    them."""
+    reason = _excess(value, 1)
+    if reason:
+        left_out[place] = reason
+        return None
+    inner = [*value.items()] if isinstance(value, dict) else [*enumerate(value)] if isinstance(value, list) else []
+    reasons = {key: reason for key, one in inner if (reason := _excess(one, _MAX_LEVELS))}
+    if not reasons:
+        return value
+    left_out |= {f"{place}/{step(key)}": reason for key, reason in reasons.items()}
+    kept = {key: one for key, one in inner if key not in reasons}
+    return kept if isinstance(value, dict) else [*kept.values()]
+
+
+def _excess(value: Any, levels: int) -> str | None:
+    """Returns which limit of an object a value exceeds in its first `levels` levels; None for none."""
+    level: list[Any] = [value]
+    for _ in range(levels):
+        for one in level:
+            if isinstance(one, dict) and len(one) > BODY_LIMITS.object_keys:
+                return f"has more than {BODY_LIMITS.object_keys} keys"
+            if isinstance(one, list) and len(one) > BODY_LIMITS.batch_items:
+                return f"has more than {BODY_LIMITS.batch_items} items"
+        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [inner for container in containers for inner in container if isinstance(inner, dict | list)]
+    return "is nested too deep" if level and levels > 1 else None
 
 
 def _without(detail: str) -> ValidationError:
@@ -320,9 +506,11 @@ class MessagesAppend(Schema):
         }
     )
 
-    LONG_TEXTS: ClassVar = frozenset({"messages"})
+    LENIENT: ClassVar = frozenset({"messages"})
 
-    messages: Annotated[list[MessageIn], Field(min_length=1, description="At most 500.")]
+    messages: Annotated[
+        list[MessageIn], Field(min_length=1, max_length=BODY_LIMITS.batch_items, description="At most 500.")
+    ]
     agent_id: Identifier | None = Field(None, description="Required where the session is new.")
     user_id: Identifier | None = Field(None, description="Required where the session is new.")
     memorize: Memorize | None = Field(None, description="For a new session; default: messages.")
@@ -330,6 +518,10 @@ class MessagesAppend(Schema):
 
 
 class Message(Schema):
+    """A message, with the fields of its vendor as they were sent, such as `reasoning_content`."""
+
+    model_config = ConfigDict(extra="allow")
+
     message_id: str
     session_id: str
     seq: int = Field(description="1, 2, 3 …: no gaps, never restarts.")
@@ -356,7 +548,8 @@ class MessageWarning(Schema):
 
     code: str = Field(
         description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: the "
-        "data of an image or file over the limit became `{type, size, sha256}`."
+        "data of an image or file over the limit became `{type, size, sha256}`. `not_kept`: what is over a limit of "
+        "objects was left out. `no_text`: what the place holds is kept, and has no text for memories and prompts."
     )
     pointer: str = Field(description="Where in the request, such as `/messages/3/content`.")
     detail: str
@@ -366,7 +559,7 @@ class Appended(Schema):
     session_id: str
     items: list[Message]
     memory_ids: list[str] = Field(description="Long-term memories made from these messages.")
-    warnings: list[MessageWarning] = Field([], description="What was over the limit of a text, and is kept short.")
+    warnings: list[MessageWarning] = Field([], description="What was not kept whole, or has no text.")
 
 
 class ContextMessage(Schema):
@@ -402,4 +595,20 @@ def render(session: SessionRecord) -> Json:
 def render_message(message: MessageRecord) -> Json:
     """Returns a message as responses show it. Messages of earlier versions were never edited."""
     shown = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
-    return {"edited_at": None, "deleted_at": None, **shown}
+    return {"edited_at": None, "deleted_at": None, **shown, **message.get("extra", {})}
+
+
+def own_text(message: MessageRecord) -> str:
+    """Returns what the speaker said. The answer of a tool that a user's message brings is not the user's word."""
+    own = message.get("own_text")
+    return message["text"] if own is None else own
+
+
+def speaker_role(message: MessageRecord) -> MessageRole:
+    """Returns the role whose words a message has: `tool` where a user's message brings a tool's answer and no more."""
+    return "tool" if message["text"] and not own_text(message) else message["role"]
+
+
+def extra_of(shown: Json) -> JsonObject:
+    """Returns the fields of a shown message that only its vendor knows."""
+    return {name: value for name, value in shown.items() if name not in MessageRecord.__annotations__}

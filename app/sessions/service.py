@@ -224,8 +224,7 @@ class SessionService:
         now = self._now()
         session, changes = await self._open(session_id, body, precondition, now)
         limited = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        long = sum(len(message.text()) for message in limited.messages)
-        messages = await off_loop(long, repository.new_messages, session, limited.messages, now)
+        messages = await off_loop(limited.characters, repository.new_messages, session, limited.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))

@@ -11,7 +11,7 @@ from app.core.schemas import Json, Page
 from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message
+from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message, speaker_role
 from app.storage.repository import Listing, render_items
 from app.storage.schema import both
 
@@ -91,7 +91,7 @@ class Windows:
 def _context(
     summary: str | None, newest_first: list[MessageRecord], max_messages: int, max_tokens: int | None
 ) -> SessionContextAnswer:
-    newest_lines = (_line(message["role"], content(message)) for message in newest_first[:max_messages])
+    newest_lines = (_line(speaker_role(message), content(message)) for message in newest_first[:max_messages])
     lines = [*as_many_as_could_fit(newest_lines, max_tokens)][::-1]
     fitted = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
     return {
@@ -99,7 +99,7 @@ def _context(
         "messages": [
             {
                 "seq": message["seq"],
-                "role": message["role"],
+                "role": speaker_role(message),
                 "name": plain_name(message["name"]),
                 "content": escape(content(message)),
             }

@@ -40,7 +40,7 @@ REBUILT = {
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "entity_aliases": {"name_key", "alias_key"},
     "action_logs": {"content_hash", "entity_keys", "tag_keys", "mentions", "tool", "duration_ms", "measured"},
-    "messages": {"text"},
+    "messages": {"text", "own_text"},
     "conversation_sessions": {"metadata_terms"},
     "procedures": {"name_key", "content_hash"},
     "procedure_history": {"name_key", "content_hash"},
@@ -143,6 +143,18 @@ async def test_every_internal_field_comes_back(tenants: Tenants) -> None:
                 expected["source"] = doc["source"] | {"origin": "import"}
             absent = {name for name in new if new[name] is None and name not in expected}
             assert {name: value for name, value in new.items() if name not in absent} == expected
+
+
+async def test_messages_of_all_vendors_come_along(tenants: Tenants) -> None:
+    answer = {"type": "tool_result", "tool_use_id": "t", "content": "41 crates"}
+    sent = [{"role": "assistant", "content": "40", "a.b": {"$c": 1}}, {"role": "user", "content": [answer]}]
+    body = {"agent_id": "a", "user_id": "ada", "messages": sent}
+    await tenants.api.post("/v1/sessions/s/messages", json=body, headers=tenants.a)
+    assert (await tenants.imported(await tenants.exported(tenants.a))).ok
+    store = tenants.service.resources.store
+    old, new = [await store.find(MESSAGES, tenant, order="asc") for tenant in ("a", "b")]
+    assert (old[0]["extra"], old[1]["own_text"]) == ({"a.b": {"$c": 1}}, "")
+    assert [doc | {"tenant_id": "a"} for doc in new] == old
 
 
 async def test_figures_of_rolled_up_days_and_keys_of_facts_come_along(tenants: Tenants) -> None:

@@ -56,8 +56,8 @@ async def test_messages_come_back_as_openai_clients_hold_them(api: httpx.AsyncCl
         ({"role": "robot", "content": "x"}, "/role"),
         ({"role": "user", "content": "x", "tool_calls": CALLS}, ""),
         ({"role": "user", "content": "x", "timestamp": "2026-01-01T00:00:00"}, "/timestamp"),
-        ({"role": "user", "content": "x", "seq": 7}, "/seq"),
-        ({"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]}, "/tool_calls/0/id"),
+        ({"role": "user", "text": "x"}, "/content"),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": 7}]}, "/tool_calls/0/id"),
     ],
 )
 async def test_a_bad_message_is_named_and_none_is_kept(api: httpx.AsyncClient, message: Json, pointer: str) -> None:

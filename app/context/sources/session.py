@@ -22,7 +22,15 @@ from app.facts.outdated import Utterance
 from app.memories.models import MemoryRecord
 from app.memories.repository import MemoryRepository
 from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, ToolCallRecord
+from app.sessions.schemas import (
+    MESSAGES,
+    SESSIONS,
+    CalledFunction,
+    MessageRecord,
+    SessionRecord,
+    ToolCallRecord,
+    speaker_role,
+)
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
@@ -381,10 +389,11 @@ def with_results(oldest_first: Sequence[MessageRecord]) -> list[Sequence[Message
     call with two ids that are alike."""
     groups, at = list[Sequence[MessageRecord]](), 0
     while at < len(oldest_first):
-        called = [call["id"] for call in oldest_first[at]["tool_calls"] or ()]
+        called = [call.get("id") or "" for call in oldest_first[at]["tool_calls"] or ()]
         following = oldest_first[at + 1 : at + 1 + len(called)]
-        answered = {message["tool_call_id"] for message in following if message["role"] == "tool"}
-        has_results = len(set(called)) == len(called) and answered == set(called)
+        answered = [message["tool_call_id"] or "" for message in following if message["role"] == "tool"]
+        told_apart = len(set(called)) == len(called) or not any(called)  # calls without ids are answered in their order
+        has_results = told_apart and sorted(answered) == sorted(called)
         size = 1 + len(called) if has_results else 1
         groups.append(oldest_first[at : at + size])
         at += size
@@ -395,7 +404,7 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
     """Returns a message, or a call with its results, as one turn. Returns None for a message that contains nothing but
     text that this service rendered."""
     first, *results = messages
-    role: str = first["role"]
+    role: str = speaker_role(first)
     speaker = prompt_text.speaker(role, first["name"])
     if results:
         # text, calls and results, each on its own line; further lines are indented, so that none passes for a result
@@ -418,21 +427,41 @@ def _tool_call(call: ToolCallRecord) -> str:
     function = call.get("function")
     if function is None:
         return f"calls {orjson.dumps(call).decode()}"
-    return f"calls {function['name']}({function['arguments']})"
+    return f"calls {function['name']}({_arguments(function)})"
+
+
+def _arguments(function: CalledFunction) -> str:
+    """Returns the arguments as JSON. Some models give an object."""
+    arguments = function.get("arguments") or {}
+    return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
 
 
 def _as_chat(first: MessageRecord, results: Sequence[MessageRecord]) -> tuple[PromptMessage, ...]:
-    """Returns the messages as OpenAI clients send them: the call, then one message for each result."""
+    """Returns the messages as OpenAI clients send them: the call, then one message for each result. Calls without ids
+    get some: `call_7_0`."""
+    calls = [_as_openai(call, f"call_{first['seq']}_{at}") for at, call in enumerate(first["tool_calls"] or ())]
     call: PromptMessage = {
         "role": "assistant",
         "content": _quoted(first["text"]) or None,
-        "tool_calls": first["tool_calls"] or [],
+        "tool_calls": calls,
     }
     answers: list[PromptMessage] = [
-        {"role": "tool", "tool_call_id": result["tool_call_id"] or "", "content": _quoted(content(result))}
-        for result in results
+        {
+            "role": "tool",
+            "tool_call_id": result["tool_call_id"] or made["id"] or "",
+            "content": _quoted(content(result)),
+        }
+        for made, result in zip(calls, results, strict=True)
     ]
     return call, *answers
+
+
+def _as_openai(call: ToolCallRecord, call_id: str) -> ToolCallRecord:
+    made: ToolCallRecord = {**call, "id": call.get("id") or call_id}
+    function = call.get("function")
+    if function is not None:
+        made["function"] = {**function, "arguments": _arguments(function)}
+    return made
 
 
 def _quoted(text: str) -> str:

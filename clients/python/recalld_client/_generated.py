@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract dcf721168e3c16b1e7c2a4e5901149b6."""
+"""Made by scripts/generate_clients.py; do not edit. Contract a88cef499bf94712706eb01365c492e2."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -269,6 +269,9 @@ class Call(TypedDict):
     duration_ms: NotRequired[float | None]
 
 
+CallArguments: TypeAlias = "str | JsonObject"
+
+
 class Caller(TypedDict):
     """What the calling key may do."""
 
@@ -337,9 +340,9 @@ class Contending(TypedDict):
 
 
 class ContentPart(TypedDict):
-    """The text of `{'type':"""
+    """A part of any vendor, kept as it is:"""
 
-    type: str
+    type: NotRequired[str | None]
     text: NotRequired[str | None]
 
 
@@ -875,7 +878,7 @@ class FoundProcedure(TypedDict):
 
 class FunctionCall(TypedDict):
     name: str
-    arguments: str
+    arguments: NotRequired["CallArguments | None"]
 
 
 class GraphAnswer(TypedDict):
@@ -1260,6 +1263,8 @@ class Mentions(TypedDict):
 
 
 class Message(TypedDict):
+    """A message, with the fields of its vendor as they were sent, such as `reasoning_content`."""
+
     message_id: str
     session_id: str
     seq: int
@@ -2331,7 +2336,7 @@ class TookMs(TypedDict):
 class ToolCall(TypedDict):
     """As the model gave it; fields that we do not know stay."""
 
-    id: str
+    id: NotRequired[str | None]
     type: NotRequired[str]
     function: NotRequired["FunctionCall | None"]
 
