@@ -1,5 +1,5 @@
-"""Single bits and torn pages in each file of an embedded store at rest: each is noticed, or touches nothing. None is
-served. What is altered in the log under a running process is not noticed (decision 17)."""
+"""Single bits, torn, zeroed and swapped pages in each file of an embedded store at rest: each is noticed, or touches
+nothing. None is served. What is altered in the log under a running process is not noticed (decision 17)."""
 
 import random
 import struct
@@ -37,9 +37,10 @@ async def crash_image(folder: Path) -> Image:
     try:
         for number in range(80):
             vector = np.eye(DIM, dtype=np.float32)[number % DIM]
-            await store.commit(
-                [thing(f"t{number}", name="x" * 900), entry(f"tea {number}", f"e{number}", vector=vector)]
-            )
+            # values of one page, and of several: of the text and of the search row
+            name = f"{number:03} " * (5_000 if number % 4 == 0 else 200)
+            words = " ".join(f"{number}x{which}" for which in range(1_500 if number % 5 == 0 else 1))
+            await store.commit([thing(f"t{number}", name=name), entry(f"tea {words}", f"e{number}", vector=vector)])
             if number == 40:
                 checkpoint(store.writer._connection)
             if number in (60, 70):
@@ -91,6 +92,22 @@ def cut(dice: random.Random, image: Image) -> Image:
     return {**image, name: image[name][: dice.randrange(len(image[name]))]}
 
 
+def zeroed(dice: random.Random, image: Image) -> Image:
+    """A page of the database became zeros, whose checksum is right."""
+    content = bytearray(image[FILE_NAME])
+    start = dice.randrange(1, len(content) // PAGE) * PAGE
+    content[start : start + PAGE] = bytes(PAGE)
+    return {**image, FILE_NAME: bytes(content)}
+
+
+def swapped(dice: random.Random, image: Image) -> Image:
+    """Two pages of the database, each with its checksum, have changed places."""
+    pages = [image[FILE_NAME][start : start + PAGE] for start in range(0, len(image[FILE_NAME]), PAGE)]
+    one, other = dice.sample(range(1, len(pages)), 2)
+    pages[one], pages[other] = pages[other], pages[one]
+    return {**image, FILE_NAME: b"".join(pages)}
+
+
 async def outcomes(folder: Path, image: Image, spoil: Spoil, rounds: int) -> Counter[str]:
     """How often damage was noticed, touched nothing, and was served."""
     write(folder, image)
@@ -121,8 +138,14 @@ def write(folder: Path, image: Image) -> None:
 
 @pytest.mark.parametrize(
     ("spoil", "rounds"),
-    [(bit, size(40, 2_000)), (torn, size(20, 200)), (cut, size(10, 200))],
-    ids=["bit", "torn", "cut"],
+    [
+        (bit, size(40, 2_000)),
+        (torn, size(20, 200)),
+        (cut, size(10, 200)),
+        (zeroed, size(40, 500)),
+        (swapped, size(40, 500)),
+    ],
+    ids=["bit", "torn", "cut", "zeroed", "swapped"],
 )
 async def test_damage_is_noticed_or_touches_nothing(tmp_path: Path, spoil: Spoil, rounds: int) -> None:
     image = await crash_image(tmp_path / "made")

@@ -7,10 +7,13 @@ integrity of the database, and agreement of search rows, partitions and usage wi
 
 import asyncio
 import logging
+import struct
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import apsw
 import orjson
@@ -23,7 +26,7 @@ from app.storage.schema import Collection
 from app.storage.sqlite import log_file, schema, sql, usage
 from app.storage.sqlite.connections import PAGE_BYTES, Faults, connect, damaged, log_of, translate_errors
 from app.storage.sqlite.encryption import StoreKey, uses_cipher
-from app.storage.sqlite.log_file import checkpoint, note_of, read_note
+from app.storage.sqlite.log_file import checkpoint, checkpoint_after_others, note_of, read_note
 from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.text import LONG
 from app.storage.usage import differences
@@ -140,6 +143,9 @@ PAUSE_SECONDS = 0.05
 RETRIES = 5
 BUSY_TIMEOUT_MS = 5_000
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
+ZEROS = bytes(PAGE_BYTES)
+LOCKED_PAGE = (1 << 30) // PAGE_BYTES + 1
+"""SQLite locks bytes of this page, and never writes it."""
 log = logging.getLogger(__name__)
 
 
@@ -166,8 +172,19 @@ def prepare(
         pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
         if pages:
             raise damaged(path.name, named_pages(pages))
+        if last_page(connection) <= PAGES_AT_START:
+            faults = structure_faults(connection, "quick_check")
+            if faults:
+                raise damaged(path.name, faults)
         migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         checkpoint(connection)
+
+
+def structure_faults(connection: apsw.Connection, check: str) -> str:
+    """Returns the first fault in how the pages hang together; empty if there is none. Two pages that have
+    changed places have right checksums each."""
+    faults: Any = connection.execute(f"PRAGMA {check}(1)").fetchall()
+    return "" if faults == [("ok",)] else f"its pages do not fit together: {str(faults[0][0]).splitlines()[-1]}"
 
 
 def missing_commits(path: Path, connection: apsw.Connection) -> str:
@@ -189,38 +206,63 @@ def missing_commits(path: Path, connection: apsw.Connection) -> str:
 
 
 def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None) -> list[int]:
-    """Returns the pages of the file from `first` until before `end` whose checksum or code is wrong.
+    """Returns the pages of the file from `first` until before `end` that are not as they were written.
 
     A page may fail because a checkpoint is writing it just now, or because one was cut short; then the log has it. So
     what fails is read again after a checkpoint.
     """
     with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-        failing = failing_pages(connection, first, end)
+        failing = failing_pages(connection, range(first, min(last_page(connection) + 1, end or sys.maxsize)))
     for _ in range(RETRIES):
         if not failing:
             break
         time.sleep(PAUSE_SECONDS)
         with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-            checkpoint(connection)
-            failing = [page for page in failing if failing_pages(connection, page, page + 1)]
+            checkpoint_after_others(connection, "PASSIVE")
+            failing = failing_pages(connection, failing)
     return failing
 
 
-def failing_pages(connection: apsw.Connection, first: int = 1, end: int | None = None) -> list[int]:
-    """Returns the pages from `first` until before `end` that fail as they are in the file, which is read past SQLite's
-    cache and its log.
+def last_page(connection: apsw.Connection) -> int:
+    """Returns the number of pages in the file of the database. SQLite refuses a file that has less than it counts."""
+    return Path(connection.filename).stat().st_size // PAGE_BYTES
+
+
+def failing_pages(connection: apsw.Connection, pages: Iterable[int] | None = None) -> list[int]:
+    """Returns those of the pages (None: of all) that fail as they are in the file, which is read past SQLite's cache
+    and its log: the checksum or code is wrong, or the page is zeros, whose checksum is zero, and no free page.
 
     An encrypted database cannot be read through the connection any more after a page has failed.
     """
-    size = int(connection.pragma("page_size"))
-    last = Path(connection.filename).stat().st_size // size
-    failing = []
-    for page in range(first, last + 1 if end is None else min(end, last + 1)):
+    failing, zeros = list[int](), list[int]()
+    for page in range(1, last_page(connection) + 1) if pages is None else pages:
         try:  # one page at a time: neither `cksumvfs` nor the cipher looks at longer reads
-            connection.read("main", 0, (page - 1) * size, size)
+            is_there, content = connection.read("main", 0, (page - 1) * PAGE_BYTES, PAGE_BYTES)
         except UNREADABLE:
             failing.append(page)
-    return failing
+        else:
+            if is_there and content == ZEROS and page != LOCKED_PAGE:
+                zeros.append(page)
+    free = _free_pages(connection) if zeros else set()
+    return sorted([*failing, *(page for page in zeros if page not in free)])
+
+
+def _free_pages(connection: apsw.Connection) -> set[int]:
+    """Returns the pages that the file's list of free pages names: trunks, each with its leaves. The file's, since the
+    log may have given some of them to a table. Empty if the list is not whole.
+    Source: https://www.sqlite.org/fileformat2.html#the_freelist"""
+    _, header = connection.read("main", 0, 0, PAGE_BYTES)
+    trunk, count = struct.unpack_from(">II", header, 32)
+    free = set[int]()
+    while trunk and trunk not in free:
+        try:
+            _, content = connection.read("main", 0, (trunk - 1) * PAGE_BYTES, PAGE_BYTES)
+            following, leaves = struct.unpack_from(">II", content)
+            free |= {trunk, *struct.unpack_from(f">{leaves}I", content, 8)}
+        except (*UNREADABLE, struct.error):
+            return set()
+        trunk = following
+    return free if len(free) == count else set()
 
 
 async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:
@@ -250,7 +292,7 @@ def _verify_step(path: Path, first: int, step: int, key: StoreKey | None) -> boo
 def named_pages(pages: Sequence[int]) -> str:
     """Returns the number of damaged pages and the first of them."""
     more = ", …" if len(pages) > MAX_NAMED else ""
-    return f"the checksums of {len(pages)} pages fail ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
+    return f"{len(pages)} pages are not as they were written ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
 
 
 def findings(path: Path, key: StoreKey | None = None) -> list[Finding]:

@@ -38,11 +38,11 @@ def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
     return _checkpointed(connection, mode).done
 
 
-def empty(connection: apsw.Connection) -> bool:
-    """Truncates the log, after checkpoints that others run, such as `truncate`: SQLite's busy timeout is not for these.
-    Returns False if a reader or writer stayed longer than the busy timeout."""
+def checkpoint_after_others(connection: apsw.Connection, mode: str) -> bool:
+    """As `checkpoint`, after those that others run, such as `truncate`: SQLite's busy timeout is not for these. Returns
+    False if a reader or writer stayed longer than the busy timeout."""
     end = time.monotonic() + OTHERS_SECONDS
-    while (found := _checkpointed(connection, "TRUNCATE")).pages == UNKNOWN_PAGES and time.monotonic() < end:
+    while (found := _checkpointed(connection, mode)).pages == UNKNOWN_PAGES and time.monotonic() < end:
         time.sleep(PAUSE_SECONDS)
     return found.done
 

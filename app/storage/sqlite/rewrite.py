@@ -14,15 +14,10 @@ import apsw
 from app.errors import StoreUnavailable
 from app.storage.sqlite import schema
 from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.connections import (
-    OPEN_FLAGS,
-    PAGE_BYTES,
-    connect,
-    translate_errors,
-    use_checksums,
-)
+from app.storage.sqlite.check import failing_pages, named_pages, structure_faults
+from app.storage.sqlite.connections import OPEN_FLAGS, PAGE_BYTES, connect, translate_errors, use_checksums
 from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer, key_errors, open_keyed, refuse_mismatch
-from app.storage.sqlite.log_file import empty
+from app.storage.sqlite.log_file import checkpoint_after_others
 from app.storage.transfer import BackupRefused
 
 OWNER_ONLY = 0o600
@@ -67,8 +62,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def look_through(database: Path, key: StoreKey | None, name: str) -> None:
-    """Reads every page of a database that no process uses. Raises BackupRefused if it is damaged, and StoreUnavailable,
-    which names it, also if a newer version wrote it."""
+    """Reads every page of a database that no process uses, and looks whether they fit together. Raises BackupRefused,
+    which names it, if it is damaged, and StoreUnavailable, also if a newer version wrote it."""
     use_checksums()
     with translate_errors():
         refuse_mismatch(database, key, name)
@@ -76,10 +71,12 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
         opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
         with closing(opened) as connection:
             with key_errors(name, key):
-                faults = connection.execute("PRAGMA quick_check").fetchall()
+                connection.pragma("user_version")
+            pages = failing_pages(connection)
+            faults = named_pages(pages) if pages else structure_faults(connection, "integrity_check")
+            if faults:
+                raise BackupRefused(f"{name} is damaged: {faults}.")
             schema.refuse_newer(connection, name)
-    if faults != [("ok",)]:
-        raise BackupRefused(f"{database}: {faults[0][0]}")
 
 
 def make_private(database: Path) -> None:
@@ -118,7 +115,7 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
         log_bytes = (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
         with space.room_for(log_bytes, "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
-            if not empty(connection):
+            if not checkpoint_after_others(connection, "TRUNCATE"):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
 
 

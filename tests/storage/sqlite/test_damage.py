@@ -13,12 +13,14 @@ from zlib import crc32
 import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
+from app.storage.changes import Delete
 from app.storage.sqlite.backup import backup, restore
-from app.storage.sqlite.check import bad_pages, findings, verify_rest
-from app.storage.sqlite.connections import CHECKSUM_BYTES, Faults, log_of
+from app.storage.sqlite.check import bad_pages, failing_pages, findings, verify_rest
+from app.storage.sqlite.connections import CHECKSUM_BYTES, Faults, connect, log_of
 from app.storage.sqlite.encryption import RESERVED_AT, header_of
 from app.storage.sqlite.log_file import note_of, read_note
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
+from app.storage.transfer import BackupRefused
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, THINGS, T, entry, thing
 
@@ -209,7 +211,7 @@ async def test_pages_after_the_first_ones_are_verified_while_the_store_is_served
     flip(path, path.stat().st_size - 4_000)
     await verify_rest(path, faults, 10)
     assert faults.damage is not None
-    assert "the checksums of 1 pages fail" in faults.damage.detail
+    assert "1 pages are not as they were written" in faults.damage.detail
 
 
 async def test_the_findings_of_the_files_name_what_is_damaged(store: EmbeddedStore) -> None:
@@ -217,7 +219,7 @@ async def test_the_findings_of_the_files_name_what_is_damaged(store: EmbeddedSto
     assert [(one.name, one.ok) for one in findings(path)] == [("recalld.db-wal", True), ("recalld.db", True)]
     flip(path, 12 * PAGE + 77)
     flip(path, 20 * PAGE + 77)
-    assert [one.detail for one in findings(path) if not one.ok] == ["the checksums of 2 pages fail (13, 21)"]
+    assert [one.detail for one in findings(path) if not one.ok] == ["2 pages are not as they were written (13, 21)"]
 
 
 async def test_a_backup_has_checksums_on_every_page(store: EmbeddedStore, tmp_path: Path) -> None:
@@ -249,3 +251,79 @@ def lost_store(note: Path, left: Path) -> None:
     """A directory in which only the note of a lost store is left."""
     left.parent.mkdir()
     shutil.copy(note, left)
+
+
+# --- Pages of zeros, and pages that have changed places: their checksums are right ------------------------------------
+
+
+async def long_values(store: EmbeddedStore) -> Path:
+    """The database file of a closed store with values of several pages, and with free pages."""
+    for number in range(30):
+        words = " ".join(f"word{number}x{which}" for which in range(1_000))  # a search row of several pages
+        changes = [thing(f"t{number}", name="x" * 20_000), entry(words, f"e{number}")]
+        await store.commit([*changes, thing(f"gone{number}", name="y" * 20_000)])
+    await store.commit([Delete(THINGS, T, f"gone{number}") for number in range(20)])
+    await store.close()
+    return store._path
+
+
+def free_pages(path: Path) -> int:
+    return int.from_bytes(path.read_bytes()[36:40])
+
+
+async def test_a_page_of_zeros_is_damaged_unless_it_is_free(store: EmbeddedStore, tmp_path: Path) -> None:
+    path = await long_values(store)
+    whole = path.read_bytes()
+    pages = [whole[start : start + PAGE] for start in range(0, len(whole), PAGE)]
+    free = {number for number, page in enumerate(pages, 1) if not any(page)}
+    assert 40 < len(free) < free_pages(path) + 1
+    assert findings(path)[1].ok
+    for number in range(2, len(pages) + 1):
+        if number in free:
+            continue
+        path.write_bytes(whole[: (number - 1) * PAGE] + bytes(PAGE) + whole[number * PAGE :])
+        connection = connect(path, 50)
+        assert number in failing_pages(connection), number
+        connection.close()
+    assert not findings(path)[1].ok
+    with pytest.raises(BackupRefused, match=r"is damaged: \d+ pages are not as they were written"):
+        backup(path, tmp_path / "backup", 50)
+    assert backups_in(tmp_path) == []
+    with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: \d+ pages are not as they were written"):
+        await opened(path)
+    path.write_bytes(whole)
+    assert await stored(path) == 40
+
+
+async def test_a_free_page_that_the_log_has_given_to_a_table_is_no_damage(store: EmbeddedStore, tmp_path: Path) -> None:
+    """The file's own list of free pages counts, not that of the log."""
+    path = await long_values(store)
+    running = await opened(path)
+    reader = connect(path, 50)
+    try:
+        reader.execute("BEGIN")
+        reader.execute("SELECT 1 FROM things").fetchall()  # keeps the checkpoint from copying what follows
+        await running.commit([thing(f"new{number}", name="z" * 20_000) for number in range(20)])
+        assert free_pages(path) > int(connect(path, 50).pragma("freelist_count"))
+        assert bad_pages(path) == []
+        assert findings(path)[1].ok
+    finally:
+        reader.close()
+        await running.close()
+
+
+async def test_pages_that_have_changed_places_are_named_at_the_start_and_in_no_backup(
+    store: EmbeddedStore, tmp_path: Path
+) -> None:
+    path = await closed_store(store)
+    whole = path.read_bytes()
+    pages = [whole[start : start + PAGE] for start in range(0, len(whole), PAGE)]
+    leaves = [at for at, page in enumerate(pages) if page[0] == 13 and b"x" * 900 in page]
+    first, second = leaves[1], leaves[-2]
+    pages[first], pages[second] = pages[second], pages[first]
+    path.write_bytes(b"".join(pages))
+    assert bad_pages(path) == [], "each has its checksum"
+    with pytest.raises(BackupRefused, match=r"is damaged: its pages do not fit together"):
+        backup(path, tmp_path / "backup", 50)
+    with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: its pages do not fit together: .*out of order"):
+        await opened(path)

@@ -229,8 +229,10 @@ async def test_every_altered_bit_of_a_page_is_noticed(open_with: OpenWith, tmp_p
         path.write_bytes(whole)
     flip(path, 3 * PAGE + 9)
     flip(path, 30 * PAGE + 9)
-    assert [one.detail for one in findings(path, FIRST) if not one.ok] == ["the checksums of 2 pages fail (4, 31)"]
-    with pytest.raises(StoreDamaged, match=r"2 pages fail \(4, 31\)"):
+    assert [one.detail for one in findings(path, FIRST) if not one.ok] == [
+        "2 pages are not as they were written (4, 31)"
+    ]
+    with pytest.raises(StoreDamaged, match=r"2 pages are not as they were written \(4, 31\)"):
         await open_with()
     faults = Faults()
     await verify_rest(path, faults, 10, FIRST)

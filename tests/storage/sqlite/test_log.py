@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from app.storage.sqlite.connections import connect
-from app.storage.sqlite.log_file import LogTruncation, checkpoint, empty, truncate
+from app.storage.sqlite.log_file import LogTruncation, checkpoint, checkpoint_after_others, truncate
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
@@ -125,7 +125,7 @@ async def test_whoever_must_empty_the_log_waits_for_the_checkpoint_of_another(op
     writer.execute("ROLLBACK")
     assert not checkpoint(connection, "TRUNCATE")
     threading.Timer(0.2, refused.set).start()
-    assert await asyncio.to_thread(empty, connection)
+    assert await asyncio.to_thread(checkpoint_after_others, connection, "TRUNCATE")
     running.join()
     assert log_bytes(tmp_path) == 0
     for one in (writer, other, connection):
