@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 
 import apsw
@@ -19,8 +20,9 @@ from app.storage.mongo.connection import META, Database
 from app.storage.mongo.connection import connect as connect_mongo
 from app.storage.schema import Written
 from app.storage.sqlite import schema as sqlite_schema
-from app.storage.sqlite.backup import backup
+from app.storage.sqlite.backup import MARK
 from app.storage.sqlite.connections import connect
+from app.storage.sqlite.log_file import checkpoint
 from tests.cli.conftest import Run
 from tests.conftest import ENGINES, settings_of
 from tests.support.mongodb import Deployment
@@ -73,7 +75,10 @@ def test_a_backup_of_a_newer_store_is_not_restored(tmp_path: Path, data: Path, r
     assert run("keys", "create", "--no-admin", "--tenant", "acme", "--name", "ci").returncode == 0
     made_newer(data)
     file, target = tmp_path / "b", tmp_path / "restored"
-    backup(data / "recalld.db", file, 1_000)
+    with closing(connect(data / "recalld.db", 1_000)) as connection:
+        assert checkpoint(connection, "TRUNCATE")
+    whole = (data / "recalld.db").read_bytes()  # this release makes no backup of it
+    file.write_bytes(whole + MARK + f"{len(whole):016x}{sha256(whole).hexdigest()}".encode())
     refused = run("restore", str(file), RECALLD_DATA_DIR=str(target))
     assert refused.returncode == 1
     assert f"(layout {sqlite_schema.LAYOUT + 1})" in refused.stderr

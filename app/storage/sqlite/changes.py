@@ -95,7 +95,7 @@ class _Work:
             self.rows.add_like(collection, doc, row, like)
 
     def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]) -> tuple[int, Doc]:
-        statement = f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         stored: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
@@ -110,7 +110,8 @@ class _Work:
         doc |= change.fields(doc, self.allocated)
         changed = frozenset({*change.set, *change.inc})
         columns, statement = sql.assignment(collection.name, collection.columns, changed)
-        values = (*sql.values_of(doc, columns), orjson.dumps(doc).decode(), row)
+        text = orjson.dumps(doc)
+        values = (*sql.values_of(doc, columns), text.decode(), sql.sum_of(text), row)
         _run(self._connection, collection, change.id, statement, values)
         self._notes.updated(collection, doc, change)
         if collection.searched is None:
@@ -137,8 +138,8 @@ class _Work:
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
-    doc_id = str(doc[collection.id_field])
-    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), orjson.dumps(doc).decode())
+    doc_id, text = str(doc[collection.id_field]), orjson.dumps(doc)
+    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), text.decode(), sql.sum_of(text))
     _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 

@@ -66,7 +66,7 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
 def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     """Yields documents that cannot be read, or whose columns differ from their content."""
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
-    statement = f"SELECT doc, {fields} FROM {sql.quoted(collection.name)}"
+    statement = f"SELECT {sql.WHOLE_DOC}, {fields} FROM {sql.quoted(collection.name)}"
     for text, tenant, doc_id, *stored in connection.execute(statement):
         try:
             doc = orjson.loads(text)

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import apsw
 from apsw import sqlite_extra
@@ -23,6 +23,7 @@ from app.core.tuning import USUAL
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
 from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
+from app.storage.sqlite.sql import sum_of
 
 FILE_NAME = "recalld.db"
 PAGE_BYTES = 8192
@@ -108,6 +109,7 @@ def open_file(path: Path, busy_timeout_ms: int, key: StoreKey | None, flags: int
     # otherwise a statement whose bound values might change its plan is prepared again at each execution
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.create_scalar_function("sum_of", cast(Any, sum_of), 1, deterministic=True)
     return connection
 
 

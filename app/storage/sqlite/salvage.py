@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import orjson
 
-from app.errors import StoreUnavailable
+from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.schema import Collection
 from app.storage.sqlite import sql, statements
 from app.storage.sqlite.check import bad_pages
@@ -22,7 +22,7 @@ from app.storage.sqlite.log_file import read_note, state
 from app.storage.sqlite.rewrite import BESIDE_DATABASE
 from app.storage.transfer import Counter, MovableStore, Record, Rescued, Salvaged, load_each
 
-DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError)
+DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError, StoreDamaged)
 ROWS = 1_000
 BUSY_TIMEOUT_MS = 5_000
 SHARED_BYTES = 510, 0x40000002
@@ -102,7 +102,7 @@ class Rescue(Rescued):
 
     def _read_alone(self, connection: apsw.Connection, row: int, known: dict[int, str]) -> Iterator[Record]:
         """Yields the document alone. Notes the row as lost if that cannot be read, either."""
-        statement = f"SELECT doc FROM {sql.quoted(self.collection.name)} WHERE row = ?"
+        statement = f"SELECT {sql.WHOLE_DOC} FROM {sql.quoted(self.collection.name)} WHERE row = ?"
         try:
             texts: list[Any] = connection.execute(statement, (row,)).fetchall()
             for (text,) in texts:

@@ -24,12 +24,12 @@ def tables(collection: Collection) -> list[str]:
     fields = "".join(f", {quoted(name)}" for name in collection.columns)
     result = [
         f"CREATE TABLE IF NOT EXISTS {quoted(collection.name)} (row INTEGER PRIMARY KEY AUTOINCREMENT, "
-        f"tenant TEXT NOT NULL, id TEXT NOT NULL{fields}, doc TEXT NOT NULL)"
+        f"tenant TEXT NOT NULL, id TEXT NOT NULL, doc_sum INTEGER{fields}, doc TEXT NOT NULL)"
     ]
     if collection.searched:
         result.append(
             f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (pair INTEGER, row INTEGER, rev INTEGER NOT NULL, "
-            "head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
+            "sum INTEGER, head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
         )
     return result
 

@@ -6,6 +6,7 @@ and a deleted one leaves a tombstone, so that any process can update its copy of
 
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
+from zlib import crc32
 
 import apsw
 import orjson
@@ -17,6 +18,7 @@ from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
+from app.storage.sqlite.connections import FILE_NAME, damaged
 from app.storage.text import IndexedText
 from app.storage.transfer import at_version
 
@@ -24,6 +26,22 @@ AT_ONCE = 500
 """Maximum number of values in one `IN`."""
 BLOCK = 1_000
 """Number of rows read by one statement."""
+
+
+def sum_of(packed: PackedRecord) -> int:
+    """Returns the sum of a search row. A row may take several pages, as a long document does (`sql.SUMMED_BYTES`)."""
+    total = 0
+    for part in (packed.head, packed.vector or b"", packed.terms, packed.facets):
+        total = crc32(part, total)
+    return total
+
+
+def checked(row: int, total: int, head: bytes, vector: bytes | None, terms: bytes, facets: bytes) -> PackedRecord:
+    """Returns a search row as it is stored. Raises StoreDamaged if its sum is wrong."""
+    packed = PackedRecord(head, vector, terms, facets)
+    if sum_of(packed) != total:
+        raise damaged(FILE_NAME, f"the sum of search row {row} fails")
+    return packed
 
 
 def read(
@@ -87,21 +105,36 @@ def _blocks(connection: apsw.Connection, collection: Collection, partition: int)
     joined = ", ".join(f"CAST(group_concat({part}, '') AS BLOB)" for part in ("head", "vector", "terms", "facets"))
     lengths = ", ".join(f"json_group_array(ifnull(length({part}), 0))" for part in ("vector", "terms", "facets"))
     statement = (
-        f"SELECT json_group_array(row), {joined}, {lengths} FROM (SELECT row, head, vector, terms, facets "
+        f"SELECT json_group_array(row), {joined}, {lengths}, json_group_array(sum) "
+        "FROM (SELECT row, sum, head, vector, terms, facets "
         f"FROM {sql.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
         f"LIMIT {BLOCK})"
     )
     last, more = -1, True
     while more:
         block: Any = connection.execute(statement, (partition, last)).fetchone()
-        ids, *sizes = (orjson.loads(text) for text in (block[0], *block[5:]))
+        ids, *sizes, sums = (orjson.loads(text) for text in (block[0], *block[5:]))
         heads, *parts = (part or b"" for part in block[1:5])
         if [len(part) for part in parts] != [sum(counts) for counts in sizes]:
             raise RuntimeError("SQLite did not join the rows as they are")
         if ids:
+            _check_sums(ids, sums, [(heads, [len(heads) // len(ids)] * len(ids)), *zip(parts, sizes, strict=True)])
             yield Block(ids, heads, *parts, *sizes)
             last = ids[-1]
         more = len(ids) == BLOCK
+
+
+def _check_sums(ids: Sequence[int], sums: Sequence[int], parts: Sequence[tuple[bytes, Sequence[int]]]) -> None:
+    """Raises StoreDamaged if the sum of one of many rows is wrong. `parts`: joined, and the length of each."""
+    totals = [0] * len(ids)
+    for joined, lengths in parts:
+        view, at = memoryview(joined), 0
+        for place, length in enumerate(lengths):
+            totals[place] = crc32(view[at : at + length], totals[place])
+            at += length
+    for row, total, stored in zip(ids, totals, sums, strict=True):
+        if total != stored:
+            raise damaged(FILE_NAME, f"the sum of search row {row} fails")
 
 
 def changed_rows(
@@ -122,12 +155,12 @@ def _rows(
     dim: int,
 ) -> list[Row]:
     statement = (
-        f"SELECT row, head, vector, terms, facets FROM {sql.search_table(collection)} "
+        f"SELECT row, sum, head, vector, terms, facets FROM {sql.search_table(collection)} "
         f"WHERE pair = ? AND {which} ORDER BY row"
     )
     rows = [
-        Row(row, None if head is None else PackedRecord(head, vector, terms, facets))
-        for row, head, vector, terms, facets in connection.execute(statement, (partition, *values))
+        Row(row, None if parts[1] is None else checked(row, *parts))
+        for row, *parts in connection.execute(statement, (partition, *values))
     ]
     return overlaid(collection.spec, rows, model, dim, lambda others: _alternates(connection, partition, model, others))
 
@@ -161,11 +194,13 @@ class SearchRowWriter:
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
-        statement = f"SELECT head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        statement = (
+            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        )
         stored: Any = self._connection.execute(statement, (state.number, like)).fetchone()
         if stored is None:
             return
-        packed = repack(collection.spec, doc, PackedRecord(*stored), state.version)
+        packed = repack(collection.spec, doc, checked(like, *stored), state.version)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
@@ -206,19 +241,21 @@ class SearchRowWriter:
         """Updates the row of a document, if it exists, after the fields `changed` changed. `text` replaces its terms;
         its vectors stay."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
-        statement = f"SELECT head, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        statement = (
+            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+        )
         stored: Any = self._connection.execute(statement, (state.number, row)).fetchone()
         if stored is None:
             return
-        old = PackedRecord(stored[0], None, *stored[1:])
+        old = checked(row, *stored)
         if text is None:
             packed = repack(collection.spec, doc, old, state.version, changed)
         else:
             packed = reword(collection.spec, doc, old, text, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
-            f"UPDATE {table} SET rev = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
-            (state.version, packed.head, packed.terms, packed.facets, state.number, row),
+            f"UPDATE {table} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
+            (state.version, sum_of(packed), packed.head, packed.terms, packed.facets, state.number, row),
         )
 
     def _write(
@@ -226,8 +263,8 @@ class SearchRowWriter:
     ) -> None:
         state.written(collection, doc, model_of(collection.spec, packed.head), new=new)
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (state.number, row, state.version, packed.head, packed.vector, packed.terms, packed.facets),
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (state.number, row, state.version, sum_of(packed), packed.head, packed.vector, packed.terms, packed.facets),
         )
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
@@ -237,7 +274,7 @@ class SearchRowWriter:
             return
         state.removed()
         self._connection.execute(
-            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL)",
+            f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL, NULL)",
             (state.number, row, state.version),
         )
         self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))

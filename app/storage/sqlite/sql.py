@@ -6,6 +6,7 @@ Names come from declarations; values are always bound.
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
+from zlib import crc32
 
 import apsw
 import orjson
@@ -28,6 +29,18 @@ from app.storage.schema import (
     value_at,
 )
 
+SUMMED_BYTES = 4_096
+"""A document of so many bytes has a sum beside it, as it may take several pages: SQLite would read one that has changed
+places with a page of another long text, or has become zeros, without a word."""
+WHOLE_DOC = f"CASE WHEN octet_length(doc) < {SUMMED_BYTES} OR doc_sum = sum_of(CAST(doc AS BLOB)) THEN doc ELSE '' END"
+"""The text of a document, or an empty one, which is no JSON, if its sum is wrong."""
+
+
+def sum_of(text: Any) -> int | None:
+    """Returns the sum that is stored beside a document, of its bytes; None for a short one. Also a function of SQL."""
+    return crc32(text) if len(text) >= SUMMED_BYTES else None
+
+
 Value: TypeAlias = str | int | float | bytes | None
 
 SqlFilter: TypeAlias = tuple[str, list[Value]]
@@ -40,20 +53,21 @@ def quoted(name: str) -> str:
 
 @cache
 def insertion(name: str, columns: tuple[str, ...]) -> str:
-    """Returns the statement that inserts tenant, id, the columns and the document."""
-    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc"])
-    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 3))})"
+    """Returns the statement that inserts tenant, id, the columns, the document and its sum."""
+    named = ", ".join(["tenant", "id", *map(quoted, columns), "doc", "doc_sum"])
+    return f"INSERT INTO {quoted(name)} ({named}) VALUES ({', '.join('?' * (len(columns) + 4))})"
 
 
 @lru_cache(1_000)
 def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> tuple[tuple[str, ...], str]:
-    """Returns the columns of the top-level fields `changed`, and the statement that sets only these and the document.
+    """Returns the columns of the top-level fields `changed`, and the statement that sets only these, the document
+    and its sum.
 
     SQLite rewrites each index that contains a column which is set, even to an equal value.
     """
     some = tuple(column for column in columns if top_of(column) in changed)
     listed = "".join(f"{quoted(column)} = ?, " for column in some)
-    return some, f"UPDATE {quoted(name)} SET {listed}doc = ? WHERE row = ?"
+    return some, f"UPDATE {quoted(name)} SET {listed}doc = ?, doc_sum = ? WHERE row = ?"
 
 
 def unique_index(collection: Collection, unique: Unique) -> str:
@@ -189,7 +203,7 @@ def select_documents(
         values += [after.value, after.id]
     # the limit is a literal, because the planner ignores bound values
     statement = (
-        f"SELECT id, doc FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
+        f"SELECT id, {WHOLE_DOC} FROM {quoted(collection.name)} WHERE {condition} ORDER BY {by} {order}, id {order} "
         f"LIMIT {int(limit)}"
     )
     documents: Any = connection.execute(statement, values).fetchall()
@@ -204,7 +218,7 @@ def select_texts(
         return []
     marks = ", ".join("?" * len(rows))
     # "+" keeps SQLite from walking all of the tenant in one of its indexes
-    statement = f"SELECT row, doc FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
+    statement = f"SELECT row, {WHOLE_DOC} FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
     texts: Any = connection.execute(statement, (*rows, tenant)).fetchall()
     return [*texts]
 

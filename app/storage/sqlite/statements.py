@@ -8,7 +8,6 @@ import apsw
 import orjson
 
 from app.storage.index.partitions import code, model_at
-from app.storage.index.record_codec import PackedRecord
 from app.storage.protocol import DecayRule, MissingVector, PartitionSelector, VectorCounts, unpinned
 from app.storage.schema import Collection, Filter
 from app.storage.sqlite import search_rows, sql
@@ -66,7 +65,13 @@ class DecaySteps:
             f"({faded}) WHERE row = which AND {_MOVED.replace('importance', f'{table}.importance')}"
         )
         connection.execute(statement, (*values, self.rule.least)).fetchall()
-        return connection.changes()
+        changed = connection.changes()
+        connection.execute(
+            f"UPDATE {table} SET doc_sum = sum_of(CAST(doc AS BLOB)) "
+            f"WHERE row IN (SELECT value FROM json_each(?)) AND octet_length(doc) >= {sql.SUMMED_BYTES}",
+            (orjson.dumps(rows).decode(),),
+        )
+        return changed
 
     def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
         """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
@@ -141,7 +146,7 @@ class EmbeddedReembedding:
         self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         statement = (
-            f"SELECT row, doc FROM {sql.quoted(collection.name)} WHERE row IN ("
+            f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE row IN ("
             f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(partitions)}) AND s.row > ? "
             f"AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
         )
@@ -225,18 +230,18 @@ def _records(connection: apsw.Connection, collection: Collection, which: str, bo
     table = sql.quoted(collection.name)
     named: tuple[str, ...] = ()
     if collection.searched is None:
-        statement = f"SELECT d.row, d.doc, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
+        statement = f"SELECT d.row, {sql.WHOLE_DOC}, NULL, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
     else:
         named = (collection.name,)
         statement = (
-            f"SELECT d.row, d.doc, s.head, s.vector, s.terms, s.facets FROM {table} d "
+            f"SELECT d.row, {sql.WHOLE_DOC}, s.sum, s.head, s.vector, s.terms, s.facets FROM {table} d "
             "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
             "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
             f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
         )
     return [
-        Record(orjson.loads(doc), None if head is None else PackedRecord(head, vector, terms, facets), str(row))
-        for row, doc, head, vector, terms, facets in connection.execute(statement, (*named, *bound))
+        Record(orjson.loads(doc), None if parts[1] is None else search_rows.checked(row, *parts), str(row))
+        for row, doc, *parts in connection.execute(statement, (*named, *bound))
     ]
 
 

@@ -119,7 +119,7 @@ class EmbeddedStore:
 
     def _select(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         """Returns the JSON text of a document, or None."""
-        statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        statement = f"SELECT {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
             row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
         return None if row is None else row[0]

@@ -61,7 +61,8 @@ async def test_what_follows_a_torn_frame_of_the_log_is_missing_and_said_to_be(cr
     log = crashed.with_name(f"{FILE_NAME}-wal")
     content = bytearray(log.read_bytes())
     middle = (len(content) - 32) // FRAME // 2
-    content[32 + middle * FRAME + 2_000 : 32 + middle * FRAME + 5_000] = bytes(3_000)
+    torn = slice(32 + middle * FRAME + 2_000, 32 + middle * FRAME + 5_000)
+    content[torn] = bytes(byte ^ 0xFF for byte in content[torn])
     log.write_bytes(content)
     result, docs, faults = await salvaged(crashed)
     number = len(docs) // 2
