@@ -59,6 +59,23 @@ def test_it_says_where_it_is_and_what_to_try(server: Server) -> None:
     assert answers[1].json()["items"][0]["memory"]["content"] == "Ada prefers tea to coffee"
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_once_there_are_keys_what_to_try_has_one_and_an_address_that_can_be_called(
+    tmp_path: Path, run: Run, workers: str
+) -> None:
+    made = run("keys", "create", "--no-admin", "--tenant", "default", "--name", "n", "--json")
+    key = json.loads(made.stdout)["key"]
+    with serving(tmp_path / "data", RECALLD_HOST="0.0.0.0", RECALLD_WORKERS=workers) as server:
+        printed = server.printed()
+        tried = printed.split("curl ")[1:]
+        assert len(tried) == 2
+        for command, status in zip(tried, (201, 200), strict=True):
+            assert '-H "Authorization: Bearer $RECALLD_KEY"' in command
+            url, body = re.findall(r"-s (http://127\.0\.0\.1:\S+) .*?-d '(.*?)'", command, re.DOTALL)[0]
+            headers = {"content-type": "application/json", "authorization": f"Bearer {key}"}
+            assert httpx.post(url, content=body, headers=headers).status_code == status
+
+
 def test_a_setting_that_is_not_known_is_warned_of_with_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("RECALLD_AUTHH=off\nOTHER=1\n")
     given = {"RECALLD_PROT": "9", "RECALLD_EMBEDING_MODEL": CANARY, "RECALLD_ZZZZZZ": CANARY, "RECALLD_KEY": "rk_x_y"}

@@ -78,6 +78,8 @@ async def _everything(service: Service, llm: Model) -> None:
     await talk(service, "I prefer zanzibar tea.")
     assert (await end(service))["status"] == "succeeded"
     (await api.get("/livez")).raise_for_status()
+    assert (await api.get("/v1/walrus")).status_code == 404
+    assert (await api.request("PROPFIND", "/v1/memories")).status_code == 405
 
 
 async def test_a_search_shows_its_parts(worked: Collector) -> None:
@@ -133,6 +135,19 @@ async def test_a_refused_request_is_no_fault_of_the_service_and_names_the_error(
     refused = [one for one in worked.named("GET /v1/memories/{memory_id}") if not one.parent]
     said = [(one.attributes["http.response.status_code"], one.attributes["error.type"], one.failed) for one in refused]
     assert sorted(said) == [(404, "not_found", False), (422, "invalid", False)]
+
+
+async def test_spans_are_named_as_the_conventions_say(worked: Collector) -> None:
+    """Of the version that they name, but for `url.path`, which holds ids."""
+    (unmatched,) = [one for one in worked.named("GET") if not one.parent]
+    assert "http.route" not in unmatched.attributes
+    other = worked.root("HTTP")
+    assert other.attributes["http.request.method"] == "_OTHER"
+    assert other.attributes["http.request.method_original"] == "PROPFIND"
+    sizes = {one.attributes.get("db.operation.batch.size") for one in worked.spans if one.name.startswith("commit")}
+    assert 1 not in sizes
+    assert None in sizes
+    assert b"https://opentelemetry.io/schemas/1.33.0" in b"".join(worked.bodies)
 
 
 async def test_nothing_tells_a_word_of_what_is_stored_asked_or_whose_it_is(worked: Collector) -> None:

@@ -182,6 +182,7 @@ class _Request:
         carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in self._headers.items()}
         attributes = {
             "http.request.method": "_OTHER" if self._method == "other" else self._method,
+            **({"http.request.method_original": self.scope["method"]} if self._method == "other" else {}),
             "url.scheme": self.scope.get("scheme", "http"),
             "recalld.request_id": self.id,
         }
@@ -199,12 +200,12 @@ class _Request:
     def record(self, span: tracing.TraceSpan) -> None:
         """Records metrics, writes the log line and completes the span."""
         took = time.perf_counter() - self._started
-        # unmatched paths share one label, to bound the number of labels
-        route = getattr(self.scope.get("route"), "path", None) or "unmatched"
+        matched = getattr(self.scope.get("route"), "path_format", None)
+        route = matched or "unmatched"  # these paths share one label, to bound the number of labels
         REQUESTS.labels(self._method, route, str(self.status)).inc()
         REQUEST_SECONDS.labels(self._method, route).observe(took)
-        span.name(f"{self._method} {route}")
-        span.set({"http.route": route, "http.response.status_code": self.status})
+        span.name(" ".join(filter(None, ("HTTP" if self._method == "other" else self._method, matched))))
+        span.set({"http.response.status_code": self.status} | ({"http.route": matched} if matched else {}))
         if log.isEnabledFor(logging.INFO) and route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})

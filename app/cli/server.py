@@ -20,7 +20,7 @@ from app.cli._common import load_model
 from app.core.tuning import Tuning
 from app.core.workers import Workers
 from app.lifespan import Openers, StartRefused
-from app.resources import Lifecycle
+from app.resources import Lifecycle, Resources
 from app.settings import Settings
 
 BACKLOG = 2048
@@ -31,20 +31,24 @@ FULL_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
 
-_CURL = """Recalld serves http://{address}. Try:
+_CURL = """Recalld serves http://{serves}. Try:
 
-  curl -s http://{address}/v1/memories -H 'content-type: application/json' \\
+  curl -s http://{address}/v1/memories {key}-H 'content-type: application/json' \\
     -d '{{"agent_id": "demo", "user_id": "ada", "content": "Ada prefers tea to coffee"}}'
-  curl -s http://{address}/v1/memories/search -H 'content-type: application/json' \\
+  curl -s http://{address}/v1/memories/search {key}-H 'content-type: application/json' \\
     -d '{{"agent_id": "demo", "user_id": "ada", "query": "what does she drink?"}}'
 """
+_KEY = '-H "Authorization: Bearer $RECALLD_KEY" '
+_CALLED = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (nobody can call what stands for every address)
 
 
-def curl(listening: socket.socket) -> str:
+def curl(listening: socket.socket, *, needs_key: bool) -> str:
     """Returns what to try at the address of a socket."""
-    address = listening.getsockname()
-    host = f"[{address[0]}]" if ":" in address[0] else address[0]
-    return _CURL.format(address=f"{host}:{address[1]}")
+    host, port, *_ = listening.getsockname()
+    serves, address = (
+        f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in (host, _CALLED.get(host, host))
+    )
+    return _CURL.format(serves=serves, address=address, key=_KEY if needs_key else "")
 
 
 def serve_alone(settings: Settings, openers: Openers) -> None:
@@ -117,13 +121,25 @@ class DrainingServer(uvicorn.Server):
 
     def open(self) -> None:
         """Says where the service is."""
-        print(curl(self.servers[0].sockets[0]), flush=True)
+        print(curl(self.servers[0].sockets[0], needs_key=self.needs_key), flush=True)
+
+    @property
+    def _resources(self) -> Resources | None:
+        """None before the service has started."""
+        resources: Resources | None = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")
+        return resources
 
     @property
     def _lifecycle(self) -> Lifecycle | None:
-        """None before the service has started."""
-        resources = getattr(getattr(self, "lifespan", None), "state", {}).get("resources")
-        return None if resources is None else resources.lifecycle
+        return None if self._resources is None else self._resources.lifecycle
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether a request needs a key or a token, as the service has started."""
+        resources = self._resources
+        if resources is None or resources.settings.auth == "off":
+            return False
+        return resources.keyless.ended or resources.tokens is not None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 (the base class's shape)
         """Starts draining, or stops at once."""
@@ -154,6 +170,7 @@ class WorkerServer(DrainingServer):
 
     def open(self) -> None:
         """Begins to accept connections."""
+        self._service.own.needs_key = self.needs_key
         loop = asyncio.get_running_loop()
         kind: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         make = partial(kind, self.config, self.server_state, self.lifespan.state, loop)

@@ -190,7 +190,7 @@ class Supervisor(Multiprocess):
         ready = [worker for worker in self.processes if worker.ready]
         if ready and not self.served:
             self.served = True
-            print(curl(self.sockets[0]), flush=True)
+            print(curl(self.sockets[0], needs_key=self.service.line(ready[0].number).needs_key), flush=True)
         if self._old and len(ready) > self.processes_num:
             old = self._old.pop(0)
             self.processes.remove(old)

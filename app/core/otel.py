@@ -38,6 +38,7 @@ from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVI
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client.metrics_core import Metric as Family
 
@@ -45,6 +46,8 @@ from app.core.tracing import NO_SPAN, Attributes, OpenSpan, SpanKindName, TraceS
 from app.errors import RecalldError
 
 NAME = "recalld"
+SCHEMA = Schemas.V1_33_0.value
+"""The version of the semantic conventions by which attributes are named."""
 INTERVAL_MS = 60_000.0
 """How often metrics are sent, unless OTEL_METRIC_EXPORT_INTERVAL says otherwise."""
 _KINDS: Mapping[str, SpanKind] = {
@@ -113,7 +116,7 @@ class OtelTracer:
 
     def __init__(self, tracing: TracerProvider | None, metrics: "MetricsSender | None", version: str) -> None:
         self._provider, self._metrics = tracing, metrics
-        self._tracer = None if tracing is None else tracing.get_tracer(NAME, version)
+        self._tracer = None if tracing is None else tracing.get_tracer(NAME, version, SCHEMA)
 
     def root(self, name: str, attributes: Attributes, kind: SpanKindName, carrier: Mapping[str, str]) -> TraceSpan:
         """Returns a span that begins a trace, or goes on with the one that `carrier` names."""
@@ -154,7 +157,7 @@ def resource_of(version: str) -> Resource:
         for name, value in configured.attributes.items()
         if name in ours and not str(value).startswith("unknown_service")  # the SDK's word for no name
     }
-    return configured.merge(Resource({name: value for name, value in ours.items() if name not in named}))
+    return configured.merge(Resource({name: value for name, value in ours.items() if name not in named}, SCHEMA))
 
 
 # --- Metrics ----------------------------------------------------------------------------------------------------------

@@ -24,11 +24,14 @@ class Line(ctypes.Structure):
     """How many it has open."""
     beats: int
     """Rises while its event loop turns."""
+    needs_key: bool
+    """Whether a request needs a key."""
     _fields_ = (
         ("pid", ctypes.c_int),
         ("accepts", ctypes.c_bool),
         ("connections", ctypes.c_int),
         ("beats", ctypes.c_uint),
+        ("needs_key", ctypes.c_bool),
     )
 
 

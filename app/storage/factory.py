@@ -234,7 +234,8 @@ class _Traced:
     async def commit(self, changes: Sequence[Change]) -> Committed:
         names = sorted({change.collection.name for change in changes if not isinstance(change, Allocate | WithinQuota)})
         alone = names[0] if len(names) == 1 else ""
-        with self._span("commit", alone, {"db.operation.batch.size": len(changes), "recalld.collections": names}):
+        batch = {"db.operation.batch.size": len(changes)} if len(changes) > 1 else {}  # never 1, says the convention
+        with self._span("commit", alone, {**batch, "recalld.collections": names}):
             return await self._store.commit(changes)
 
     async def scope_overview(
