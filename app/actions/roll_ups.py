@@ -293,16 +293,6 @@ def _numbers(counts: JsonValue) -> dict[str, int] | None:
     return numbers if len(numbers) == len(counts) else None
 
 
-def cells_of_counts(counts: JsonObject, *, by_type: bool) -> list[DayCell]:
-    """Returns cells for a day that an earlier version rolled up, of which only counts by outcome and by type are known
-    (`counts_of`). By type, the outcomes are known if the day had one type or one outcome."""
-    outcomes, types = _numbers(counts["outcomes"]) or {}, _numbers(counts["types"]) or {}
-    if not by_type or len(types) == 1:
-        return [_cell(next(iter(types), ""), None, Tally(Counter(outcomes)), Counter())]
-    only = next(iter(outcomes)) if len(outcomes) == 1 else "unknown"
-    return [_cell(name, None, Tally(Counter({only: number})), Counter()) for name, number in types.items()]
-
-
 # --- Groups -----------------------------------------------------------------------------------------------------------
 
 

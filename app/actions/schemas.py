@@ -93,7 +93,6 @@ class ActionRecord(Action, OwnedRecord, total=False):
     mentions: list[str]
     tool: str | None
     duration_ms: float | None
-    measured: bool
     consolidated_at: str | None
 
 
@@ -118,11 +117,10 @@ class ActionDayRecord(OwnedRecord, total=False):
 
 
 _LISTS = ("entities", "tags", "entity_keys", "tag_keys", "mentions")
-INDEXED = frozenset({"entity_keys", "tag_keys", "mentions", "tool", "duration_ms", "measured"})
+INDEXED = frozenset({"entity_keys", "tag_keys", "mentions", "tool", "duration_ms"})
 """What is made of the other fields, so that filters and figures read an index. For filters by entity and tag: entities
 and tags without regard to case, width and spaces, and the words of the content with their neighbours. For figures: tool
-and duration out of `action`; `measured` says that they are there. Actions of an earlier version get them when they are
-indexed anew, and are read one by one until then."""
+and duration out of `action`."""
 INTERNAL = frozenset({"tenant_id", "content_hash", "consolidated_at"}) | INDEXED
 """Fields that never leave the service. `consolidated_at` is the time when a job learned from the
 action; unset before."""
@@ -142,7 +140,6 @@ ACTIONS: Collection[ActionRecord] = Collection(
         "outcome": "text",
         "tool": "text",
         "duration_ms": "number",
-        "measured": "flag",
         "feedback.user_rating": "number",
         "entities": "list",
         "tags": "list",

@@ -16,8 +16,6 @@ from app.actions.roll_ups import (
     CountedCall,
     Tally,
     cell_group,
-    cells_of_counts,
-    counts_of,
     group_of,
 )
 from app.actions.schemas import (
@@ -39,12 +37,12 @@ from app.actions.schemas import (
     render,
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import JsonObject, Page, equal_json
+from app.core.schemas import Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.models import MemoryRecord
 from app.memories.pending import Embeddable, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
@@ -168,11 +166,11 @@ class ActionService:
                 if group_by:
                     groups[group_of(group_by, call, zone)].add(call, number)
             await asyncio.sleep(0)  # other requests run between batches
-        async for day, counted, grouped in self._rolled_up(filters, since, by_type=group_by == "action_type"):
-            for cell in counted:
+        async for day, cells in self._rolled_up(filters, since):
+            for cell in cells:
                 total.add_cell(cell)
-            for cell in grouped if group_by else ():
-                groups[cell_group(group_by or "", cell, day)].add_cell(cell)
+                if group_by:
+                    groups[cell_group(group_by, cell, day)].add_cell(cell)
         if group_by is None:
             return {"window_days": window_days, **total.figures(), "groups": None}
         figures: list[Group] = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
@@ -183,52 +181,26 @@ class ActionService:
     async def _counted(self, where: Filter, group_by: str | None) -> AsyncIterator[list[tuple[CountedCall, int]]]:
         """Yields, in batches, the calls that match with their numbers: those with the same figures are one. Their times
         are read to the minute, and only for days: zones differ by whole minutes."""
-        measured, fields = both(where, Eq("measured", True)), CALL_FIELDS
         if group_by == "day":
-            tallied = await self._actions.tally((*fields, "timestamp"), measured, first=MINUTE)
+            tallied = await self._actions.tally((*CALL_FIELDS, "timestamp"), where, first=MINUTE)
         else:
-            tallied = await self._actions.tally(fields, measured)
+            tallied = await self._actions.tally(CALL_FIELDS, where)
         counted = iter(tallied.items())
         while batch := list(islice(counted, TALLIED_AT_ONCE)):
             yield [(CountedCall(*values), number) for values, number in batch]
-        async for actions in pages(partial(self._actions.find, both(where, Absent("measured"))), ACTIONS, BATCH):
-            yield [(CountedCall.of(action), 1) for action in actions]
 
-    async def _rolled_up(
-        self, filters: ActionFilters, since: str, *, by_type: bool
-    ) -> AsyncIterator[tuple[str, list[DayCell], list[DayCell]]]:
-        """Yields each rolled-up day with its cells for the total and for groups."""
+    async def _rolled_up(self, filters: ActionFilters, since: str) -> AsyncIterator[tuple[str, list[DayCell]]]:
+        """Yields each rolled-up day with its cells."""
         owner, kind = having(filters, "agent_id", "user_id"), filters.get("action_type")
 
         def of_kind(cells: Sequence[DayCell]) -> list[DayCell]:
             return [cell for cell in cells if kind in (None, cell["action_type"])]
 
         days = Repository(self._actions.store, self._actions.scope, ACTION_DAYS)
-        first, known = since[:10], set[tuple[str | None, str]]()
-        where = both(owner, Range("day", ge=f"{first}T00:00:00.000Z"))
+        where = both(owner, Range("day", ge=f"{since[:10]}T00:00:00.000Z"))
         async for page in pages(partial(days.find, where), ACTION_DAYS, BATCH):
             for day in page:
-                date, cells = day["day"][:10], of_kind(day["cells"])
-                known.add((day["user_id"], date))
-                yield date, cells, cells
-        async for user, date, counts in self._summarized(owner, first):
-            if (user, date) not in known:
-                total = of_kind(cells_of_counts(counts, by_type=kind is not None))
-                yield date, total, of_kind(cells_of_counts(counts, by_type=kind is not None or by_type))
-
-    async def _summarized(self, owner: Filter, first: str) -> AsyncIterator[tuple[str | None, str, JsonObject]]:
-        """Yields user, date and counts of the days of which only a summary is known: an earlier version kept nothing
-        else. None of them is as young as the retention of actions."""
-        if rfc3339(self._clock.now() - self._kept_for)[:10] <= first:
-            return
-        memories = Repository(self._actions.store, self._actions.scope, MEMORIES)
-        named = Range("key", ge=f"{DAY_KEY}{first}", lt=f"{DAY_KEY}~")
-        where = both(owner, Eq("memory_type", "summary"), named)
-        async for summaries in pages(partial(memories.find, where), MEMORIES, BATCH):
-            for summary in summaries:
-                counts, key = counts_of(summary), summary["key"]
-                if counts is not None and key is not None:
-                    yield summary["user_id"], key.removeprefix(DAY_KEY), counts
+                yield day["day"][:10], of_kind(day["cells"])
 
 
 def _passage(action: ActionRecord) -> Passage:
@@ -269,7 +241,6 @@ def indexed(action: ActionRecord) -> ActionRecord:
         "mentions": mentions(action["content"]),
         "tool": action["action"].get("tool"),
         "duration_ms": action["action"].get("duration_ms"),
-        "measured": True,
     }
 
 
@@ -295,16 +266,15 @@ def _list_filter(filters: ActionFilters) -> Filter:
     entity, tag = filters.get("entity"), filters.get("tag")
     return both(
         having(filters, "agent_id", "user_id", "session_id", "task_id", "event_type", "action_type", "outcome"),
-        None if entity is None else _having_name("entities", "entity_keys", entity),
-        None if tag is None else _having_name("tags", "tag_keys", tag),
+        None if entity is None else _having_name("entity_keys", entity),
+        None if tag is None else _having_name("tag_keys", tag),
         between("timestamp", filters.get("since"), filters.get("until")),
     )
 
 
-def _having_name(field: str, keys: str, value: str) -> Filter:
-    """Filters by an entity or a tag, however it is written. Actions of an earlier version, which have no keys yet, are
-    found as it was written there."""
-    return Or((Has(keys, normalise_content(value)), Has(field, value)))
+def _having_name(keys: str, value: str) -> Filter:
+    """Filters by an entity or a tag, however it is written."""
+    return Has(keys, normalise_content(value))
 
 
 def _searched(body: ActionSearch) -> Filter:
@@ -321,7 +291,7 @@ def _searched(body: ActionSearch) -> Filter:
     concerning: Filter | None = None
     if (entity := body.entity) is not None:
         # an entity is named among the entities or the tags, or all of its words stand in the content
-        named = (_having_name("entities", "entity_keys", entity), _having_name("tags", "tag_keys", entity))
+        named = (_having_name("entity_keys", entity), _having_name("tag_keys", entity))
         words = tuple(Has("mentions", word) for word in mentions(entity))
         concerning = Or((*named, And(words))) if words else Or(named)
     return both(

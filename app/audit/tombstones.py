@@ -205,8 +205,6 @@ class Tombstones:
         stored = await self._store.get(ERASED, self._tenant, KEY)
         if stored is None:
             return None
-        if (plain := stored.get("key")) is not None:
-            return await self._seal_plain(plain)
         return self._opened(stored)
 
     def _opened(self, sealed: TombstoneRecord) -> bytes:
@@ -220,17 +218,6 @@ class Tombstones:
             )
         return tenant_key
 
-    async def _seal_plain(self, plain: str) -> bytes:
-        """Seals a key that an earlier version stored in plain form."""
-        tenant_key = bytes.fromhex(plain)
-        fields: TombstoneRecord = {"key": None, **seal(await self._sealing_key(), self._tenant, tenant_key)}
-        try:
-            await self._store.commit([Update(ERASED, self._tenant, KEY, set=fields, expect={"key": plain})])
-        except CommitConflict:
-            # another process was first: this process must be able to open its seal, too
-            return await self._key() or tenant_key
-        return tenant_key
-
     async def adopt_key(self, tenant_key: bytes) -> bool:
         """Adopts the key that comes with the tombstones of another store. Returns False if the tenant has a different
         one."""
@@ -241,7 +228,6 @@ class Tombstones:
         sealed: TombstoneRecord = {
             "tenant_id": self._tenant,
             "erased_id": KEY,
-            "key": None,
             "created_at": "",
             **seal(await self._sealing_key(), self._tenant, tenant_key),
         }
@@ -267,8 +253,7 @@ def under_way(tombstone: TombstoneRecord) -> bool:
 
 
 def as_read(tombstone: TombstoneRecord) -> Mapping[str, object]:
-    """Returns the fields that a change of a tombstone expects, so that it conflicts with concurrent changes. None: the
-    tombstone, of an earlier version, has none."""
+    """Returns the fields that a change of a tombstone expects, so that it conflicts with concurrent changes."""
     return {
         "status": tombstone.get("status"),
         "operation_id": tombstone.get("operation_id"),

@@ -34,8 +34,6 @@ class TombstoneRecord(BaseRecord, total=False):
     erased_at: str | None
     operation_id: str
     job_id: str
-    key: str | None
-    """The tenant's key in plain form, as an earlier version stored it; else None."""
     sealed: str
     check: str
 

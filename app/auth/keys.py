@@ -159,7 +159,7 @@ class Keys:
             "revoked_at": None,
             "replaces": None if replaced is None else replaced["key_id"],
             "replaced_by": None,
-            "lineage": key_id if replaced is None else lineage_of(replaced),
+            "lineage": key_id if replaced is None else replaced["lineage"],
             "version": 1,
             "created_at": rfc3339(now),
             "updated_at": rfc3339(now),
@@ -292,7 +292,7 @@ class Keys:
         agents, users = frozenset(record["agents"]) or None, frozenset(record["users"]) or None
         return Principal(
             record["key_id"],
-            lineage_of(record),
+            record["lineage"],
             frozenset(record["verbs"]),
             Scope(record["tenant"], agents, users, record["key_id"]),
             record.get("requests_per_second"),
@@ -311,12 +311,6 @@ class Keys:
             for key in keys:
                 if tenant in (None, key["tenant"]):
                     yield key
-
-
-def lineage_of(key: KeyRecord) -> str:
-    """Returns the id of the first key in the chain of rotations. Keys of an earlier version do not store it; for those,
-    only the key that this one replaced is known."""
-    return key.get("lineage") or key.get("replaces") or key["key_id"]
 
 
 def public(key: KeyRecord) -> Json:

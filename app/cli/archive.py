@@ -37,8 +37,8 @@ from app.writes.executor import IDEMPOTENCY
 
 ArchiveLine: TypeAlias = Json
 
-FORMAT = 2
-"""The version of the format. Since version 2 the hash excludes tombstones, whose key is sealed again at the import."""
+FORMAT = 1
+"""The version of the format. The hash excludes tombstones, whose key is sealed again at the import."""
 LEFT_OUT = {collection.name for collection in (API_KEYS, IDEMPOTENCY, JOBS, SCHEDULES, PENDING, MOVES, ERASURE_NOTES)}
 """Collections that are not exported: keys belong to one deployment, stored answers to keys and for a day, and the rest
 to the service itself."""
@@ -55,8 +55,6 @@ class Sum:
 
     totals: defaultdict[str, Total] = field(default_factory=lambda: defaultdict(Total))
     counters: dict[str, int] = field(default_factory=dict)
-    with_tombstones: bool = False
-    """True if the hash includes tombstones, as in format 1."""
 
     def add(self, collection: Collection, record: Record) -> None:
         """Adds a record."""
@@ -73,7 +71,7 @@ class Sum:
         totals = {
             name: [total.records, total.vectors, f"{total.checksum:032x}"]
             for name, total in self.totals.items()
-            if name != ERASED.name or self.with_tombstones
+            if name != ERASED.name
         }
         whole = orjson.dumps([totals, self.counters], option=orjson.OPT_SORT_KEYS)
         return blake2b(whole, digest_size=16).hexdigest()

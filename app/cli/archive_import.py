@@ -118,8 +118,7 @@ class _Import:
         self._store, self._tenant, self._key, self._restore = store, tenant, key, restore_erased
         self._archived = ArchivedTombstones([])
         self._refused: dict[str, bool] = {}
-        self._of_file = Sum(with_tombstones=True)
-        self._format = FORMAT
+        self._of_file = Sum()
         self._report = ArchiveReport()
         self._waiting: list[tuple[int, Record]] = []
         self._collection: Collection | None = None
@@ -147,8 +146,7 @@ class _Import:
     def _begin(self, line: bytes) -> None:
         try:
             header = orjson.loads(line.removeprefix(BOM_UTF8))
-            self._format = header["format"]
-            known = header["recalld"] == "tenant" and self._format in range(1, FORMAT + 1)
+            known = header["recalld"] == "tenant" and header["format"] == FORMAT
             self._given = str(header["tenant"])
         except (orjson.JSONDecodeError, KeyError, TypeError):
             known = False
@@ -248,8 +246,6 @@ class _Import:
         if self._report.expected is None:
             self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
         imported = await summed(self._store, self._report.tenant, self._named)
-        if self._format == 1 and ERASED.name in self._of_file.totals:
-            imported.totals[ERASED.name], imported.with_tombstones = self._of_file.totals[ERASED.name], True
         self._report.found = imported.hash()
         self._report.bad.sort()
         return self._report

@@ -249,9 +249,6 @@ class ArchivedTombstones:
     @staticmethod
     def _tenant_key(sealed: TombstoneRecord, given: str, key: ErasureKey) -> bytes | None:
         try:
-            plain = sealed.get("key")
-            if plain is not None:  # an archive of an earlier version has the key in plain form
-                return bytes.fromhex(plain)
             erasure_key = key.read()
             return None if erasure_key is None else unseal(erasure_key, given, sealed)
         except (KeyError, TypeError, ValueError):

@@ -56,8 +56,7 @@ _ACCEPT = {"accept": "application/json, text/event-stream"}
 
 async def _bound(api: Api, whom: Whom) -> tuple[Whom, bool]:
     """Returns the owners that the service fixes for this key and these owners, and whether it lets models store
-    instructions. A service of an earlier version names neither: then the owners are those of `whom`. Raises
-    ToolError."""
+    instructions. Raises ToolError."""
     answer = checked(await api("POST", "/mcp" + query(**whom.values()), _LIST, _ACCEPT))
     result = answer.body.get("result") if isinstance(answer.body, dict) else None
     if not isinstance(result, dict) or "tools" not in result:

@@ -17,7 +17,6 @@ from app.facts.aliases import (
     AliasRepository,
     contained,
     new_alias,
-    states_of,
     untitled,
 )
 from app.facts.conflict_resolution import Statement, contend
@@ -146,8 +145,8 @@ class AliasService:
         changed, before = _renamed(alias), _renamed(old)
         if alias["status"] == "dismissed":  # its names stay
             changed, before = {"status": alias["status"]}, {"status": old["status"]}
-        changed["states"] = [*states_of(old), {"status": alias["status"], "from": alias["updated_at"]}]
-        before["states"] = states_of(old)
+        changed["states"] = [*old["states"], {"status": alias["status"], "from": alias["updated_at"]}]
+        before["states"] = old["states"]
         edit.changes.append(self._aliases.update(old, changed, now=alias["updated_at"]))
         edit.undo.append({"alias_id": alias["alias_id"], "version": old["version"] + 1, "before": before})
         edit.after[alias["alias_id"]] = {**old, **changed}

@@ -64,7 +64,7 @@ ENTITY_ALIASES: Collection[AliasRecord] = Collection(
 )
 """The id is a hash of the owner and of both keys, so that a pair of names has one record for each owner. `rule` says
 who made it: `stated` (a caller) or `title` (the rule for titles). `states` has each status with the time from which it
-was known; an earlier version stored none."""
+was known."""
 
 FACT_COLLECTIONS = (FACTS, FACT_GROUPS, ENTITY_ALIASES)
 
@@ -130,16 +130,10 @@ def new_alias(owner: Partition, name: str, alias: str, rule: AliasRule, now: str
     }
 
 
-def states_of(alias: AliasRecord) -> list[AliasState]:
-    """Returns each status of an alias with the time from which it was known, in order. One that an earlier version
-    stored has had its status since it was made."""
-    return alias.get("states") or [{"status": alias["status"], "from": alias["created_at"]}]
-
-
 def known_then(aliases: Iterable[AliasRecord], known_at: str) -> Iterator[AliasRecord]:
     """Yields the aliases that were known at a time, each with the status that it had."""
     for alias in aliases:
-        then = [state["status"] for state in states_of(alias) if state["from"] <= known_at]
+        then = [state["status"] for state in alias["states"] if state["from"] <= known_at]
         if then:
             yield {**alias, "status": then[-1]}
 

@@ -151,22 +151,12 @@ def of_judge(finding: FindingRecord) -> bool:
     """Returns whether a language model has found that two records cannot both hold."""
     if finding["kind"] not in ("contradiction", "stale") or len(finding["evidence"]) != 2:
         return False
-    details = finding["proposal"]["details"]
-    earlier = details.get("aspect") == "statement" and finding["confidence"] == JUDGED  # 1.0.0 named no model
-    return details.get("model") is not None or earlier
+    return finding["proposal"]["details"].get("model") is not None
 
 
 def is_doubt(finding: FindingRecord) -> bool:
     """Returns whether a finding says what is uncertain: a judge has found it, or two facts or values of the profile are
-    in conflict. Findings that earlier releases made of texts by rules say nothing."""
+    in conflict."""
     kinds = {evidence["kind"] for evidence in finding["evidence"]}
     in_conflict = len(finding["evidence"]) == 2 and finding["kind"] in ("contradiction", "stale")
     return of_judge(finding) or (in_conflict and kinds <= {"fact", "profile"})
-
-
-def of_rule_about_texts(finding: FindingRecord) -> bool:
-    """Returns whether an earlier release made a finding of what a memory says, by rules of words."""
-    if finding["kind"] not in ("contradiction", "stale") or of_judge(finding):
-        return False
-    alone = len(finding["evidence"]) == 1 and finding["confidence"] == UNCONFIRMED
-    return not alone and any(evidence["kind"] == "memory" for evidence in finding["evidence"])

@@ -34,7 +34,7 @@ Lane = str | None
 LANGUAGE_MODEL: Lane = "language_model"
 EMBEDDING_MODEL: Lane = "embedding_model"
 ORDINARY: Lane = None
-"""Jobs that wait for no model, and jobs of an earlier version, which store no lane."""
+"""Jobs that wait for no model."""
 ORDINARY_LANE = "ordinary"
 """The name of that lane in metrics and traces."""
 LANES: tuple[Lane, ...] = (LANGUAGE_MODEL, EMBEDDING_MODEL, ORDINARY)

@@ -87,7 +87,6 @@ def report(tenant: str, operation_id: str, now: datetime, fields: OperationRecor
 def render(operation: OperationRecord, now: datetime) -> Json:
     """Returns an operation as callers see it."""
     shown = OPERATIONS.public(operation)
-    shown.setdefault("session_id", None)  # operations of earlier versions name no session
     return shown | {"can_undo": can_undo(operation, now) and operation.get("undoing") is None}
 
 

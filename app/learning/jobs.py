@@ -116,7 +116,7 @@ class ConversationJobs:
         """Writes a new summary of the whole session. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
-            return Done({"skipped": NO_LLM})  # queued by an earlier version, or while there was a model
+            return Done({"skipped": NO_LLM})  # queued while there was a model
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not prompts.heard(lines):

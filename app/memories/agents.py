@@ -19,7 +19,7 @@ LessonList = Literal[
 
 
 class LessonRecord(TypedDict, total=False):
-    """A lesson that an agent has learned. Earlier versions stored no times."""
+    """A lesson that an agent has learned."""
 
     text: str
     seen: int
@@ -56,7 +56,7 @@ class DecaySettings(TypedDict, total=False):
 
 
 class AgentSettingsRecord(TypedDict, total=False):
-    """What an agent is set to. Earlier versions stored no `min_importance`."""
+    """What an agent is set to."""
 
     max_context_tokens: int
     min_importance: float | None

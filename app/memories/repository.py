@@ -130,9 +130,8 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         """Returns the memories of this status, partition and type that are equal to `memory` in the fields
         `records.IDENTITY`.
 
-        They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: what is
-        stored may be of an earlier release, which hashed other fields, and of what was learned from a message it is
-        the hash of that message.
+        They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: of what
+        was learned from a message, the stored one is the hash of that message.
         """
         where = both(
             of_pair(memory["agent_id"], memory["user_id"]),

@@ -261,9 +261,6 @@ class FeedbackResult(Schema):
 def render(memory: MemoryRecord, importance: float) -> ShownMemory:
     """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
     shown: ShownMemory = MEMORIES.as_record(MEMORIES.public(memory))
-    shown.setdefault("contradicts", [])  # memories of earlier versions lack this field and the counts
-    shown.setdefault("helpful_count", 0)
-    shown.setdefault("misleading_count", 0)
     shown["importance"] = rounded(importance)
     return shown
 

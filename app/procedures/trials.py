@@ -15,7 +15,7 @@ TrialVerdict = Literal["adopt", "drop"]
 
 
 def variant_of(outcome: OutcomeEntry) -> ProcedureVariant:
-    """Returns the steps that an outcome counts for. Those of earlier versions of the service do not say."""
+    """Returns the steps that an outcome counts for."""
     return "revised" if outcome.get("variant") == "revised" else "current"
 
 

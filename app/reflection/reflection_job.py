@@ -16,7 +16,7 @@ from app.core.clock import parse_rfc3339, rfc3339
 from app.errors import Conflict as Refused
 from app.errors import Forbidden
 from app.facts.schemas import FACTS
-from app.findings.schemas import FINDINGS, FindingRecord, of_rule_about_texts
+from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.jobs import queue
 from app.jobs.models import REFLECTION, SCHEDULES, ScheduleRecord
@@ -189,12 +189,11 @@ class ReflectionJobs:
             return False  # it waits for somebody who may
 
     async def _settle(self, run: Run, scope: Scope, wanted: Filter) -> int:
-        """Settles open findings whose evidence was changed, deleted or settled elsewhere, and those that an earlier
-        release made of texts by rules."""
+        """Settles open findings whose evidence was changed, deleted or settled elsewhere."""
         findings, now = FindingRepository(self._tools.store, scope), rfc3339(self._tools.clock.now())
         open_findings, settled = await findings.open_of(both(wanted, scope.writable())), 0
         for finding, shown in zip(open_findings, await findings.render(open_findings, now), strict=True):
-            if shown["status"] == "settled" or of_rule_about_texts(finding):
+            if shown["status"] == "settled":
                 with suppress(CommitConflict):
                     await run.commit([findings.settle(finding, "settled", "reflection", now)])
                     settled += 1
@@ -220,10 +219,8 @@ class ReflectionJobs:
         return crossed(earlier, self._tools.clock.now(), UNCONFIRMED_DAYS)
 
     async def _dispatch(self, run: Run) -> Done:
-        """Starts an operation for each partition with something new to find or to settle. Settles what an earlier
-        release found by rules about texts, also where nothing is new."""
+        """Starts an operation for each partition with something new to find or to settle."""
         begun = self._tools.clock.now()
-        await self._settle_rules(run)
         schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
         started = 0
         owners = dict.fromkeys(await self._owners(None, news(schedule), self._aged_since(schedule)))
@@ -247,16 +244,6 @@ class ReflectionJobs:
         with suppress(CommitConflict):
             await run.commit([has_looked(REFLECTION, begun)])
         return Done({"operations": started})
-
-    async def _settle_rules(self, run: Run) -> None:
-        now = rfc3339(self._tools.clock.now())
-        find = partial(self._tools.store.find, FINDINGS, None, Eq("status", "open"))
-        async for page in pages(find, FINDINGS, PAGE):
-            for finding in page:
-                if of_rule_about_texts(finding):
-                    findings = FindingRepository(self._tools.store, Scope(finding["tenant_id"]))
-                    with suppress(CommitConflict):
-                        await run.commit([findings.settle(finding, "settled", "reflection", now)])
 
     async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from app.actions.roll_ups import DescribeDay, cells, cells_of_counts, counts_of, roll_ups
+from app.actions.roll_ups import DescribeDay, cells, counts_of, roll_ups
 from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord, DayCell
 from app.actions.service import DAY_KEY
 from app.core.clock import Clock, new_id, rfc3339
@@ -208,13 +208,12 @@ class DaySummaries:
             }
             summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
             summary = summary | {"tenant_id": tenant}
-        figures = await self._figures(day, actions, earlier)
+        figures = await self._figures(day, actions)
         deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
         await run.commit([*changes, *roll_ups(summary, ids, now), figures, *deletes])
 
-    async def _figures(self, day: Day, actions: list[ActionRecord], earlier: JsonObject | None) -> Change:
-        """Returns the change that adds actions to the figures of their day. Of a day that an earlier version began,
-        only the counts in its summary are known."""
+    async def _figures(self, day: Day, actions: list[ActionRecord]) -> Change:
+        """Returns the change that adds actions to the figures of their day."""
         tenant, agent, user, date = day
         now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
         days = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
@@ -222,14 +221,13 @@ class DaySummaries:
             (old,) = days
             fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}
             return Update(ACTION_DAYS, tenant, old["day_id"], fields, {"version": 1}, {"version": old["version"]})
-        before = [] if earlier is None else cells_of_counts(earlier, by_type=True)
         figures: ActionDayRecord = {
             "tenant_id": tenant,
             "day_id": new_id("day"),
             "agent_id": agent,
             "user_id": user,
             "day": begun,
-            "cells": cells(actions, before),
+            "cells": cells(actions, []),
             "version": 1,
             "created_at": now,
             "updated_at": now,

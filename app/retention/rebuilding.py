@@ -8,7 +8,7 @@ from app.actions.schemas import ACTIONS, ActionRecord
 from app.actions.service import indexed, shown_once
 from app.core.clock import parse_rfc3339
 from app.core.limits import BODY_LIMITS
-from app.facts.aliases import ENTITY_ALIASES, AliasRecord, states_of
+from app.facts.aliases import ENTITY_ALIASES, AliasRecord
 from app.facts.drafts import computed
 from app.facts.keys import EMPTY_PROFILE, USERS, key_of
 from app.facts.models import FactRecord
@@ -36,8 +36,7 @@ def rebuild(collection: Collection, shown: Doc, kept: Mapping[str, Any], tenant:
     """Returns the document that a record was exported from, for `tenant`, with `source.origin` set to `import`.
     `shown`: the record as the export has it.
 
-    `kept` has the fields of `KEPT`. Format 1 has none; decay then begins with the last access. In format 2 most
-    of them are in the record. Raises KeyError, TypeError or ValueError if the record lacks a required field.
+    `kept` has the fields of `KEPT`. Raises KeyError, TypeError or ValueError if the record lacks a required field.
     """
     given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
     owners = {name: None for name in ("agent_id", "user_id") if name in collection.fields}
@@ -89,7 +88,7 @@ def _fact(fact: FactRecord) -> FactRecord:
 def _alias(alias: AliasRecord) -> AliasRecord:
     """Returns the keys, and the fields that joining names needs. Raises ValueError for a status that no alias has, and
     for states that do not end with it."""
-    states = states_of(alias)
+    states = alias["states"]
     if any(state["status"] not in ("active", "dismissed") or parse_rfc3339(state["from"]) is None for state in states):
         raise ValueError("states")
     if alias["status"] != states[-1]["status"]:

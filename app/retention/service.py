@@ -199,9 +199,8 @@ class Receipt(Schema):
 
 
 EXPORT_BATCH = 100
-FORMAT = 3
-"""The version of the format. Since version 2, a record's line has `kept` with the fields of `KEPT`. Since version 3,
-`record` is what the route of the record shows; before, it was the stored document without internal fields."""
+FORMAT = 1
+"""The version of the format."""
 KEPT: Mapping[str, frozenset[str]] = {
     MEMORIES.name: frozenset(
         {

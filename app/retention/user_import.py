@@ -153,8 +153,8 @@ class UserImport:
     async def _begin(self, line: bytes) -> None:
         header = orjson.loads(line.removeprefix(BOM_UTF8)) if begins_user_export(line) else {}
         user = _composed(header.get("user_id"))
-        if header.get("format") not in range(1, FORMAT + 1) or not isinstance(user, str) or not user:
-            raise NoUserExport("The file does not begin as a user's export of this version or an earlier one does.")
+        if header.get("format") != FORMAT or not isinstance(user, str) or not user:
+            raise NoUserExport("The file does not begin as a user's export of this version does.")
         self._report.user_id = user
         self._refused = not self._restore and await self._tombstones.find(user) is not None
 

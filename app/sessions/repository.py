@@ -36,7 +36,7 @@ from app.sessions.schemas import (
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository
-from app.storage.schema import Absent, Eq, Filter, Or, Range, both
+from app.storage.schema import Absent, Eq, Filter, Range, both
 from app.storage.scope import Scope
 
 REMEMBERED_ROLES = ("user", "assistant")
@@ -234,15 +234,12 @@ class SessionRepository(Repository[SessionRecord]):
     async def page_with(
         self, where: Filter, entries: Json, listing: Listing, request: str
     ) -> tuple[list[SessionRecord], str | None]:
-        """Returns a page of the sessions whose metadata matches, and the cursor of the next page.
-
-        Sessions of earlier versions store no terms of their metadata, so they are compared one by one.
-        """
+        """Returns a page of the sessions whose metadata matches, and the cursor of the next page."""
         if not entries:
             return await self.page(where, listing, request=request)
         condition = condition_of(entries)
         return await self.page(
-            both(where, Or((by_metadata(entries).where, Absent("metadata_terms")))),
+            both(where, by_metadata(entries).where),
             listing,
             request=request,
             keep=lambda session: matches(condition, session["metadata"]),

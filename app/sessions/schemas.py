@@ -383,7 +383,7 @@ SPEAKING = ("user", "assistant")
 
 
 class StoredMessage(_MessageFields):
-    """A message as one may be stored: earlier versions took messages that say nothing."""
+    """A message, whether it says something or not."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -593,9 +593,9 @@ def render(session: SessionRecord) -> Json:
 
 
 def render_message(message: MessageRecord) -> Json:
-    """Returns a message as responses show it. Messages of earlier versions were never edited."""
+    """Returns a message as responses show it."""
     shown = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
-    return {"edited_at": None, "deleted_at": None, **shown, **message.get("extra", {})}
+    return {**shown, **message.get("extra", {})}
 
 
 def own_text(message: MessageRecord) -> str:

@@ -66,7 +66,7 @@ def _split(
 
 
 def _counted(piece: TaskEvidence) -> TaskEvidence:
-    """Adds the token count, which new pieces and pieces of earlier versions lack."""
+    """Adds the token count, which new pieces lack."""
     if "tokens" in piece:
         return piece
     return {**piece, "tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
@@ -113,7 +113,7 @@ class Entry:
 
 def characters(task: TaskRecord) -> int:
     """Returns roughly how many characters `describe` reads."""
-    others = orjson.dumps([task["plan"], task["context"], task.get("open_questions", ())])
+    others = orjson.dumps([task["plan"], task["context"], task["open_questions"]])
     notes = sum(len(note["content"]) for note in task["scratchpad"])
     return len(others) + notes + sum(len(piece["content"]) for piece in task["evidence"])
 
@@ -142,7 +142,7 @@ def entries(task: TaskRecord) -> list[Entry]:
         *failed[:FAILED_STEPS],
         *coming[:NEXT_STEPS],
         *_context(task["context"]),
-        *_questions(task.get("open_questions", ())),
+        *_questions(task["open_questions"]),
         *_notes(task["scratchpad"]),
         *results,
         *coming[NEXT_STEPS:],
@@ -227,10 +227,8 @@ def _notes(scratchpad: Sequence[TaskNote]) -> Iterator[Entry]:
 
 
 def _evidence(task: TaskRecord) -> Iterator[Entry]:
-    """Yields evidence, the newest first. Pieces over the limit, which earlier versions did not enforce,
-    are not shown."""
-    evidence, _ = bound_evidence(task["evidence"], task["max_tokens"])
-    for at, piece in reversed(list(enumerate(evidence))):
+    """Yields evidence, the newest first."""
+    for at, piece in reversed(list(enumerate(task["evidence"]))):
         yield Entry("evidence", at, f"evidence ({piece['source']}): {piece['content']}", "evidence", piece["tokens"])
 
 

@@ -51,7 +51,7 @@ class TaskNote(TypedDict):
 
 
 class TaskEvidence(TypedDict):
-    """A piece of evidence. Those of earlier versions have no count of their tokens."""
+    """A piece of evidence. A new one has no count of its tokens yet."""
 
     source: str
     content: str
@@ -128,8 +128,7 @@ CHECKPOINTS: Collection[CheckpointRecord] = Collection(
 )
 
 STATE = ("plan", "context", "scratchpad", "evidence", "open_questions", "status")
-"""The parts of a task that a checkpoint stores and a restore sets back. Tasks and checkpoints of earlier versions have
-no open questions."""
+"""The parts of a task that a checkpoint stores and a restore sets back."""
 
 
 def counter(task_id: str) -> str:
@@ -249,7 +248,7 @@ class EvidenceIn(Schema):
 class Evidence(Schema):
     source: str
     content: str
-    tokens: Count = Field(0, description="Of source and content; absent where an earlier version stored the piece.")
+    tokens: Count = Field(description="Of source and content.")
 
 
 class Task(Schema):
@@ -321,8 +320,8 @@ class Restore(Schema):
 
 
 def render(task: TaskRecord) -> Json:
-    """Renders a task. Tasks of earlier versions have no open questions."""
-    return {"open_questions": [], **TASKS.public(task)}
+    """Renders a task."""
+    return TASKS.public(task)
 
 
 def render_checkpoint(checkpoint: CheckpointRecord) -> Json:

@@ -77,7 +77,7 @@ class TaskRepository(Repository[TaskRecord]):
             "context": task["context"],
             "scratchpad": task["scratchpad"],
             "evidence": task["evidence"],
-            "open_questions": task.get("open_questions", []),
+            "open_questions": task["open_questions"],
             "status": task["status"],
         }
         return [

@@ -3,9 +3,7 @@
 import httpx
 import pytest
 
-from app.actions.schemas import ACTIONS
-from app.storage.changes import Update
-from tests.conftest import Service, TurnedClock
+from tests.conftest import TurnedClock
 from tests.support.actions import act, log, log_all, stats
 from tests.support.memories import Json, problem
 
@@ -126,29 +124,3 @@ async def test_a_zone_that_is_none_is_refused(api: httpx.AsyncClient, tz: str) -
 @pytest.mark.parametrize("params", [{}, {"agent_id": "a", "window_days": 0}, {"agent_id": "a", "group_by": "hour"}])
 async def test_bad_questions_are_refused(api: httpx.AsyncClient, params: Json) -> None:
     problem(await api.get("/v1/actions/stats", params=params), 422, "invalid")
-
-
-@pytest.mark.parametrize("group_by", ["action_type", "tool", "day"])
-async def test_actions_of_an_earlier_version_count_like_others(service: Service, group_by: str) -> None:
-    calls = [
-        act(
-            "x",
-            action_type=kind,
-            action={"tool": tool, "duration_ms": duration},
-            outcome=outcome,
-            feedback={"user_rating": rating},
-            timestamp=f"2026-05-{day}T21:59:59Z",
-        )
-        for kind, tool, duration, outcome, rating, day in (
-            ("a", "pay", 1.5, "success", 5, 20),
-            ("a", "pay", 0, "failure", None, 20),
-            ("b", None, None, None, 1, 21),
-        )
-    ]
-    made = await log_all(service.client, *calls)
-    now = await stats(service.client, group_by=group_by, tz="Europe/Berlin")
-    assert (now["total_actions"], now["mean_duration_ms"], now["mean_rating"]) == (3, 0.75, 3)
-    for one in made[:2]:
-        as_before = dict.fromkeys(("tool", "duration_ms", "measured"))
-        await service.resources.store.commit([Update(ACTIONS, "default", one["action_id"], set=as_before)])
-    assert await stats(service.client, group_by=group_by, tz="Europe/Berlin") == now

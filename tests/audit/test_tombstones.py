@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import json
 import os
 import secrets
 import stat
@@ -15,12 +14,10 @@ import pytest
 from pydantic import SecretStr
 
 from app.audit.tombstones import FILE_NAME, KEY, ErasureKey, Tombstones
-from app.audit.trail import ERASED
 from app.cli import retention
 from app.errors import ErasureKeyUnavailable
 from app.lifespan import COLLECTIONS
 from app.settings import Settings
-from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
 from tests.conftest import Starter
@@ -103,20 +100,6 @@ async def test_two_at_once_agree_on_the_tenants_key(store: Store, key: ErasureKe
     hashes = await asyncio.gather(*(Tombstones(store, "default", key).hashed("ada") for _ in range(8)))
     assert len(set(hashes)) == 1
     assert await Tombstones(store, "other", key).hashed("ada") != hashes[0]
-
-
-async def test_a_plain_key_of_an_earlier_version_is_sealed(store: Store, key: ErasureKey) -> None:
-    plain = secrets.token_bytes(32)
-    doc = {"tenant_id": "default", "erased_id": KEY, "key": plain.hex(), "created_at": ""}
-    ada = hmac.new(plain, b"ada", sha256).hexdigest()
-    then = "2026-01-01T00:00:00.000Z"
-    old = {"tenant_id": "default", "erased_id": ada, "erased_at": then, "times": 1, "created_at": then}
-    await store.commit([Insert(ERASED, doc), Insert(ERASED, old)])
-    stones = Tombstones(store, "default", key)
-    assert await stones.erased_since("ada", then)
-    assert not await stones.erased_since("ada", "2026-01-02T00:00:00.000Z")
-    assert await stones.hashed("ada") == ada
-    assert plain.hex() not in json.dumps(await stored(store))
 
 
 async def test_a_list_of_addresses_finds_nobody_by_the_store_alone(start: Starter, settings: Settings) -> None:

@@ -13,7 +13,7 @@ from app.cli import archive, archive_import
 from app.embedding.onnx import OnnxModel
 from app.lifespan import open_store
 from app.settings import JobSettings, Settings
-from app.storage.transfer import MovableStore, Record, Total
+from app.storage.transfer import MovableStore
 from tests.conftest import Service, Starter
 from tests.support.lives import Life
 from tests.support.memories import found, shared_service
@@ -230,29 +230,3 @@ async def test_tombstones_of_another_erasure_key_are_left_out_and_told(
     assert await empty.find(ERASED, None) == []
     assert await Tombstones(empty, "erasing", elsewhere).hashed("eve"), "the tenant may have a key of its own now"
     assert (await archive_import.read(empty, exported_after_erasures, None, elsewhere)).tombstones_left == 2
-
-
-async def test_an_archive_of_the_format_before_is_still_taken(
-    shared: Service, exported_after_erasures: Path, empty: MovableStore, key: ErasureKey, tmp_path: Path
-) -> None:
-    """It holds the tenant's key as it is, and its hash counts tombstones."""
-    old = tmp_path / "old.jsonl"
-    store: Any = shared.resources.store
-    tenant_key = await Tombstones(store, "erasing", key)._key()
-    assert tenant_key is not None
-    lines = [json.loads(line) for line in exported_after_erasures.read_text().splitlines()]  # noqa: ASYNC240
-    lines[0]["format"] = 1
-    plain = {"tenant_id": "erasing", "erased_id": "key", "key": tenant_key.hex(), "created_at": ""}
-    summed = await archive.summed(store, "erasing")
-    summed.totals[ERASED.name], summed.with_tombstones = Total(), True
-    for line in lines:
-        if line.get("in") == ERASED.name:
-            line["doc"] = plain if line["doc"]["erased_id"] == "key" else line["doc"]
-            summed.add(ERASED, Record(line["doc"], None, ""))
-    lines[-1]["hash"] = summed.hash()
-    spelled = [json.dumps(line, separators=(",", ":"), ensure_ascii=False) for line in lines]
-    old.write_text("\n".join(spelled) + "\n")
-    report = await archive_import.read(empty, old, None, key)
-    assert (report.bad, report.found, report.tombstones_left) == ([], report.expected, 0)
-    assert await Tombstones(empty, "erasing", key).find("eve") is not None
-    assert tenant_key.hex() not in json.dumps(await empty.find(ERASED, None))

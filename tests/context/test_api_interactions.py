@@ -3,11 +3,9 @@
 import httpx
 import pytest
 
-from app.facts.keys import USERS
 from tests.conftest import Service
 from tests.support.context import ask, items, names, problem_free, texts
 from tests.support.learning import end
-from tests.support.planting import plant
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -104,19 +102,6 @@ async def test_what_was_said_to_another_agent_is_told_to_nobody_else(service: Se
     bound = await service.key(agents=["a"])
     found = await api.get("/v1/users/u/interactions", headers=bound)
     assert [one["summary"] for one in found.json()["items"]] == ["Asked for all to know of the rash"]
-
-
-async def test_what_an_older_release_recorded_is_told_to_nobody(service: Service) -> None:
-    """Nobody knows with which agent the user spoke."""
-    await record(service.client, "Asked about a rash", 1, agent=None)
-    store = service.resources.store
-    user = await store.get(USERS, "default", "u")
-    assert user is not None
-    (stored,) = user["interactions"]
-    older = {name: value for name, value in stored.items() if name != "agent_id"}
-    await plant(store, USERS, "u", interactions=[older])
-    assert (await ask(service.client, "What about the rash?", session_id="new"))["text"] == ""
-    assert len((await service.client.get("/v1/users/u/interactions")).json()["items"]) == 1
 
 
 async def test_a_summary_is_not_told_a_second_time_as_an_interaction(api: httpx.AsyncClient) -> None:

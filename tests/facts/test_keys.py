@@ -53,7 +53,7 @@ def test_a_key_is_its_own_key_and_never_empty_or_long(text: str) -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_what_an_earlier_version_took_for_one_is_one(one: str, other: str) -> None:
+def test_case_width_and_spaces_make_no_difference(one: str, other: str) -> None:
     """Unless humps tell their words apart, which case did not."""
     if key_of(one) == key_of(other) and one.islower() == other.islower() is True:
         assert predicate_key(one) == predicate_key(other)

@@ -69,22 +69,6 @@ async def test_a_lane_is_not_hidden_by_the_queue_of_another(store: Store, clock:
     assert (lease.lane, lease.job.kind) == (lane, KINDS[lane])
 
 
-async def test_a_job_of_an_earlier_version_has_no_lane_and_is_ordinary(
-    store: Store, queue: Queue, clock: TurnedClock
-) -> None:
-    doc = Job("summarize", SYSTEM).enqueue(clock.now()).doc
-    del doc["lane"]
-    await store.commit([Insert(JOBS, doc)])
-    assert await queue.take([LANGUAGE_MODEL, EMBEDDING_MODEL], []) is None
-    lease = await queue.take([ORDINARY], [])
-    assert lease is not None
-    assert lease.lane is ORDINARY
-    clock.move(minutes=1)
-    again = await queue.take([], [ORDINARY])
-    assert again is not None
-    assert again.doc["job_id"] == doc["job_id"]
-
-
 async def test_a_job_that_was_put_off_has_its_new_place_when_its_lease_lapses(
     store: Store, queue: Queue, clock: TurnedClock
 ) -> None:

@@ -9,9 +9,7 @@ import pytest
 from app.audit.trail import AUDIT
 from app.memories.models import FEEDBACK, MEMORIES, FeedbackNote, MemoryRecord
 from app.settings import Settings
-from app.storage.changes import IndexEntry, Insert
 from app.storage.schema import EVERYTHING, Eq
-from app.storage.text import index_text
 from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, batch, eventually, found, history, problem, recall, remember
@@ -162,20 +160,6 @@ async def test_of_a_memory_that_is_not_active_it_is_counted_alone(api: httpx.Asy
     assert (await memory(api, memory_id))["status"] == status
     (one,) = await give(api, (memory_id, False))
     assert (one["applied"], one["importance"], counts(one)) == (True, 0.5, (0, 1))
-
-
-async def test_memories_of_earlier_versions_have_no_counts_yet(service: Service, api: httpx.AsyncClient) -> None:
-    """As they lie in the store: without the fields."""
-    store = service.resources.store
-    made = await remember(api, "tea")
-    doc = await stored(service, made["memory_id"])
-    bare = {name: value for name, value in doc.items() if name not in ("helpful_count", "misleading_count")}
-    bare |= {"memory_id": "mem_old", "content_hash": 7, "identity_hash": 7, "dedupe_key": None}
-    await store.commit([Insert(MEMORIES, bare, IndexEntry(index_text("tea"), None, "m"))])
-    assert counts(await memory(api, "mem_old")) == (0, 0)
-    (one,) = await give(api, ("mem_old", True))
-    assert (one["applied"], one["base_importance"], counts(one)) == (True, 0.55, (1, 0))
-    assert counts(await memory(api, "mem_old")) == (1, 0)
 
 
 # --- Once for a memory, key and day -----------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.memories.models import MEMORIES
-from app.storage.changes import Update
 from tests.conftest import Service
 from tests.mcp.conftest import call, connecting
 from tests.support.context import ask
@@ -99,15 +97,6 @@ async def test_what_names_a_message_is_no_turn_of_the_conversation(api: httpx.As
     assert neighbours(after) == neighbours(before)
     context = await ask(api, "Which drink do you serve at four?", session_id="s")
     assert "Serves Darjeeling tea at four" in context["text"]
-
-
-async def test_a_memory_of_an_earlier_version_is_shown_without_the_new_fields(service: Service) -> None:
-    made = await remember(service.client, "tea")
-    old = {name: value for name, value in made["source"].items() if name not in ("url", "note")}
-    await service.resources.store.commit([Update(MEMORIES, "default", made["memory_id"], set={"source": old})])
-    shown = await service.client.get(f"/v1/memories/{made['memory_id']}")
-    assert shown.json()["source"]["origin"] == "api"
-    assert [item["memory"]["source"]["origin"] for item in (await recall(service.client, "tea"))["items"]] == ["api"]
 
 
 async def test_facts_say_where_they_come_from(api: httpx.AsyncClient) -> None:

@@ -6,9 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.facts.keys import EMPTY_PROFILE, USERS
+from app.facts.keys import EMPTY_PROFILE
 from app.profiles.schemas import Profile
-from app.storage.changes import Insert
 from tests.conftest import Service
 from tests.support.memories import Json, problem
 from tests.support.profiles import USER, know, profile, send, state
@@ -120,18 +119,6 @@ async def test_other_facts_about_the_user_are_an_agents_own(api: httpx.AsyncClie
     fact = await state(api, "likes", "tea", subject=" @USER ", agent_id="support")
     assert (fact["subject"], fact["agent_id"]) == ("@user", "support")
     problem(await api.get(f"{USER}/profile"), 404, "not_found")
-
-
-async def test_a_clear_of_what_earlier_versions_stored_stays(service: Service) -> None:
-    api, now = service.client, "2026-01-01T00:00:00.000Z"
-    times = {"created_at": now, "updated_at": now}
-    record: Json = {"user_id": "ada", "agent_id": None, "interactions": [], "interacted": 0, "version": 4}
-    stored = {**EMPTY_PROFILE, "home": "London"}
-    await service.resources.store.commit(
-        [Insert(USERS, {"tenant_id": "default", **record, "profile": stored, **times})]
-    )
-    assert (await know(api, home=None))["home"] is None
-    assert (await profile(api))["home"] is None
 
 
 async def test_the_list_of_users_and_the_prompts_show_facts(api: httpx.AsyncClient) -> None:

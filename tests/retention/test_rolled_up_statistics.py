@@ -9,8 +9,6 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.settings import JobSettings, Settings
-from app.storage.changes import DeleteWhere
-from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.actions import act, log, log_all, stats
 from tests.support.memories import PAIR, Json, found
@@ -128,35 +126,6 @@ async def test_a_summary_that_a_caller_changes_or_deletes_leaves_the_figures(
     assert (await api.delete(f"/v1/memories/{day['memory_id']}")).status_code == 204
     assert await stats(api, window_days=60) == before
     assert before["total_actions"] == 1
-
-
-async def test_days_that_an_earlier_version_rolled_up_count_as_far_as_they_are_known(
-    service: Service, api: httpx.AsyncClient
-) -> None:
-    """It kept counts by outcome and by type in the day's summary, and nothing else."""
-    when = days_ago(service, 40)
-    await log_all(
-        api,
-        call("pay", 10.0, outcome="success", timestamp=when),
-        call("pay", 10.0, outcome="failure", timestamp=when, user_id="v"),
-        call("pay", 10.0, outcome="success", timestamp=when, user_id="v", action_type="look"),
-    )
-    await run(service, "retention")
-    resources = service.resources
-    (days,) = (one for one in resources.collections if one.name == "action_days")
-    await resources.store.commit([DeleteWhere(days, "default", EVERYTHING)])
-    figures = await stats(api, window_days=60)
-    assert figures["total_actions"] == 3
-    assert figures["counts"] == {"failure": 1, "success": 2}
-    assert figures["mean_duration_ms"] is None
-    assert (await stats(api, window_days=60, user_id="u"))["counts"] == {"success": 1}
-    assert (await stats(api, window_days=60, action_type="look"))["total_actions"] == 1
-    by_type = (await stats(api, window_days=60, group_by="action_type"))["groups"]
-    assert [(one["key"], one["total_actions"]) for one in by_type] == [("work", 2), ("look", 1)]
-    late = call("pay", 10.0, outcome="success", timestamp=when)
-    await log_all(api, late)
-    await run(service, "retention")
-    assert (await stats(api, window_days=60))["counts"] == {"failure": 1, "success": 3}
 
 
 async def test_figures_stay_with_their_tenant_bindings_and_user(service: Service, clock: TurnedClock) -> None:

@@ -20,7 +20,6 @@ from app.retention.shapes import unfit
 from app.retention.user_import import NoUserExport, UserReport
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
-from app.storage.schema import Eq
 from app.storage.scope import SYSTEM
 from app.tasks.schemas import TASKS
 from tests.conftest import Service, Starter
@@ -223,28 +222,6 @@ async def test_it_works_there_as_it_did(tenants: Tenants) -> None:
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_files_of_earlier_formats_come_in(tenants: Tenants, version: int) -> None:
-    """They held documents as they were stored, without internal fields; of these format 2 kept some, format 1 none."""
-    await Life(tenants.api, "ada", tenants.a).lived()
-    now = lines_of(await tenants.exported(tenants.a))
-    lines: list[Json] = [{"type": "export", "format": version, "user_id": "ada"}]
-    for collection in owned(COLLECTIONS):
-        for doc in await tenants.service.resources.store.find(collection, "a", Eq("user_id", "ada"), limit=1_000):
-            line: Json = {"type": "record", "collection": collection.name, "record": collection.public(doc)}
-            kept = {name: doc[name] for name in KEPT.get(collection.name, ()) if name in collection.internal & {*doc}}
-            lines.append(line | {"kept": kept} if version > 1 else line)
-    lines.append(now[-1])
-    file = tenants.folder / "earlier.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    report = await tenants.imported(file)
-    assert report.ok, report.bad[:3]
-    after = compared(lines_of(await tenants.exported(tenants.b)))
-    assert after.keys() >= compared(now).keys()
-    if version > 1:
-        assert {name: after[name] for name in compared(now)} == compared(now)
-
-
 async def test_a_record_of_another_user_does_not_come_in_by_what_is_kept(tenants: Tenants) -> None:
     await Life(tenants.api, "ada", tenants.a).lived()
     file = await tenants.exported(tenants.a)
@@ -362,7 +339,7 @@ async def test_another_file_is_refused(tenants: Tenants, text: str) -> None:
 @pytest.mark.before_store
 async def test_a_file_is_known_by_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    for text, told in (('{"type":"export","format":2}\n', True), ('{"recalld":"tenant"}\n', False), ("", False)):
+    for text, told in (('{"type":"export","format":1}\n', True), ('{"recalld":"tenant"}\n', False), ("", False)):
         file.write_text(text)
         assert is_user_export(file) == told
     with pytest.raises(ArchiveRefused, match="cannot be read"):

@@ -8,8 +8,6 @@ import pytest
 
 from app.core import prompt_text
 from app.lifespan import COLLECTIONS
-from app.sessions.schemas import MESSAGES
-from app.storage.changes import Change, Delete, Insert
 from tests.conftest import Service
 from tests.support.context import ask
 from tests.support.memories import found, history, problem, recall
@@ -263,18 +261,6 @@ async def test_others_can_do_nothing_to_it(service: Service) -> None:
         problem(await api.delete(path(1), headers=stranger), 404, "not_found")
     listed = await api.get("/v1/sessions/s/messages", headers=headers)
     assert [one["content"] for one in listed.json()["items"]] == ["secret"]
-
-
-async def test_messages_of_an_earlier_version_are_shown_edited_and_deleted(service: Service) -> None:
-    await talked(service.client)
-    for doc in await rows(service, "messages"):
-        old = {name: value for name, value in doc.items() if name not in ("edited_at", "deleted_at")}
-        changes: list[Change] = [Delete(MESSAGES, "default", doc["message_id"]), Insert(MESSAGES, old)]
-        await service.resources.store.commit(changes)
-    assert [(one["edited_at"], one["deleted_at"]) for one in await messages(service.client)] == [(None, None)] * 3
-    await edit(service.client, 1, content="I live in Turin.")
-    await delete(service.client, 2)
-    assert await seqs(service.client, last=3) == [1, 3]
 
 
 async def test_an_export_holds_tombstones_and_edits_and_is_imported(service: Service) -> None:

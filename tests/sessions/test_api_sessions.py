@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from app.sessions.repository import SessionRepository, new_session
-from app.sessions.schemas import SESSIONS, SessionCreate, SessionRecord
-from app.storage.changes import CommitConflict, Insert
+from app.sessions.schemas import SessionCreate, SessionRecord
+from app.storage.changes import CommitConflict
 from app.storage.scope import Scope
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import problem
@@ -232,19 +232,6 @@ async def test_sessions_are_listed_by_metadata(service: Service) -> None:
     assert await listed(**rest) == ["s1"]
     problem(await api.get("/v1/sessions", params={**rest, "metadata": "{}"}), 400, "invalid_cursor")
     problem(await api.get("/v1/sessions", params={"metadata": "mail"}), 422, "invalid", "/query/metadata")
-
-
-async def test_sessions_of_an_earlier_version_are_found_by_metadata_too(service: Service) -> None:
-    """They are stored without what the filter compares."""
-    for number in range(130):
-        await service.resources.store.commit(
-            [Insert(SESSIONS, {"tenant_id": "default", **old_session(f"s{number:03}", {"n": number % 60})})]
-        )
-    asked: dict[str, Any] = {"metadata": '{"n": 5}', "limit": 2}
-    first = (await service.client.get("/v1/sessions", params=asked)).json()
-    assert [one["session_id"] for one in first["items"]] == ["s125", "s065"]
-    rest = (await service.client.get("/v1/sessions", params={**asked, "cursor": first["next_cursor"]})).json()
-    assert ([one["session_id"] for one in rest["items"]], rest["next_cursor"]) == (["s005"], None)
 
 
 def old_session(session_id: str, metadata: dict[str, Any]) -> SessionRecord:

@@ -5,10 +5,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.memories.models import MEMORIES, MemoryRecord
-from app.memories.records import standing
-from app.storage.changes import Update
-from tests.conftest import Service
 from tests.support.memories import PAIR, found
 
 pytestmark = pytest.mark.anyio
@@ -60,23 +56,3 @@ async def test_an_edit_or_a_caller_gives_a_message_its_weight_back(api: httpx.As
     raised = await api.patch(f"/v1/memories/{other['memory_id']}", json={"importance": 0.4})
     assert raised.status_code == 200, raised.text
     assert "🙂" in await found(api, "what is 🙂", min_importance=0)
-
-
-async def test_what_an_earlier_release_marked_stays_marked_until_it_is_changed(
-    service: Service, api: httpx.AsyncClient
-) -> None:
-    thanks, _ = await say(api, "Thanks!", "I like tea.")
-    marked: MemoryRecord = {"standing": "small_talk", "importance": 0.05, "base_importance": 0.05}
-    old = Update(MEMORIES, "default", thanks["memory_id"], set=marked)
-    await service.resources.store.commit([old])
-    tagged = await api.patch(f"/v1/memories/{thanks['memory_id']}", json={"tags": ["old"]})
-    assert tagged.status_code == 200, tagged.text
-    doc = await service.resources.store.get(MEMORIES, "default", thanks["memory_id"])
-    assert doc is not None
-    assert (doc["standing"], standing(doc)) == ("small_talk", "small_talk")
-    await api.patch("/v1/sessions/s/messages/1", json={"content": "I live in Turin."})
-    (memory,) = [
-        each for each in (await api.get("/v1/memories", params=PAIR)).json()["items"] if "Turin" in each["content"]
-    ]
-    assert memory["importance"] == 0.3
-    assert (await found(api, "Where do I live?"))[0] == "I live in Turin."

@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.storage.changes import Delete, Insert, Update
-from app.tasks.schemas import CHECKPOINTS, TASKS
+from app.tasks.schemas import TASKS
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import Json, problem
 from tests.support.tasks import STATE, TASK, begin, checkpoints, move, note, send, task
@@ -245,27 +244,6 @@ async def test_open_questions_come_back_with_a_checkpoint(api: httpx.AsyncClient
     assert (await send(api, "POST", "/restore", {"seq": 1}))["open_questions"] == ["Who signs?"]
     assert (await send(api, "POST", "/restore", {"seq": 2}))["open_questions"] == ["When?", "Where?"]
     assert "Where?" in (await send(api, "GET", "/working-memory"))["text"]
-
-
-async def test_a_checkpoint_of_an_earlier_version_leaves_the_questions(service: Service) -> None:
-    await begin(service.client, open_questions=["Who signs?"])
-    await send(service.client, "POST", "/checkpoints", {}, 201)
-    (kept,) = await service.resources.store.find(CHECKPOINTS, "default")
-    state = {name: value for name, value in kept["state"].items() if name != "open_questions"}
-    await service.resources.store.commit([Update(CHECKPOINTS, "default", kept["checkpoint_id"], set={"state": state})])
-    assert (await send(service.client, "POST", "/restore", {}))["open_questions"] == ["Who signs?"]
-    assert "open_questions" not in (await send(service.client, "GET", "/checkpoints/1"))["state"]
-
-
-async def test_a_task_of_an_earlier_version_is_kept_and_restored(service: Service) -> None:
-    made = await begin(service.client)
-    stored = await service.resources.store.get(TASKS, "default", "t")
-    assert stored is not None
-    del stored["open_questions"]
-    await service.resources.store.commit([Delete(TASKS, "default", "t"), Insert(TASKS, stored)])
-    assert (await send(service.client, "POST", "/checkpoints", {}, 201))["state"]["open_questions"] == []
-    await send(service.client, "PATCH", "", {"open_questions": ["Who signs?"]})
-    assert (await send(service.client, "POST", "/restore", {}))["open_questions"] == made["open_questions"] == []
 
 
 @pytest.mark.parametrize("end", ["completed", "cancelled"])

@@ -4,8 +4,6 @@ import httpx
 import pytest
 
 from app.core import prompt_text
-from app.storage.changes import Update
-from app.tasks.schemas import TASKS
 from tests.conftest import Service
 from tests.support.memories import Json, problem
 from tests.support.tasks import TASK, begin, note, send, task
@@ -175,23 +173,6 @@ async def test_long_evidence_stays_within_the_bound_of_the_task(api: httpx.Async
     assert found["evidence"][-1]["source"] == "page 149"
     assert went == 150 - len(found["evidence"])
     assert (await send(api, "GET", "/working-memory"))["tokens"] < 8200
-
-
-async def test_evidence_that_an_earlier_version_stored_without_a_bound_is_not_shown(service: Service) -> None:
-    api = service.client
-    await begin(api)
-    stored = await service.resources.store.get(TASKS, "default", "t")
-    assert stored is not None
-    pieces = [{"source": f"page {at}", "content": f"{at} " + "many words " * 2500} for at in range(4)]
-    old = {"evidence": pieces}
-    await service.resources.store.commit([Update(TASKS, "default", "t", set=old, expect={"version": 1}, user="u")])
-    whole = await send(api, "GET", "/working-memory")
-    assert whole["tokens"] < 8200
-    assert "evidence (page 3): 3 many words" in whole["text"]
-    assert "page 0" not in whole["text"]
-    answer = await send(api, "POST", "/evidence", {"source": "new", "content": "short"}, 201)
-    assert [one["source"] for one in answer["evidence"]] == ["page 3", "new"]
-    assert [one["source"] for one in answer["evicted"]] == ["page 0", "page 1", "page 2"]
 
 
 async def test_a_lower_bound_takes_effect_on_evidence_at_once(api: httpx.AsyncClient) -> None:

@@ -131,7 +131,7 @@ def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Tas
     assert entries.bound_evidence(kept, limit) == (kept, [])
 
 
-def test_evidence_of_earlier_versions_is_counted() -> None:
+def test_new_evidence_is_counted() -> None:
     old: list[TaskEvidence] = [
         {"source": "paper", "content": "one two three"},
         {"source": "web", "content": "four five six"},

@@ -29,6 +29,9 @@ STEPS = st.fixed_dictionaries(
 NOTES = st.fixed_dictionaries({"priority": st.floats(-1, 1), "content": TEXTS}).map(
     lambda note: {**note, "tokens": prompt_text.count(str(note["content"]))}
 )
+EVIDENCE = st.fixed_dictionaries({"source": TEXTS, "content": TEXTS}).map(
+    lambda piece: {**piece, "tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
+)
 TASKS = st.fixed_dictionaries(
     {
         "goal": TEXTS,
@@ -37,7 +40,7 @@ TASKS = st.fixed_dictionaries(
         "context": st.dictionaries(TEXTS, VALUES, max_size=4),
         "open_questions": st.lists(TEXTS, max_size=3),
         "scratchpad": st.lists(NOTES, max_size=4),
-        "evidence": st.lists(st.fixed_dictionaries({"source": TEXTS, "content": TEXTS}), max_size=4),
+        "evidence": st.lists(EVIDENCE, max_size=4),
         "max_tokens": st.just(8000),
     }
 )
@@ -149,7 +152,7 @@ def test_the_further_steps_come_after_context_and_notes() -> None:
 
 def test_notes_come_by_priority_then_newest_and_evidence_newest_first() -> None:
     notes = [{"priority": p, "content": c, "tokens": 1} for p, c in ((1.0, "a"), (2.0, "b"), (1.0, "c"))]
-    evidence = [{"source": "s", "content": str(at)} for at in range(3)]
+    evidence = [{"source": "s", "content": str(at), "tokens": 3} for at in range(3)]
     found = groups(a_task(scratchpad=notes, evidence=evidence))
     assert found[1:] == [("note", 1), ("note", 2), ("note", 0), ("evidence", 2), ("evidence", 1), ("evidence", 0)]
 

@@ -39,9 +39,8 @@ async def interactions(request: SourceRequest) -> list[Candidate]:
 
 
 def _is_for(interaction: UserInteraction, agent_id: str) -> bool:
-    """Returns whether an agent may be told of it. Older releases stored no `agent_id` at all, also of what a session
-    with another agent left behind: that is told to nobody."""
-    return "agent_id" in interaction and interaction["agent_id"] in {None, agent_id}
+    """Returns whether an agent may be told of it."""
+    return interaction["agent_id"] in {None, agent_id}
 
 
 def _item(interaction: UserInteraction, day: str) -> Candidate:

@@ -171,7 +171,7 @@ class MongoAccounting:
 
 
 async def count_once(database: Database, accounting: MongoAccounting) -> None:
-    """Counts the records of a database that an earlier version wrote, which counted none or fewer collections."""
+    """Counts the records of collections that were not counted when they were written."""
     mark = await database[META].find_one({"_id": COUNTED})
     if mark is None or not set(accounting.names) <= set(mark.get("collections", ())):
         await accounting.recount()

@@ -130,8 +130,7 @@ class LogTruncation:
 
 
 NOTE_MAGIC = b"recalld1"
-_FIELDS = struct.Struct(">8sIQ12x")
-"""The last 12 bytes are those of a place in the log, which earlier releases noted."""
+_FIELDS = struct.Struct(">8sIQ")
 _CHECK = struct.Struct(">I")
 NOTE_BYTES = _FIELDS.size + _CHECK.size
 OWNER_ONLY = 0o600

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract a88cef499bf94712706eb01365c492e2."""
+"""Made by scripts/generate_clients.py; do not edit. Contract c765e9ef2312899cedb9cb3ad048afef."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -555,7 +555,7 @@ class EntityPage(TypedDict):
 class Evidence(TypedDict):
     source: str
     content: str
-    tokens: NotRequired[int]
+    tokens: int
 
 
 class EvidenceAdded(TypedDict):

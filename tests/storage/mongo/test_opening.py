@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,18 +122,6 @@ async def test_an_index_that_is_newly_declared_is_made(mongodb: Deployment) -> N
         second = await MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=DIM)
         assert all(finding.ok for finding in await second.check(deep=True))
         await second.close()
-
-
-async def test_a_field_that_is_newly_covered_replaces_the_index_of_before(mongodb: Deployment) -> None:
-    (things,) = [collection for collection in COLLECTIONS if collection.name == "things"]
-    with mongodb.database() as name:
-        options = MongoOptions(database=name, deadline_seconds=20)
-        for covered in ((), things.covered):
-            opened = await MongoStore.open(mongodb.uri, [replace(things, covered=covered)], options, dim=DIM)
-            await opened.close()
-        with mongodb.client() as client:
-            there = set(client[name]["things"].index_information())
-        assert there & {"by_created_at", "by_created_at_with_state_done"} == {"by_created_at_with_state_done"}
 
 
 async def test_a_database_of_a_newer_version_is_refused(open_store: Open, mongodb: Deployment, database: str) -> None:

@@ -5,10 +5,8 @@ why that is so.
 """
 
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -110,16 +108,6 @@ async def test_doctor_names_a_log_whose_end_is_missing_and_leaves_it_as_it_is(cr
     assert (log.name, log.ok, database.ok) == ("recalld.db-wal", False, True)
     assert "acknowledged commits are missing" in log.detail
     assert log_of(crashed).read_bytes() == cut
-
-
-async def test_a_note_of_an_earlier_release_is_read(crashed: Path) -> None:
-    """Its last fields named a place in the log."""
-    note = read_note(crashed)
-    assert note is not None
-    fields = struct.pack(">8sIQIII", b"recalld1", note.store, note.commits, 7, 8, 90)
-    note_of(crashed).write_bytes(fields + struct.pack(">I", crc32(fields)))
-    assert read_note(crashed) == note
-    assert await stored(crashed) == 60
 
 
 async def test_what_a_crash_left_of_an_unacknowledged_write_is_no_damage(crashed: Path) -> None:
