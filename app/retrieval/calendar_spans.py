@@ -1,7 +1,7 @@
 """Spans of the calendar in local time: days, weeks (from Monday), months, seasons, years, holidays."""
 
-from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 DAY = timedelta(days=1)
@@ -13,8 +13,10 @@ OPEN_YEARS = 10
 """Number of years that "before 2020" reaches back."""
 
 _CLOCK = {"hour": HOUR, "minute": MINUTE}
-_AROUND = {"hour": HOUR / 2, "minute": 5 * MINUTE}
-"""How far "2 hours ago" reaches to both sides of that moment."""
+_AROUND = {"hour": 30, "minute": 5}
+"""How many minutes "2 hours ago" reaches to both sides of that moment."""
+_FINER = {"hour": "minute", "month": "week", "quarter": "month", "year": "month", "decade": "year"}
+"""What "half an hour ago" and "1.5 years ago" are precise to."""
 _MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 _DAYS = {"day": 1, "week": 7, "weekend": 7, "fortnight": 14}
 _DAY_PARTS = {"morning": (5, 12), "afternoon": (12, 18), "evening": (18, 24), "night": (18, 30)}
@@ -84,38 +86,57 @@ def latest_weekend(now: datetime) -> Span:
     return this if this.start <= now else unit_span("weekend", now, -1)
 
 
-def back(unit: str, count: float, now: datetime) -> datetime:
-    """Returns the moment `count` units before `now`."""
-    if unit in _CLOCK:
-        return now - count * _CLOCK[unit]
-    if unit in _DAYS:
-        return now - count * _DAYS[unit] * DAY
-    return add_months(now, -round(count * _MONTHS[unit]))
+Amounts = Sequence[tuple[str, float]]
+"""Units with their counts, the smallest last: `[("hour", 2), ("minute", 30)]`. A count of 0 means a few."""
 
 
-def ago(unit: str, count: int, now: datetime) -> Span:
-    """Returns the calendar's unit that contains the moment `count` units ago; for hours and minutes, some time
-    around that moment.
+def back(amounts: Amounts, now: datetime) -> datetime:
+    """Returns the moment so long before `now`: hours and minutes that passed, other units of the calendar."""
+    for unit, count in amounts:
+        if unit in _CLOCK:
+            zone, passed = now.tzinfo, count * _CLOCK[unit]
+            now = now - passed if zone is None else (now.astimezone(UTC) - passed).astimezone(zone)
+        elif unit in _DAYS:
+            now -= count * _DAYS[unit] * DAY
+        else:
+            months = count * _MONTHS[unit]
+            now = add_months(now, -int(months)) - (months - int(months)) * 30 * DAY
+    return now
 
-    A count of 0 means a few, which is two to six.
-    """
+
+def ago(amounts: Amounts, now: datetime) -> Span:
+    """Returns the calendar's unit that contains the moment so long ago, in local time; for hours and minutes, some time
+    around that moment. The smallest unit of the amounts counts, of "1.5 years" the month."""
+    unit, count = amounts[-1]
     if count == 0:
-        return Span(ago(unit, 6, now).start, ago(unit, 2, now).end)
+        return Span(ago([(unit, 6)], now).start, ago([(unit, 2)], now).end)
+    unit = unit if count == int(count) else _FINER.get(unit, unit)
+    point = back(amounts, now)
     if unit in _CLOCK:
-        point = back(unit, count, now)
-        return Span(point - _AROUND[unit], point + _AROUND[unit])
-    return unit_span({"fortnight": "week", "decade": "year"}.get(unit, unit), back(unit, count, now))
+        around = [back([("minute", sign * _AROUND[unit])], point).replace(tzinfo=None) for sign in (1, -1)]
+        return Span(*around)
+    return unit_span({"fortnight": "week", "decade": "year"}.get(unit, unit), point.replace(tzinfo=None))
 
 
-def rolling(unit: str, count: int, now: datetime) -> Span:
-    """Returns the last `count` units up to now, in whole days. A count of 0 means a few."""
-    start = back(unit, count or FEW_UNITS, now)
-    return Span(start, now) if unit in _CLOCK else Span(midnight(start), midnight(now) + DAY)
+def ahead(amounts: Amounts, now: datetime) -> Span:
+    """Returns the calendar's unit that lies so far in the future."""
+    unit, count = amounts[-1]
+    if count == 0:
+        return Span(ago([(unit, -2)], now).start, ago([(unit, -6)], now).end)
+    return ago([(unit, -count) for unit, count in amounts], now)
 
 
-def ahead(unit: str, count: int, now: datetime) -> Span:
-    """Returns the calendar's unit that lies `count` units in the future. A count of 0 means a few."""
-    return ago(unit, -count, now) if count else Span(ago(unit, -2, now).start, ago(unit, -6, now).end)
+def rolling(amounts: Amounts, now: datetime) -> Span:
+    """Returns the time from so long ago up to now, in whole days unless hours or minutes are counted."""
+    start = back([(unit, count or FEW_UNITS) for unit, count in amounts], now).replace(tzinfo=None)
+    now = now.replace(tzinfo=None)
+    return Span(start, now) if amounts[-1][0] in _CLOCK else Span(midnight(start), midnight(now) + DAY)
+
+
+def until_back(amounts: Amounts, now: datetime) -> Span:
+    """Returns the time that ended so long ago: "more than two weeks ago"."""
+    stop = rolling(amounts, now).start
+    return Span(add_months(stop, -12 * OPEN_YEARS), stop)
 
 
 def weekday_span(now: datetime, weekday: int, shift: int | None, *, of_week: bool = False) -> Span:

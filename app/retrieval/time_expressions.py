@@ -18,6 +18,7 @@ from app.retrieval.query_language import (
     NUMERIC_DATE,
     OTHER_LANGUAGES,
     anchors,
+    counted_before,
     fold,
     known_grammars,
     languages,
@@ -26,7 +27,6 @@ from app.retrieval.query_language import (
     may_be_in,
     may_hold_time,
     read_date,
-    speaks_of_hours,
 )
 from app.retrieval.time_grammar import TIME_ORDERS, WORD, Grammar, Reading, TimeOrder
 from app.storage.search import Bools, Floats, Ints
@@ -88,9 +88,7 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
     if not may_hold_time(text):
         return None
     try:
-        local = now.astimezone(zone).replace(tzinfo=None)
-        exact = local.replace(second=0, microsecond=0) if speaks_of_hours(text) else calendar_spans.midnight(local)
-        return _interval(query[:MAX_CHARS], exact, zone)
+        return _interval(query[:MAX_CHARS], now.astimezone(zone).replace(second=0, microsecond=0), zone)
     except (OverflowError, ValueError):
         return None
 
@@ -147,7 +145,7 @@ def names_no_subject(query: str, words: str = "") -> bool:
 
 @kept(8 << 20, longest=MAX_CHARS)
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
-    """Reads the interval. `now`: local time without a zone."""
+    """Reads the interval. `now`: local time in the zone."""
     reading = _best(query, now)
     if reading is None:
         return None
@@ -165,20 +163,20 @@ def _milliseconds(span: Span, zone: tzinfo) -> tuple[int, int]:
 
 
 def _best(query: str, now: datetime) -> Reading | None:
-    text = fold(query)
+    text, local = fold(query), now.replace(tzinfo=None)
     tried: list[Grammar] = []
     for grammar, likely in languages(text):
         tried.append(grammar)
         readings = [
             reading
-            for reading in (*grammar.read(query, text, now), *_numeric(text, grammar.code, now))
+            for reading in (*grammar.read(query, text, now), *_numeric(text, grammar.code, local))
             if (likely or grammar.doubtful.isdisjoint(WORD.findall(text[reading.start : reading.end])))
             and not any(other.rejects(text, reading) for other in tried)
         ]
-        chosen = _chosen(_apart(readings), text, grammar, now)
+        chosen = _chosen(_apart(readings), text, grammar, local)
         if chosen is not None:
             return _meant(chosen, grammar.tense(_sentence(text, chosen)))
-    return next(iter(_numeric(text, "en", now)), None) or _by_library(query, now)
+    return next(iter(_numeric(text, "en", local)), None) or _by_library(query, now)
 
 
 def _sentence(text: str, reading: Reading) -> str:
@@ -229,8 +227,10 @@ def _range(earlier: Reading, later: Reading, text: str, grammar: Grammar) -> Rea
     """Returns the range from the start of one reading to the end of the next: "between May and July", 五月到七月."""
     gap = text[earlier.end : later.start]
     opened = grammar.between.search(text, 0, earlier.start)
-    if not grammar.joins.fullmatch(gap) or (opened is None and _PLAIN_AND.match(gap)):
+    if not grammar.joins.fullmatch(gap):
         return None
+    if opened is None and _PLAIN_AND.match(gap) and not (earlier.certain and earlier.span.end == later.span.start):
+        return None  # "in 2025 and 2026" is both
     span, coming = _joined(earlier.span, later.span, earlier.every), None
     if earlier.coming is not None and later.coming is not None:
         coming = _joined(earlier.coming, later.coming, earlier.every)
@@ -326,8 +326,11 @@ def _by_library(query: str, now: datetime) -> Reading | None:
             continue
         match = library_pattern(language).search(text)
         span = None if match is None else read_date(match[0], language, now)
-        if match is not None and span is not None and len(text) == len(query):
-            return Reading(match.start(), match.end(), span)
+        if match is None or span is None or len(text) != len(query):
+            continue
+        if counted_before(language).search(text, 0, match.start()):
+            continue  # of "2 uur en 30 minuten geleden" the library reads the end
+        return Reading(match.start(), match.end(), span)
     return None
 
 

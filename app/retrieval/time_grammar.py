@@ -17,6 +17,12 @@ WORD = re.compile(r"[^\W\d_]+")
 _YEAR = r"(?P<year>(?:19|20)\d\d)(?!\d)"
 _DAY_OF_MONTH = r"(?:0?[1-9]|[12]\d|3[01])(?!\d)"
 _HAN_DAY = "(?:[二三]?十[一二三四五六七八九]?|[一二三四五六七八九])"
+_HAN_NUMBER = "[二三四五六七八九]?十[一二三四五六七八九]?|[一二两三四五六七八九]"
+_DIGITS = r"[1-9]\d{0,2}(?:[.,]\d{3})+|\d{1,4}[.,]\d{1,2}|\d/\d|\d{0,3}[½¼¾]|\d{1,4}"
+"""1,000 and 1.000 are a thousand; 1.5, 1,5, 1½ and 3/2 are one and a half."""
+_PARTS_OF_ONE = {"½": 0.5, "¼": 0.25, "¾": 0.75}
+_AND = "and|und|y|e|et|和|零|と"
+_OR = "-|–|—|~|～|to|or|bis|oder|a|o|ou|u|到|至|或|から|か"
 _SHIFTS = {"before": -2, "last": -1, "this": 0, "next": 1}
 _RECURS: Mapping[str, Literal["year", "week"]] = {
     "month": "year",
@@ -62,6 +68,13 @@ class WordTable(TypedDict):
     one: dict[str, str]
     many: dict[str, str]
     numbers: dict[str, str]
+    tens: NotRequired[str]
+    """Words for 20, 30, 40, …, which may stand before a smaller number: "twenty five"."""
+    half: str
+    """What adds a half behind a number or a unit: "an hour and a half"."""
+    less: str
+    more: str
+    """Words of "less than a week ago" and of "more than a week ago"."""
     months: dict[str, str]
     weekdays: dict[str, str]
     seasons: dict[str, str]
@@ -107,7 +120,8 @@ class Grammar:
         self._days: dict[str, tuple[int, str | None]] = _by_word(table["days"], _day_and_part)
         self._parts: dict[str, str] = _by_word(table["parts"], str)
         self._units: dict[str, str] = _by_word(table["one"], str) | _by_word(table["many"], str)
-        self._numbers: dict[str, int] = _by_word(table["numbers"], int)
+        self._numbers: dict[str, float] = _by_word(table["numbers"], float)
+        self._numbers |= {word: 10.0 * at for at, word in enumerate(table.get("tens", "").split(), 2)}
         self._months: dict[str, int] = _by_word(table["months"], int)
         self._weekdays: dict[str, int] = _by_word(table["weekdays"], int)
         self._seasons: dict[str, str] = _by_word(table["seasons"], str)
@@ -123,10 +137,6 @@ class Grammar:
             "soon": lambda match, now: Span(
                 calendar_spans.midnight(now), calendar_spans.midnight(now) + 30 * calendar_spans.DAY
             ),
-            "ago": lambda match, now: calendar_spans.ago(self._unit(match), self._number(match), now),
-            "half": self._half,
-            "ahead": lambda match, now: calendar_spans.ahead(self._unit(match), self._number(match), now),
-            "rolling": self._rolling,
             "shift": self._shifted,
             "year": self._year,
             "bare_year": self._year,
@@ -234,17 +244,60 @@ class Grammar:
             for template in templates
         ]
 
-    def words_for(self, unit: str) -> list[str]:
-        """Returns the words for a unit, such as `hour`."""
-        return [word for word, name in self._units.items() if name == unit]
+    @cached_property
+    def _number_pattern(self) -> str:
+        words = _any(self._numbers)
+        if not self.spaced:
+            return rf"(?:{_DIGITS}|{_HAN_NUMBER}|{words}) ?"
+        tens = rf"(?:{_any(self._table.get('tens', '').split())})[\s\-]+(?:(?:{_AND})\s+)?(?:{words})"
+        return rf"(?:{_DIGITS}|{tens}|{words})"
+
+    @cached_property
+    def _amount_part(self) -> re.Pattern[str]:
+        """Matches "2 hours" of "2 hours and 30 minutes", "10-15 minutes", "an hour and a half", 两个半小时."""
+        number, half = self._number_pattern, self._table["half"]
+        if self.spaced:
+            until, gap, and_half = rf"(?:\s*[-–—~]\s*|\s+(?:{_OR})\s+)", r"(?:[\s\-]+|(?<='))", rf"\s+(?:{half})"
+        else:
+            until, gap, and_half = rf"(?:{_OR})?", "", half
+        return re.compile(
+            rf"(?P<low>{number})(?:{until}(?P<high>{number}))?{'' if self.spaced else '个?多?'}(?P<half>{and_half})?"
+            rf"{gap}{_group('unit', self._units)}(?P<more>{and_half})?"
+        )
+
+    @cached_property
+    def _amount_pattern(self) -> str:
+        """Matches an amount from its beginning on: no part of "1.5 hours", "10-15 minutes" or 二十五分钟."""
+        part = re.sub(r"\?P<\w+>", "?:", self._amount_part.pattern)
+        if self.spaced:
+            return rf"(?<!\d[.,/:])(?<![-–])(?P<amount>(?:{part}(?:,?\s+(?:(?:{_AND})\s+)?)?){{1,4}})"
+        return rf"(?<!\d[.,/:~–-])(?<![\d一二两三四五六七八九十百千万])(?P<amount>(?:{part}(?:{_AND})?){{1,4}})"
+
+    @cached_property
+    def _amount_before(self) -> re.Pattern[str]:
+        """Matches a text that ends in another amount."""
+        if not self.spaced:
+            return re.compile(rf"{self._number_pattern}个?(?:{_any(self._units)})\w?\Z")
+        many = _any(_by_word(self._table["many"], str))
+        return re.compile(rf"(?:{many})(?:\s*,)?(?:\s+(?:{_AND}))?\s+\Z")
 
     def read(self, query: str, text: str, now: datetime) -> list[Reading]:
-        """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap."""
+        """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap.
+
+        `now`: local time, with its zone where hours are counted that passed.
+        """
         readings = []
         for kind, pattern in self._patterns:
             for match in pattern.finditer(text):
                 try:
-                    reading = self._date(query, match, now) if kind == "date" else self._reading(kind, match, now)
+                    local = now.replace(tzinfo=None)
+                    if kind in ("ago", "ahead", "rolling"):
+                        counted = self._counted(kind, match, now)
+                        reading = None if counted is None else Reading(match.start(), match.end(), counted)
+                    elif kind == "date":
+                        reading = self._date(query, match, local)
+                    else:
+                        reading = self._reading(kind, match, local)
                 except (OverflowError, ValueError):  # 31 February, or a date outside of the years 1 to 9999
                     continue
                 if reading is not None:
@@ -267,7 +320,9 @@ class Grammar:
             "one": _group("one", _without_minutes(self._table["one"])),
             "many": _group("many", _without_minutes(self._table["many"])),
             "unit": _group("unit", self._units),
-            "n": rf"(?:(?P<digits>\d{{1,4}}){'' if self.spaced else ' ?'}|{_group('n', self._numbers)})",
+            "n": rf"(?P<n>{self._number_pattern})",
+            "amount": self._amount_pattern,
+            "bound": rf"(?:(?:(?P<less>{self._table['less']})|(?P<more>{self._table['more']}))\s*)?",
             "month": _group("month", self._months),
             "weekday": _group("weekday", self._weekdays),
             "season": _group("season", self._seasons),
@@ -326,9 +381,6 @@ class Grammar:
         groups = match.groupdict()
         return self._units[_phrase(next(groups[name] for name in ("unit", "one", "many") if groups.get(name)))]
 
-    def _number(self, match: re.Match[str]) -> int:
-        return int(match["digits"]) if match["digits"] else self._numbers[_phrase(match["n"])]
-
     def _day(self, match: re.Match[str], now: datetime) -> Span:
         offset, part = self._days[_phrase(match["day"])]
         return calendar_spans.day_part(calendar_spans.day_span(now, offset), self._part(match) or part)
@@ -337,17 +389,53 @@ class Grammar:
         part = match.groupdict().get("part")
         return None if part is None else self._parts[_phrase(part)]
 
-    def _half(self, match: re.Match[str], now: datetime) -> Span:
-        if match.groupdict().get("one") and self._unit(match) == "hour":
-            return calendar_spans.ago("minute", 30, now)
-        months = 18 if match.groupdict().get("whole") else 6
-        return calendar_spans.unit_span("month", calendar_spans.back("month", months, now))
+    def _counted(self, kind: str, match: re.Match[str], now: datetime) -> Span | None:
+        """Reads what counts units from now: "2 hours and 30 minutes ago", "in 3 to 5 days", "the last few weeks".
 
-    def _rolling(self, match: re.Match[str], now: datetime) -> Span:
+        `now` has its zone where clocks may have been changed since.
+        """
         groups = match.groupdict()
-        counted = groups.get("digits") or groups.get("n")
-        count = self._number(match) if counted else int(not groups.get("many"))
-        return calendar_spans.rolling(self._unit(match), count, now)
+        least, most = list[tuple[str, float]](), list[tuple[str, float]]()
+        if groups.get("amount"):
+            if self._amount_before.search(match.string, 0, match.start("amount")):
+                return None  # "seventeen hours and 30 minutes ago", of which one number is not known
+            for part in self._amount_part.finditer(match["amount"]):
+                unit, half = self._units[_phrase(part["unit"])], 0.5 if part["half"] or part["more"] else 0.0
+                low = self._number(part["low"]) + half
+                high = low if part["high"] is None else self._number(part["high"]) + half
+                if low > high:
+                    return None  # "2026-5 days"
+                least.append((unit, low))
+                most.append((unit, high))
+        else:
+            least = most = [
+                (self._unit(match), self._number(match["n"]) if groups.get("n") else not groups.get("many"))
+            ]
+        if groups.get("more") or groups.get("over"):
+            return calendar_spans.until_back(least, now)
+        if groups.get("less") or kind == "rolling":
+            return calendar_spans.rolling(most, now)
+        if kind == "ago":
+            return Span(calendar_spans.ago(most, now).start, calendar_spans.ago(least, now).end)
+        return Span(calendar_spans.ahead(least, now).start, calendar_spans.ahead(most, now).end)
+
+    def _number(self, text: str) -> float:
+        """Returns the number that words or digits state: 25 for "twenty-five" and 二十五, 1000 for "1,000", and 1.5
+        for "1,5", "1½" and "3/2"."""
+        text = _phrase(text.strip())
+        if text in self._numbers:
+            return self._numbers[text]
+        if text[-1] in _PARTS_OF_ONE:
+            return float(text[:-1] or 0) + _PARTS_OF_ONE[text[-1]]
+        if "/" in text:
+            return int(text[0]) / int(text[2])
+        if text[0].isdecimal():
+            is_whole = re.fullmatch(r"\d+(?:[.,]\d{3})*", text) is not None
+            return float(re.sub("[.,]", "" if is_whole else ".", text))
+        tens, ten, ones = text.partition("十")
+        if ten:
+            return 10 * self._numbers.get(tens, 1) + self._numbers.get(ones, 0)
+        return sum(self._numbers.get(word, 0) for word in text.split())
 
     def _shifted(self, match: re.Match[str], now: datetime) -> Span:
         unit, shift = self._unit(match), _shift(match)
@@ -414,7 +502,9 @@ class Grammar:
 
     def _quarter(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
         quarter = match["q"]
-        month = 3 * (int(quarter) if quarter.isdecimal() else self._nths.get(quarter) or self._numbers[quarter]) - 2
+        month = (
+            3 * (int(quarter) if quarter.isdecimal() else self._nths.get(quarter) or int(self._numbers[quarter])) - 2
+        )
         first = calendar_spans.month_span(now, month, shift, self._named_year(match, now))
         return None if first is None else Span(first.start, calendar_spans.add_months(first.start, 3))
 
@@ -480,8 +570,12 @@ def _phrase(text: str) -> str:
 
 def _group(name: str, words: Iterable[str]) -> str:
     """Returns a named group that matches one of the words, or phrases, of a table."""
+    return f"(?P<{name}>{_any(words)})"
+
+
+def _any(words: Iterable[str]) -> str:
     longest = sorted(words, key=len, reverse=True)
-    return f"(?P<{name}>" + "|".join(re.escape(word).replace(r"\ ", r"[\s\-]+") for word in longest or ["(?!)"]) + ")"
+    return "|".join(re.escape(word).replace(r"\ ", r"[\s\-]+") for word in longest) or "(?!)"
 
 
 def grammars(read_date: ReadDate) -> list[Grammar]:
