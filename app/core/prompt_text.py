@@ -140,37 +140,17 @@ def as_label(text: str) -> str:
     return escape(text).translate(_IN_LABELS)
 
 
-_ROLES = frozenset(
-    "system developer user assistant tool tools function model human ai ipython environment observation summary".split()
-)
-"""Names of speakers in chat templates, and `summary`, the title of a summary in our prompts."""
-_FIRST_WORD = re.compile(r"\w+")
+_QUOTE_MARKS = re.compile('["\u201c-\u201f\u2033\uff02]')
 
 
 def speaker(role: str, name: str | None) -> str:
-    """Returns who said a message, as it can stand before its text: the name, unless it could pass for a role.
+    """Returns who said a message, as it can stand before its text: the role, and the name in quotation marks.
 
-    `speaker("user", "Ada")` is `Ada`; `speaker("user", "system")` is `user (system)`. The name is on one line.
+    `speaker("user", "Ada")` is `user "Ada"`, and `speaker("user", "system")` is `user "system"`: what a caller calls
+    itself is never taken for the role. The name is on one line and has no quotation mark.
     """
     name = " ".join((name or "").split())
-    if name in ("", role):
-        return role
-    return f"{role} ({name.replace(':', ' ')})" if _could_be_role(name) else name
-
-
-def plain_name(name: str | None) -> str | None:
-    """Returns the name as a chat message can have it beside its role; None without a name, or if it could pass for a
-    role."""
-    name = " ".join((name or "").split())
-    return escape(name) if name and not _could_be_role(name) else None
-
-
-def _could_be_role(name: str) -> bool:
-    """Returns whether a name begins with a role, also in look-alike letters, or has a colon: after "Ada: Bob" the text
-    would look as if Bob had said it."""
-    folded = fold(visible(name)).casefold()
-    first = _FIRST_WORD.search(folded)
-    return ":" in folded or (first is not None and first.group().strip("_") in _ROLES)
+    return role if name in ("", role) else f'{role} "{_QUOTE_MARKS.sub(chr(39), visible(name))}"'
 
 
 def json_line(value: Any) -> str:

@@ -41,7 +41,7 @@ _LEAST_CUT = 8
 """The least characters by which our first line is recognised once it is cut."""
 
 _LESSON = r"(?:[a-z]+(?:_[a-z]+)+|heuristics): "
-_ROLES = "(?:tool|system|developer|assistant, calling tools): "
+_ROLES = r"(?:tool|system|developer|assistant, calling tools)(?: \"[^\"\n]{1,300}\")?: "
 _CITED = r"[-*+] \[(?:S?\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
 _ABOVE = "|".join(re.escape(line.strip()) for line in (CONTEXT_UNSURE, CONTEXT_FROZEN))
 """Lines that may stand above the sections."""

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
-from app.core.prompt_text import entry, escape, plain_name
+from app.core.prompt_text import entry, escape
 from app.core.schemas import Json, Page
 from app.core.work import off_loop
 from app.errors import InvalidCursor
@@ -100,7 +100,7 @@ def _context(
             {
                 "seq": message["seq"],
                 "role": speaker_role(message),
-                "name": plain_name(message["name"]),
+                "name": escape(" ".join((message["name"] or "").split())) or None,
                 "content": escape(content(message)),
             }
             for message in reversed(newest_first[: fitted.count])
