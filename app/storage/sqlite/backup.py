@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Set as AbstractSet
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -16,7 +16,7 @@ from app.storage.sqlite.admission import reserve_of
 from app.storage.sqlite.connections import connect, create, open_file, translate_errors
 from app.storage.sqlite.encryption import StoreKey
 from app.storage.sqlite.log_file import note_of
-from app.storage.sqlite.rewrite import look_through, part_of, sync_folder
+from app.storage.sqlite.rewrite import hold_folder, look_through, part_of, sync_folder
 from app.storage.transfer import BackupRefused
 
 MARK = b"recalld-backup-1"
@@ -79,7 +79,8 @@ def restore(
     """Restores a backup into a directory. Returns the size of the database in bytes.
 
     Raises BackupRefused if the file is damaged or not a backup, or if the directory contains anything but files named
-    in `beside`. Raises StoreUnavailable if its key is not this one.
+    in `beside`. Raises StoreUnavailable if its key is not this one, and if a process holds the directory: it would go
+    on writing into the store that was there before.
     """
     note, reserve = note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
     if directory.exists() and any(
@@ -89,7 +90,9 @@ def restore(
     try:
         length, expected = _trailer(file)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with part_of(directory / name) as part:
+        with ExitStack() as held:
+            held.callback(os.close, hold_folder(directory, alone=True))
+            part = held.enter_context(part_of(directory / name))
             with file.open("rb") as opened, part.open("wb") as result:
                 digest = _digest(opened, length, result)
                 result.flush()

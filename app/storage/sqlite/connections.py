@@ -6,6 +6,7 @@ file. The pages of an encrypted store have an authentication code in its place (
 
 import asyncio
 import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -78,14 +79,14 @@ def log_of(path: Path) -> Path:
 
 
 def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags: int = OPEN_FLAGS) -> apsw.Connection:
-    """Opens a connection with our settings. Makes a new file with room for checksums, or an encrypted one. Raises
-    StoreUnavailable, also if the file is encrypted with another key.
+    """Opens a connection with our settings. Makes a new file with room for checksums, or an encrypted one, if the
+    `flags` allow it. Raises StoreUnavailable, also if the file is encrypted with another key.
 
     Closing the connection leaves the log as it is.
     """
     use_checksums()
     with translate_errors():
-        if not path.exists() or not path.stat().st_size:
+        if flags & apsw.SQLITE_OPEN_CREATE and (not path.exists() or not path.stat().st_size):
             if log_of(path).exists() and log_of(path).stat().st_size:  # SQLite would delete it
                 raise damaged(log_of(path).name, "it is the log of a database that is missing")
             create(path, busy_timeout_ms, key)
@@ -148,6 +149,19 @@ def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
             time.sleep(WAL_PAUSE_MS / 1000)
         else:
             return
+
+
+def refuse_moved(connection: apsw.Connection) -> None:
+    """Raises StoreDamaged if the file that a connection has open is not the one at its path any more: what is written
+    into it is in no folder. Asks SQLite, which compares the two by one `stat` (3 µs)."""
+    moved = ctypes.c_int()
+    connection.file_control("main", apsw.SQLITE_FCNTL_HAS_MOVED, ctypes.addressof(moved))
+    if moved.value:
+        raise StoreDamaged(
+            f"{FILE_NAME} was removed or replaced while this process had it open: nothing more is written. Look at the "
+            "data directory, then start the service again.",
+            retry_after=60,
+        )
 
 
 def damaged(name: str, what: str) -> StoreDamaged:
@@ -282,7 +296,7 @@ class ReadPool:
 
     def __init__(self, path: Path, busy_timeout_ms: int, faults: Faults, key: StoreKey | None = None) -> None:
         self._faults = faults
-        self._connect = partial(connect, path, busy_timeout_ms, key)
+        self._connect = partial(connect, path, busy_timeout_ms, key, apsw.SQLITE_OPEN_READWRITE)
         self.inline = self._connect()
         self._threads = ThreadPoolExecutor(THREADS, "recalld-reader")
         self._local = threading.local()

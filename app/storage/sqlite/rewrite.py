@@ -3,6 +3,8 @@
 If it is interrupted, the store is as it was before or as it is afterwards.
 """
 
+import fcntl
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,6 +22,7 @@ from app.storage.sqlite.encryption import CIPHER, StoreKey, cipher_layer, key_er
 from app.storage.sqlite.log_file import checkpoint_after_others
 from app.storage.transfer import BackupRefused
 
+log = logging.getLogger(__name__)
 OWNER_ONLY = 0o600
 BESIDE_DATABASE = ("-wal", "-shm", "-journal", "-commits")
 """Suffixes of the files beside a database: those of SQLite, which get the database's mode, and the note of commits."""
@@ -94,13 +97,31 @@ def make_private(database: Path) -> None:
                 file.chmod(OWNER_ONLY)
 
 
-def make_folder(path: Path) -> None:
-    """Makes the folder of a database file and makes the file private. Raises CantOpenError."""
+def make_folder(path: Path) -> int:
+    """Makes the folder of a database file and makes the file private. Returns the folder as `hold_folder` opens it.
+    Raises StoreUnavailable and CantOpenError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = hold_folder(path.parent)
         make_private(path)
     except OSError as error:
         raise apsw.CantOpenError(f"{error.filename or path}: {error.strerror}") from error
+    return held
+
+
+def hold_folder(folder: Path, *, alone: bool = False) -> int:
+    """Opens a folder and locks it until it is closed. All processes with a store there hold it together, whatever
+    becomes of its files; who restores a backup into it is `alone`. Raises StoreUnavailable and OSError."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_NB | (fcntl.LOCK_EX if alone else fcntl.LOCK_SH))
+    except BlockingIOError:
+        os.close(opened)
+        who = "a service or command has a store there" if alone else "a backup is restored into it"
+        raise StoreUnavailable(f"{folder} is in use by another process: {who}. Nothing was written.") from None
+    except OSError as error:  # a file system without such locks
+        log.warning("the data directory cannot be locked", extra={"error": str(error)})
+    return opened
 
 
 def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:

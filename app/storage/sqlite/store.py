@@ -5,6 +5,7 @@ jobs and checks, run in a reader thread on its own connection. Writes go to the 
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,16 @@ from app.storage.sqlite.changes import execute
 from app.storage.sqlite.check import missing_commits, prepare, verify_rest
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
-from app.storage.sqlite.connections import Faults, ReadCache, ReadPool, connect, damaged, log_of, translate_errors
+from app.storage.sqlite.connections import (
+    Faults,
+    ReadCache,
+    ReadPool,
+    connect,
+    damaged,
+    log_of,
+    refuse_moved,
+    translate_errors,
+)
 from app.storage.sqlite.log_file import LogTruncation
 from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
 from app.storage.sqlite.statements import EmbeddedReembedding
@@ -61,6 +71,8 @@ class EmbeddedStore:
         self._collections = tuple(collections)
         self._cache = SegmentCache(options.cache_bytes)
         self._faults = Faults()
+        self._folder: int | None = None
+        """The open folder, which keeps a backup from being restored into it."""
         self._readers = ReadPool(path, options.busy_timeout_ms, self._faults, options.key)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[VersionedSegment]] = {}
@@ -85,14 +97,20 @@ class EmbeddedStore:
         """Opens the store, creating it if needed. Raises StoreUnavailable if directory or database cannot be used."""
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
-            rewrite.make_folder(path)
+            held = rewrite.make_folder(path)
 
         def make_ready() -> None:
             with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
                 prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
 
-        await asyncio.to_thread(make_ready)
-        return cls(path, collections, options, dim=dim)
+        try:
+            await asyncio.to_thread(make_ready)
+            store = cls(path, collections, options, dim=dim)
+        except BaseException:
+            os.close(held)
+            raise
+        store._folder = held
+        return store
 
     async def close(self) -> None:
         self._verifying.cancel()
@@ -102,6 +120,9 @@ class EmbeddedStore:
         for load in self._loads.values():
             load.cancel()
         self._readers.close()
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
@@ -347,6 +368,7 @@ class EmbeddedStore:
         if deep:
             return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
         with self._faults.translated():
+            refuse_moved(self._reader)
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
             missing = missing_commits(self._path, self._reader)
             if missing:

@@ -18,7 +18,7 @@ from app.storage.changes import Change, Committed
 from app.storage.protocol import left, may_use_reserve, waiting
 from app.storage.sqlite import log_file
 from app.storage.sqlite.admission import MAX_GROUP_CHANGES, DiskSpace, WriteTurns, storage_full
-from app.storage.sqlite.connections import PAGE_BYTES, Faults, log_of
+from app.storage.sqlite.connections import PAGE_BYTES, Faults, log_of, refuse_moved
 from app.storage.sqlite.log_file import CommitNote, truncate
 
 T = TypeVar("T")
@@ -153,6 +153,7 @@ class WriterThread:
                 if item.alone:
                     try:
                         with self._faults.translated():
+                            refuse_moved(self._connection)
                             item.work(self._connection)
                     except Exception as error:  # noqa: BLE001 (handed to its caller)
                         item.outcome = error
@@ -206,6 +207,7 @@ class WriterThread:
         try:
             with self._faults.translated():
                 commits = self._transact(group)
+                refuse_moved(self._connection)  # before anything is acknowledged
         except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
             failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")

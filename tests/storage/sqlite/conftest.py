@@ -17,10 +17,10 @@ Open: TypeAlias = Callable[..., Awaitable[EmbeddedStore]]
 @pytest.fixture
 async def open_store(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Open]:
     async def open_one(
-        collections: Sequence[Collection] = COLLECTIONS, dim: int = DIM, **options: Any
+        collections: Sequence[Collection] = COLLECTIONS, dim: int = DIM, folder: Path = tmp_path, **options: Any
     ) -> EmbeddedStore:
         given = EmbeddedOptions(**{"busy_timeout_ms": 50, **options})
-        return await EmbeddedStore.open(tmp_path, collections, given, dim=dim)
+        return await EmbeddedStore.open(folder, collections, given, dim=dim)
 
     async with closed_in_the_end(open_one) as opener:
         yield opener
