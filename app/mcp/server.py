@@ -16,6 +16,7 @@ import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from app import VERSION
 from app.auth.keys import Principal
@@ -119,6 +120,8 @@ PROFILE = "recalld://users/{user_id}/profile"
 KEY_META = "recalld/idempotency-key"
 """The field of a call's `_meta` that corresponds to the header Idempotency-Key of the REST API."""
 MIME = "application/json"
+RESOURCE_NOT_FOUND = -32002
+"""The code of the revisions up to 2025-11-25. Later ones have INVALID_PARAMS."""
 
 _PROFILE = re.compile(r"recalld://users/([^/?#]+)/profile")
 _MAX_KEY = 255
@@ -189,16 +192,19 @@ class _Handlers:
         template = types.ResourceTemplate(uri_template=PROFILE, name="profile", description=about, mime_type=MIME)
         return types.ListResourceTemplatesResult(resource_templates=[template] if self._user is None else [])
 
-    async def read_resource(self, _: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read_resource(self, context: Any, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Returns a user's profile."""
         named = _PROFILE.fullmatch(params.uri)
-        if named is None:
-            raise MCPError(types.INVALID_PARAMS, f"There is no such resource; profiles are at {PROFILE}.")
         try:
+            if named is None:
+                raise ToolError(f"There is no such resource; profiles are at {PROFILE}.", code="not_found")
             user_id = identifier(unquote(named[1], errors="strict"))
             text = json.dumps(quoted(await self._tools.profile(user_id)), ensure_ascii=False)
         except (ToolError, ValueError) as error:
-            raise MCPError(types.INVALID_PARAMS, str(error)) from error
+            missing = isinstance(error, ValueError) or error.code == "not_found"
+            old = context.protocol_version not in MODERN_PROTOCOL_VERSIONS  # they have a code for this
+            code = RESOURCE_NOT_FOUND if missing and old else types.INVALID_PARAMS
+            raise MCPError(code, str(error), {"uri": params.uri[:MAX_ARGUMENT]}) from error
         profile = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
         return types.ReadResourceResult(contents=[profile])
 

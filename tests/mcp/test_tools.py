@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
@@ -176,6 +177,12 @@ async def test_the_profile_is_a_resource(connect: Connect, api: httpx.AsyncClien
         for uri in ("recalld://users/v/profile", "recalld://users/../profile", "file:///etc/passwd", "x" * 9_000):
             with pytest.raises(Exception, match=r"no such|not_found|printable characters"):
                 await client.read_resource(uri)
+    for mode, code in (("auto", -32602), ("legacy", -32002)):
+        async with connect(ADA, mode=mode) as client:
+            for uri in ("recalld://users/v/profile", "recalld://users/../profile", "file:///etc/passwd"):
+                with pytest.raises(MCPError) as refused_:
+                    await client.read_resource(uri)
+                assert (refused_.value.code, refused_.value.data) == (code, {"uri": uri})
     async with connect() as client:
         assert (await client.list_resources()).resources == []
         (template,) = (await client.list_resource_templates()).resource_templates
