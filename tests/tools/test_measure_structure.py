@@ -12,7 +12,7 @@ def test_each_imported_name_of_another_own_module_counts() -> None:
 
 def test_an_answer_is_declared_twice_when_the_fields_are_the_same() -> None:
     typed = "class Rate(TypedDict):\n    low: float\n    high: float\n"
-    model = "class Base(Schema):\n    low: float\nclass RateShown(Base):\n    kind: ClassVar[int] = 1\n    high: float\n"
+    model = "class Base(Schema):\n    low: float\nclass RateShown(Base):\n    k: ClassVar[int] = 1\n    high: float\n"
     assert declared_twice([typed, model]) == [("Rate", "RateShown")]
     assert declared_twice([typed, model.replace("high", "higher")]) == []
 
