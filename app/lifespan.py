@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from app import metrics
 from app.actions.roll_ups import ROLL_UPS
@@ -17,7 +18,7 @@ from app.audit.trail import AUDIT, ERASED
 from app.auth.dependencies import KeylessAccess, KeysMade
 from app.auth.keys import API_KEYS, Keys
 from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
-from app.core import prompt_text, work
+from app.core import prompt_text, work, workers
 from app.core.clock import Clock, SystemClock
 from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
@@ -62,6 +63,7 @@ from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import ForgettingJobs
 from app.sessions.schemas import MESSAGES, SESSIONS
+from app.setting_groups import LLMSettings
 from app.settings import Settings
 from app.storage.change_log import LogOptions
 from app.storage.factory import open_store as open_engine
@@ -237,9 +239,10 @@ async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]
     """Yields the resources. Raises StartRefused, or the error of a resource that cannot be opened."""
     async with AsyncExitStack() as stack:
         resources = await _build(stack, settings, openers)
-        warming = asyncio.create_task(_warm())
+        beside = [asyncio.create_task(_warm()), asyncio.create_task(_warn_of_no_model(settings.llm))]
         yield {"resources": resources}
-        warming.cancel()
+        for task in beside:
+            task.cancel()
 
 
 async def _warm() -> None:
@@ -247,6 +250,20 @@ async def _warm() -> None:
     await asyncio.sleep(WARM_AFTER_SECONDS)
     await asyncio.to_thread(prompt_text.warm)
     await asyncio.to_thread(work.trim)
+
+
+async def _warn_of_no_model(asked: LLMSettings) -> None:
+    """Warns once, of all workers, where a language model was meant and cannot be asked."""
+    if (service := workers.current()) is not None and service.number != 1:
+        return
+    if not asked.base_url and "model" in asked.model_fields_set:
+        log.warning("RECALLD_LLM_MODEL names a language model and RECALLD_LLM_BASE_URL no server: nothing is learned")
+    if asked.base_url:
+        from app.llm.client import silence  # noqa: PLC0415 (its client takes half a second to import)
+
+        if (why := await silence(asked)) is not None:
+            server = urlsplit(asked.base_url).hostname
+            log.warning("the language model at %s %s: nothing is learned meanwhile", server, why)
 
 
 async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:

@@ -1,5 +1,6 @@
 """Settings: described once, read from the environment and `.env`, frozen."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from app.core.tuning import USUAL
 from app.setting_groups import without_secrets
 from app.settings import Settings, describe, explain
 from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
+from tests.conftest import Starter
+from tests.support.scripted import free_port
 
 GIVEN: dict[str, tuple[str, Callable[[Settings], Any], Any]] = {
     "RECALLD_PORT": ("9001", lambda s: s.port, 9001),
@@ -137,3 +140,24 @@ def test_an_address_without_a_scheme_is_told_what_it_lacks(monkeypatch: pytest.M
 )
 def test_what_is_told_of_an_address(given: str, told: str) -> None:
     assert without_secrets(given) == told
+
+
+@pytest.mark.anyio
+async def test_a_language_model_that_was_meant_and_cannot_be_asked_is_one_warning_at_the_start(
+    start: Starter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def warned(**environment: str) -> list[str]:
+        caplog.clear()
+        with monkeypatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            settings = Settings(data_dir=tmp_path / "data", _env_file=None)
+        async with start(settings):
+            await asyncio.gather(*(task for task in asyncio.all_tasks() if "_warn_of_no_model" in repr(task)))
+        return [line for line in caplog.messages if "language model" in line]
+
+    assert await warned() == []
+    (told,) = await warned(RECALLD_LLM_MODEL="qwen3:8b")
+    assert "RECALLD_LLM_BASE_URL no server" in told
+    (told,) = await warned(RECALLD_LLM_BASE_URL=f"http://127.0.0.1:{free_port()}/v1")
+    assert told == "the language model at 127.0.0.1 does not answer: nothing is learned meanwhile"

@@ -93,9 +93,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print("  ".join(map(str.ljust, line, widths)).rstrip())
 
 
-def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints a table whose last column is text. A terminal gets wrapped cells; a file or a pipe gets one line for each
-    row."""
+def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], faint: int = 0) -> None:
+    """Prints a table whose last column is text. A terminal gets wrapped cells, the last `faint` rows in grey; a file or
+    a pipe gets one line for each row."""
     if not sys.stdout.isatty():
         table(columns, rows)
         return
@@ -103,8 +103,8 @@ def text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for at, name in enumerate(columns):
         last = at == len(columns) - 1
         grid.add_column(name, overflow="fold", no_wrap=not last and at < 2, ratio=1 if last else None)
-    for row in rows:
-        grid.add_row(*(Text(printable(cell)) for cell in row))
+    for at, row in enumerate(rows):
+        grid.add_row(*(Text(printable(cell)) for cell in row), style="dim" if at >= len(rows) - faint else None)
     Console().print(grid)
 
 

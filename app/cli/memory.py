@@ -65,6 +65,10 @@ def add(
         print(memory["memory_id"])
 
 
+HARDLY = 0.01
+"""A hit whose score is below hardly fits: a terminal shows it in grey."""
+
+
 def search(
     query: Annotated[str, typer.Argument(help="A question, or words.")],
     user: UserOption = None,
@@ -84,7 +88,8 @@ def search(
         as_json(answer)
         return
     rows = [(f"{hit['score']:.2f}", *_row(hit["memory"])) for hit in answer["items"]]
-    _table(("score", "memory", "type", "when", "content"), rows)
+    hardly = sum(hit["score"] < HARDLY for hit in answer["items"]) if answer["mode_used"] == "hybrid" else 0
+    _table(("score", "memory", "type", "when", "content"), rows, hardly)
 
 
 def list_(
@@ -136,9 +141,9 @@ def _row(memory: Json) -> tuple[str, str, str, str]:
     return memory["memory_id"], memory["memory_type"], when[:DAY], memory["content"]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], faint: int = 0) -> None:
     if rows:
-        text_table(columns, rows)
+        text_table(columns, rows, faint)
     else:
         print("Nothing was found.", file=sys.stderr)
 

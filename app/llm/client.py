@@ -69,6 +69,29 @@ class _Unsupported(Exception):
     """The server refuses the request, perhaps because of the way in which the shape was asked for."""
 
 
+async def silence(settings: LLMSettings) -> str | None:
+    """Returns why the server of the settings cannot be asked, or None. It asks for the list of models, which costs
+    nothing. Any answer will do but one that refuses the key, since some servers have no such list."""
+    key = settings.api_key.get_secret_value()
+    client = openai.AsyncOpenAI(
+        api_key=key or "none",
+        base_url=settings.base_url,
+        max_retries=0,
+        timeout=CONNECT_SECONDS,
+        http_client=httpx2.AsyncClient(follow_redirects=False),
+    )
+    async with client:
+        try:
+            await client.models.list(extra_headers=headers(key))
+        except openai.APIConnectionError:
+            return "does not answer"
+        except openai.APIStatusError as error:
+            return reason(error, key) if error.status_code in (401, 403) else None
+        except openai.OpenAIError:
+            return None
+    return None
+
+
 class OpenAIChat:
     """A language model on an OpenAI-compatible server."""
 

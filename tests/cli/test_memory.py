@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,20 @@ def test_a_key_gives_its_rights(run: Run, data: Path) -> None:
         assert "(unauthorized)" in run("list", "--url", url).stderr
         assert run("add", "Ada keeps bees", "--user", "ada", "--key", key).returncode == 0, "the store is shared"
         assert "bees" in run("search", "bees", "--user", "ada", "--url", url, "--key", key).stdout
+
+
+def test_a_terminal_shows_in_grey_what_hardly_fits(recalld: Recalld, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("Ada keeps bees", "The invoice of March was paid"):
+        recalld("add", text, "--user", "greyed")
+    asked = ("search", "What animals does Ada keep?", "--user", "greyed")
+    scores = {hit["memory"]["content"]: hit["score"] for hit in printed(recalld(*asked, "--json"))["items"]}
+    assert scores["The invoice of March was paid"] < 0.01 < scores["Ada keeps bees"]
+    assert "\x1b[2m" not in recalld(*asked).stdout, "that is a pipe"
+    for name, value in {"TERM": "xterm", "COLUMNS": "200"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    grey = [line for line in recalld(*asked).stdout.splitlines() if "\x1b[2m" in line]
+    assert [text for text in scores if any(text in line for line in grey)] == ["The invoice of March was paid"]
 
 
 def test_forget_shows_and_with_apply_forgets(recalld: Recalld) -> None:

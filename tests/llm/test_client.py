@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUnavailable, RecalldError
 from app.llm.base import Budget, configured, open_llm
-from app.llm.client import ANSWER_BYTES, OpenAIChat
+from app.llm.client import ANSWER_BYTES, OpenAIChat, silence
 from app.llm.replies import strict_schema
 from app.setting_groups import LLMSettings
 from tests.support.chat import completion, says, silent
@@ -351,3 +351,14 @@ def test_a_schema_says_how_many_items_a_list_may_have_and_no_more() -> None:
         "items": {"type": "string"},
         "maxItems": 3,
     }
+
+
+async def test_a_server_that_is_silent_or_refuses_the_key_is_told_from_one_that_answers(
+    server: ScriptedServer,
+) -> None:
+    settings = LLMSettings(base_url=server.url, api_key=SecretStr(KEY))
+    assert await silence(settings) is None, "it has no list of models and answers"
+    server.lists_models = 401
+    assert await silence(settings) == "answered 401"
+    nobody = LLMSettings(base_url=f"http://127.0.0.1:{free_port()}/v1")
+    assert await silence(nobody) == "does not answer"

@@ -47,11 +47,17 @@ class ScriptedServer:
     def __init__(self, answer: Callable[[Reply, dict[str, Any]], bytes]) -> None:
         self.script: deque[Reply] = deque()
         self.seen: list[Seen] = []
+        self.lists_models = 404  # the status of a GET
         self.refused: str | None = None  # a word that it takes in no text
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self.send_response(outer.lists_models)
+                self.send_header("content-length", "0")
+                self.end_headers()
 
             def do_POST(self) -> None:
                 raw = self.rfile.read(int(self.headers["content-length"]))
