@@ -140,11 +140,13 @@ async def bring_in(
     owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
     data = _read(file)
     results = list(READERS[system](data, owner))
-    if not any(isinstance(record, ImportRecord) for record in results):
+    holds = any(isinstance(record, ImportRecord) for record in results)
+    if not holds:
         _refuse_other_system(file, data, system, owner)
-    if into is None:
+    if into is None or not holds:  # nothing goes anywhere: no store is made
         shown = (await bring(results, _Nowhere())).shown()
-        return {"dry_run": True, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": False}
+        dry = into is None
+        return {"dry_run": dry, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": not dry}
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:

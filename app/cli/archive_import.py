@@ -61,6 +61,11 @@ def import_(file: Path, tenant: str | None, *, restore_erased: bool = False, as_
     """Imports a tenant and prints a report. Existing records stay, so an interrupted import can be repeated. Invalid
     lines are reported by number and do not stop the others. Raises ArchiveRefused if the result is not what was
     exported."""
+    try:
+        with file.open("rb") as lines:
+            _header(lines.readline(), tenant)  # before a store is made
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
     key = ErasureKey.of(Settings())
     report = on_store(lambda store: read(store, file, tenant, key, restore_erased=restore_erased))
     if as_json_:
@@ -111,6 +116,21 @@ async def read(
     return await taking.end()
 
 
+def _header(line: bytes, tenant: str | None) -> str:
+    """Returns the tenant that the first line of an archive names. Raises ArchiveRefused, also if the `tenant` that the
+    records are for cannot be one."""
+    try:
+        header = orjson.loads(line.removeprefix(BOM_UTF8))
+        given = str(header["tenant"]) if header["recalld"] == "tenant" and header["format"] == FORMAT else None
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        given = None
+    if given is None:
+        raise ArchiveRefused("The file does not begin as an export of this version does.")
+    if not all(TENANT.fullmatch(name) for name in (given, given if tenant is None else tenant)):
+        raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
+    return given
+
+
 class _Import:
     """One import of a file."""
 
@@ -133,7 +153,8 @@ class _Import:
         """Imports a line. Raises ArchiveRefused if the first line is not that of an archive."""
         self._report.lines += 1
         if self._report.lines == 1:
-            self._begin(line)
+            self._given = _header(line, self._tenant)
+            self._report.tenant = self._given if self._tenant is None else self._tenant
             self._archived = archived
             left = await archived.adopt(self._store, self._given, self._report.tenant, self._key)
             self._report.tombstones_left = left
@@ -142,19 +163,6 @@ class _Import:
             await self._take(orjson.loads(line))
         except (BadLine, ValueError) as error:
             self._bad(self._report.lines, str(error))
-
-    def _begin(self, line: bytes) -> None:
-        try:
-            header = orjson.loads(line.removeprefix(BOM_UTF8))
-            known = header["recalld"] == "tenant" and header["format"] == FORMAT
-            self._given = str(header["tenant"])
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            known = False
-        if not known:
-            raise ArchiveRefused("The file does not begin as an export of this version does.")
-        self._report.tenant = self._given if self._tenant is None else self._tenant
-        if not (TENANT.fullmatch(self._given) and TENANT.fullmatch(self._report.tenant)):
-            raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
 
     async def _take(self, line: Any) -> None:
         if not isinstance(line, dict):

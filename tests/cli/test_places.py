@@ -71,6 +71,30 @@ def test_what_makes_a_store_says_where(run: Run, data: Path, tmp_path: Path) -> 
     assert str(fourth) in run("restore", str(copy), RECALLD_DATA_DIR=str(fourth)).stdout
 
 
+@pytest.mark.parametrize(
+    ("content", "options", "code"),
+    [
+        ("", (), 1),
+        ('{"results": []}', (), 1),
+        ('{"recalld": "tenant", "format": 1, "tenant": "default"}\n', ("--tenant", "not/one"), 1),
+        ("no JSON", ("--from", "mem0"), 1),
+        ('{"results": [{"id": "1"}]}', ("--from", "mem0"), 3),
+        ('{"results": []}', ("--from", "mem0"), 0),
+    ],
+)
+def test_an_import_that_takes_nothing_leaves_no_new_store(
+    run: Run, data: Path, tmp_path: Path, content: str, options: tuple[str, ...], code: int
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content)
+    ended = run("import", str(file), *options)
+    assert ended.returncode == code, ended.stderr
+    assert "new store" not in ended.stderr
+    assert not data.exists()
+    assert run("import", str(tmp_path / "absent"), *options).returncode == 1
+    assert not data.exists()
+
+
 @pytest.mark.parametrize("command", [("keys", "list"), KEY, ("search", "tea"), ("doctor",), ("serve",), ("worker",)])
 @pytest.mark.parametrize("below", ["", "sub/folder"])
 def test_a_data_directory_that_is_a_file_is_told_in_words(
