@@ -1,16 +1,19 @@
 """The clients are made from today's contract, and do what their READMEs say against a running service."""
 
+import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
+import anyio.lowlevel
 import httpx
 import pytest
-from recalld_client import AsyncRecalld, Problem, Recalld, _requests, models
+from recalld_client import AsyncRecalld, Problem, Recalld, RecalldError, _requests, models
+from recalld_client._connections import AT_ONCE
 
 from app.setting_groups import LLMSettings
 from scripts import generate_clients as generator
@@ -88,7 +91,7 @@ def test_ten_lines_of_the_readmes_are_a_chatbot_that_remembers(server: Server, t
             assert (ended.returncode, ended.stdout) == (0, "> Noted.\n> "), ended.stderr
         first, second = (seen.body["messages"] for seen in model.seen)
     assert "Otto" not in str(first[:-1])
-    assert "My cello is called Otto." in second[0]["content"]
+    assert "My cello is called Otto." in second[-1]["content"]
 
 
 @pytest.mark.anyio
@@ -105,8 +108,48 @@ async def test_without_a_with_over_the_wire(server: Server) -> None:
     memory.delete_memory(made["memory_id"], if_match=changed["version"])
     memory.close()
     await later.aclose()
-    for closed in (memory, later):
-        assert closed._http.is_closed
+    assert memory._connections._http.is_closed
+    assert not later._connections._of_loops
+
+
+def test_an_asynchronous_client_works_on_each_event_loop(server: Server) -> None:
+    memory = AsyncRecalld(str(server.client.base_url))
+    me = memory.user("loops", agent="a")
+
+    async def closing(call: Awaitable[models.Memory]) -> str:
+        """The connections of the loop are closed with it, so that nothing is left open."""
+        content = (await call)["content"]
+        await memory.aclose()
+        return content
+
+    assert asyncio.run(closing(me.add("Ada drinks tea"))) == "Ada drinks tea"
+    assert asyncio.run(closing(me.add("Ada drinks milk"))) == "Ada drinks milk"
+
+
+def test_an_httpx_client_of_ones_own_says_that_it_belongs_to_one_loop() -> None:
+    http = httpx.AsyncClient(base_url="http://x", transport=httpx.MockTransport(lambda _: httpx.Response(200, json={})))
+    memory = AsyncRecalld(http=http)
+    asyncio.run(memory.get_memory("mem_1"))
+    with pytest.raises(RecalldError, match="another event loop"):
+        asyncio.run(memory.get_memory("mem_1"))
+
+
+@pytest.mark.anyio
+async def test_httpx_sees_no_more_requests_at_once_than_it_has_connections() -> None:
+    under_way = most = 0
+
+    async def answer(_: httpx.Request) -> httpx.Response:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await anyio.lowlevel.checkpoint()
+        under_way -= 1
+        return httpx.Response(200, json={})
+
+    async with httpx.AsyncClient(base_url="http://x", transport=httpx.MockTransport(answer)) as http:
+        memory = AsyncRecalld(http=http)
+        await asyncio.gather(*(memory.get_memory(f"mem_{n}") for n in range(500)))
+    assert most == AT_ONCE
 
 
 def test_they_wait_longer_than_the_service_waits_for_its_model() -> None:

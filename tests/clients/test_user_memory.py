@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from inspect import signature
+from typing import Any
 
 import anyio
 import httpx
@@ -53,7 +54,9 @@ async def test_a_user_without_an_id_is_an_error_of_its_own(me: AsyncUserMemory, 
 
 async def test_another_user_and_another_agent_see_nothing(me: AsyncUserMemory) -> None:
     await me.add("Ada prefers tea")
-    for other in (AsyncRecalld(http=me.client._http).user("bob", agent="support"), me.client.user("ada", agent="b")):  # type: ignore[attr-defined]
+    held: Any = me.client
+    bobs = AsyncRecalld(http=held._connections._given)
+    for other in (bobs.user("bob", agent="support"), held.user("ada", agent="b")):
         assert await other.search("tea") == []
         assert [one async for one in other.memories()] == []
 

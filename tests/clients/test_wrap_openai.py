@@ -120,9 +120,9 @@ def test_it_recalls_and_remembers(me: UserMemory, plain: OpenAI, model: Scripted
     answer = client.chat.completions.create(model="m", messages=[system, user("Where do I live?")])
     assert answer.choices[0].message.content == "In Boston."
     first, second = prompt(model)
-    assert first["content"].startswith("Be brief.\n\n")
-    assert LIVES in first["content"]
-    assert (first["role"], second) == ("system", {"role": "user", "content": "Where do I live?"})
+    assert (first, second["role"]) == (system, "user")
+    assert second["content"].endswith("\n\nWhere do I live?")
+    assert LIVES in second["content"]
     assert stored(talk) == [("user", "Where do I live?"), ("assistant", "In Boston.")]
     assert [(one.kind, one.messages) for one in heard] == [("recalled", 0), ("remembered", 1), ("remembered", 1)]
     assert heard[0].context is not None
@@ -145,6 +145,28 @@ def test_each_word_is_stored_once_where_the_caller_sends_the_whole_conversation(
     said = [text for _, text in stored(talk)]
     assert said == ["I keep three beehives", "Fine.", "What do I keep?", "Fine.", "What do I keep?", "Fine."]
     assert str(prompt(model)).count("three beehives") == 1, "a turn of the history is not repeated as memory"
+
+
+def test_what_stands_before_the_newest_message_stays_the_same(
+    me: UserMemory, plain: OpenAI, model: ScriptedServer
+) -> None:
+    """So that a prompt cache keeps it."""
+    me.add(LIVES)
+    client = wrap_openai(plain, memory=me.session())
+    picture: Any = {"type": "image_url", "image_url": {"url": "https://x.test/a"}}
+    asked: Any = {"role": "user", "content": [{"type": "text", "text": "Where do I live?"}, picture]}
+    before: list[Any] = [user("Hello"), {"role": "assistant", "content": "Hi."}]
+    client.chat.completions.create(model="m", messages=[*before, asked])
+    assert prompt(model)[:2] == before
+    block, *rest = prompt(model)[2]["content"]
+    assert rest == asked["content"]
+    assert LIVES in block["text"]
+    client.responses.create(
+        model="m", input=[*before, {"role": "user", "content": [{"type": "input_text", "text": "Where do I live?"}]}]
+    )
+    given = model.seen[-1].body["input"]
+    assert given[:2] == before
+    assert [part["type"] for part in given[2]["content"]] == ["input_text", "input_text"]
 
 
 def test_where_the_caller_sends_only_the_new_words_the_last_turns_come_from_memory(
@@ -254,9 +276,9 @@ def test_responses(me: UserMemory, plain: OpenAI, model: ScriptedServer) -> None
     called = {"type": "function_call", "id": "fc", "call_id": "c1", "name": "weather", "arguments": "{}"}
     model.then(replied({"type": "reasoning", "id": "r", "summary": []}, called), replied(output_text("Sunny.")))
     first = client.responses.create(model="m", instructions="Be brief.", input="Where do I live?")
-    told = model.seen[-1].body["instructions"]
-    assert told.startswith("Be brief.\n\n")
-    assert LIVES in told
+    told = model.seen[-1].body
+    assert (told["instructions"], told["input"].endswith("\n\nWhere do I live?")) == ("Be brief.", True)
+    assert LIVES in told["input"]
     out: Any = [{"type": "function_call_output", "call_id": "c1", "output": "sun"}]
     client.responses.create(model="m", previous_response_id=first.id, input=out)
     client.responses.create(model="m", input=[{"role": "user", "content": "Thanks"}, *first.output, *out])  # type: ignore[list-item]
@@ -308,7 +330,7 @@ def test_without_memory_the_model_answers_and_what_was_missed_is_stored_later(
         assert answer.choices[0].message.content == "Fine."
         assert {one.kind for one in heard} == {"failed"}
         assert "did not answer" in str(heard[0].error)
-        down._http.base_url = server.client.base_url  # it has come back
+        down._connections._http.base_url = server.client.base_url  # it has come back
         client.chat.completions.create(model="m", messages=[user("And now?")])
     assert [text for _, text in stored(me.session("outage"))] == ["Hello?", "Fine.", "And now?", "Fine."]
 

@@ -3,7 +3,7 @@
 Nothing here imports openai: requests are dicts, and answers are read by attribute.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,14 +60,20 @@ def _chat_message(message: Json) -> Json:
 
 
 def chat_with_memory(request: Mapping[str, Any], text: str) -> Json:
-    """Adds `text` to the first message if that is an instruction, else before it: many models take one only."""
-    first, *rest = request["messages"]
-    told = as_dict(first)
-    if told.get("role") not in INSTRUCTING:
-        return {**request, "messages": [{"role": "system", "content": text}, first, *rest]}
-    content = told["content"]
-    joined = f"{content}\n\n{text}" if isinstance(content, str) else [*content, {"type": "text", "text": text}]
-    return {**request, "messages": [{**told, "content": joined}, *rest]}
+    """Puts `text` at the beginning of the user's last message: what stands before stays the same, and is cached."""
+    return {**request, "messages": _with_block(request["messages"], text, "text")}
+
+
+def _with_block(messages: Iterable[Any], text: str, kind: str) -> list[Any]:
+    made = list(messages)
+    for index in reversed(range(len(made))):
+        message = as_dict(made[index])
+        if message.get("role") == "user":
+            content = message["content"]
+            joined = f"{text}\n\n{content}" if isinstance(content, str) else [{"type": kind, "text": text}, *content]
+            made[index] = {**message, "content": joined}
+            break
+    return made
 
 
 def chat_answer(completion: Any) -> list[Json]:
@@ -140,9 +146,12 @@ def _item_message(item: Json) -> Json | None:
 
 
 def responses_with_memory(request: Mapping[str, Any], text: str) -> Json:
-    """Adds `text` to the instructions, which a later call with `previous_response_id` does not inherit."""
-    told = request.get("instructions")
-    return {**request, "instructions": f"{told}\n\n{text}" if isinstance(told, str) and told else text}
+    """Puts `text` at the beginning of the user's last message."""
+    given = request["input"]
+    return {
+        **request,
+        "input": f"{text}\n\n{given}" if isinstance(given, str) else _with_block(given, text, "input_text"),
+    }
 
 
 def responses_answer(response: Any) -> list[Json]:

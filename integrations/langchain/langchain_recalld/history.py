@@ -1,8 +1,9 @@
 """A conversation of LangChain that lies in Recalld."""
 
 import json
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import (
@@ -20,7 +21,10 @@ MOST_MESSAGES = 100
 """Most messages of one append."""
 ROLES: dict[str, models.MessageRole] = {"human": "user", "system": "system"}
 KEY = "langchain"
-"""Where a message's metadata holds the message as LangChain has it."""
+"""The field of a message that holds it as LangChain has it."""
+MOST_CHARS = 250_000
+"""Most characters of a message as JSON. The service keeps a field of a message whole up to 262,144."""
+LOG = logging.getLogger("langchain_recalld")
 
 
 class RecalldChatMessageHistory(BaseChatMessageHistory):
@@ -107,9 +111,8 @@ def _parts(messages: Sequence[BaseMessage]) -> list[list[dict[str, Any]]]:
 
 
 def _stored(message: BaseMessage) -> dict[str, Any]:
-    """Its words for memory, and the message itself as metadata."""
-    itself = {"type": message.type, "data": message.model_dump(mode="json")}
-    made: dict[str, Any] = {"content": str(message.text), "metadata": {KEY: itself}}
+    """Its words for memory, and the message itself in a field that the service keeps whole."""
+    made: dict[str, Any] = {"content": str(message.text), KEY: {"type": message.type, "data": _fitting(message)}}
     if isinstance(message, ToolMessage):
         return {**made, "role": "tool", "tool_call_id": message.tool_call_id}
     if isinstance(message, AIMessage) and message.tool_calls:
@@ -123,6 +126,33 @@ def _stored(message: BaseMessage) -> dict[str, Any]:
     return {**made, "role": role}
 
 
+def _fitting(message: BaseMessage) -> dict[str, Any]:
+    """The message as JSON that can be kept whole. A field that is no JSON is left out, and so is what tools and models
+    said beside the message where it is too large. Instead of a picture or file that is too large there is a text."""
+    data, sizes = dict[str, Any](), dict[str, int]()
+    for name in [*type(message).model_fields, *(message.model_extra or ())]:
+        try:
+            field = message.model_dump(mode="json", include={name})
+            sizes[name] = len(json.dumps(field, allow_nan=False))
+            data |= field
+        except (TypeError, ValueError, RecursionError) as error:
+            LOG.warning("The %s of a message is no JSON and was not kept: %s", name, error)
+    for name in ("artifact", "response_metadata", "additional_kwargs"):
+        if sum(sizes.values()) > MOST_CHARS and sizes.get(name, 0) > 1_000:
+            LOG.warning("The %s of a message was not kept: it has %d characters.", name, sizes.pop(name))
+            del data[name]
+    if sum(sizes.values()) > MOST_CHARS and isinstance(data.get("content"), list):
+        data["content"] = [_fitting_part(part, MOST_CHARS // 2 // len(data["content"])) for part in data["content"]]
+    return data
+
+
+def _fitting_part(part: Any, most: int) -> Any:
+    size = len(json.dumps(part))
+    if size <= most or not isinstance(part, dict) or "text" in part:
+        return part
+    return {"type": "text", "text": f"[{part.get('type', 'file')}, {size} characters, was not kept]"}
+
+
 def _call(call: Any) -> dict[str, Any]:
     function = {"name": call["name"], "arguments": json.dumps(call["args"])}
     return {"id": call["id"] or call["name"], "type": "function", "function": function}
@@ -130,22 +160,37 @@ def _call(call: Any) -> dict[str, Any]:
 
 def _restored(message: models.Message) -> BaseMessage:
     """The message as it was added. One that another program appended is made of its role and content."""
-    itself = (message["metadata"] or {}).get(KEY)
+    itself = cast(Any, message).get(KEY)
     if itself is not None:
         (made,) = messages_from_dict([itself])
         return made
     role, content = message["role"], _content(message)
     if role == "assistant":
-        calls = [
-            {"name": one["function"]["name"], "args": json.loads(one["function"]["arguments"]), "id": one["id"]}
-            for one in message["tool_calls"] or ()
-        ]
+        functions = [(one.get("function") or {}, one.get("id")) for one in message["tool_calls"] or ()]
+        calls = [{"name": one.get("name", ""), "args": _arguments(one), "id": call_id} for one, call_id in functions]
         return AIMessage(content, tool_calls=calls)
     if role == "tool":
         return ToolMessage(content, tool_call_id=message["tool_call_id"] or "")
     return HumanMessage(content) if role == "user" else SystemMessage(content)
 
 
+def _arguments(function: Any) -> Any:
+    """The arguments of a call as an object. Some models give it as such, and one that was cut is none."""
+    given = function.get("arguments") or {}
+    try:
+        return json.loads(given) if isinstance(given, str) else given
+    except ValueError:
+        return {"arguments": given}
+
+
 def _content(message: models.Message) -> str | list[str | dict[Any, Any]]:
     given = message["content"]
-    return given if isinstance(given, str) else [dict(part) for part in given or ()]
+    return given if isinstance(given, str) else [_without_file(dict(part)) for part in given or ()]
+
+
+def _without_file(part: dict[str, Any]) -> dict[str, Any]:
+    """The part; where the service kept of a file what it was, a text about it."""
+    found = json.dumps(part)
+    if '"sha256"' not in found:
+        return part
+    return {"type": "text", "text": f"[{part.get('type', 'file')}, was not kept]"}

@@ -106,6 +106,30 @@ async def test_it_says_which_session_it_needs(me_async: AsyncUserMemory) -> None
         _ = RecalldChatMessageHistory(async_session=me_async.session()).messages
 
 
+def test_a_picture_comes_back_as_it_was_or_as_a_text_about_it(me: UserMemory) -> None:
+    history = RecalldChatMessageHistory(me.session())
+    small, large = [
+        HumanMessage([{"type": "image_url", "image_url": {"url": "data:image/png;base64," + "iVBO" * size}}])
+        for size in (15_000, 100_000)
+    ]
+    history.add_messages([small, large])
+    first, second = history.messages
+    assert first == small
+    assert isinstance(second.content, list)
+    (part,) = second.content
+    assert isinstance(part, dict)
+    assert part["type"] == "text"
+    assert part["text"].startswith("[image_url, 4000")
+
+
+def test_one_artifact_that_is_no_json_loses_no_turn(me: UserMemory) -> None:
+    history = RecalldChatMessageHistory(me.session())
+    odd = [object(), b"\xff", float("nan"), {"rows": "x" * 300_000}]
+    sent = [ToolMessage("sun", tool_call_id="c1", artifact=one) for one in odd]
+    history.add_messages([HumanMessage("Hello"), *sent])
+    assert history.messages == [HumanMessage("Hello"), *[ToolMessage("sun", tool_call_id="c1")] * 4]
+
+
 def test_what_another_program_appended_is_there_too(me: UserMemory) -> None:
     session = me.session()
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Boston"}'}}
@@ -177,9 +201,12 @@ async def test_the_retriever_finds_what_helps_best_first(
     retriever = RecalldRetriever(memory=me, async_memory=me_async if native else None)
     first, *_ = retriever.invoke("Which instrument does she play?")
     assert (first.page_content, first.id) == ("Ada plays the cello", made["memory_id"])
-    assert first.metadata["page"] == 3
-    assert 0 < first.metadata["score"] <= 1
+    assert (first.metadata["page"], first.metadata["score"]) == (3, "own")
     assert first.metadata["tags"] == ["music"]
+    assert 0 < retriever.invoke("What does she drink?")[0].metadata["score"] <= 1
+    assert (
+        len(retriever.invoke("What does Ada do?", k=1)) == len(await retriever.ainvoke("What does Ada do?", k=1)) == 1
+    )
     again = await retriever.ainvoke("Which instrument does she play?")
     assert [one.page_content for one in again][:1] == ["Ada plays the cello"]
 

@@ -1,23 +1,26 @@
 """Recalld as the session of the OpenAI Agents SDK: `RecalldSession`."""
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.memory.session import SessionABC
+from agents.memory.session_settings import SessionSettings
 from agents.run_config import CallModelData, ModelInputData
 from recalld_client import AsyncUserSession, Problem, RecalldError, models
 
 if TYPE_CHECKING:
     from agents import RunContextWrapper, TResponseInputItem
-    from agents.memory import SessionSettings
 
 __all__ = ["RecalldSession"]
 
 LOG = logging.getLogger("agents_session_recalld")
 PAGE = 100
 """Messages of one page, and most messages of one append."""
+MOST_CHARS = 250_000
+"""Most characters of an item as JSON. The service keeps a field of a message whole up to 262,144."""
 ROLES = ("system", "developer", "user", "assistant")
 OPEN_QUESTION = "What is known of the user?"
 """What is looked for at the beginning of a conversation: a session is not told the question."""
@@ -32,23 +35,31 @@ class RecalldSession(SessionABC):
     Raises Problem and Unreachable of the client. Where only the recalling fails, the agent runs without it.
     """
 
-    def __init__(self, session: AsyncUserSession, *, budget: int = 1500) -> None:
+    def __init__(
+        self,
+        session: AsyncUserSession,
+        *,
+        budget: int = 1500,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
         self.session_id, self._session, self._budget = session.session_id, session, budget
-        self.session_settings: SessionSettings | None = None
+        given = session_settings or {}
+        self.session_settings: SessionSettings | None = SessionSettings(**given) if isinstance(given, dict) else given
         self._known: tuple[str, str] | None = None
         """The question that was looked for last, and what was found."""
 
     async def get_items(
         self, limit: int | None = None, *, wrapper: "RunContextWrapper[Any] | None" = None
     ) -> "list[TResponseInputItem]":
-        """All items, or the latest `limit`, oldest first.
+        """All items, or the latest `limit` (default: that of `session_settings`), oldest first.
 
         wrapper: of the run that reads them for its model; what is remembered then stands in front.
         """
+        usual = None if self.session_settings is None else self.session_settings.limit
+        limit = usual if limit is None else limit
         if limit is not None and limit <= 0:
             return []
         items = [_item(message) for message in await self._messages(limit)]
-        usual = None if self.session_settings is None else self.session_settings.limit
         if wrapper is None or limit != usual:  # the SDK reads a part to compare what it has stored
             return items
         block = await self._recalled(_question(items) or OPEN_QUESTION)
@@ -108,7 +119,10 @@ class RecalldSession(SessionABC):
         """Adds items at the end."""
         messages = [_message(item) for item in items]
         for begin in range(0, len(messages), PAGE):
-            await self._session.append(messages[begin : begin + PAGE])
+            stored = await self._session.append(messages[begin : begin + PAGE])
+            for warning in stored["warnings"]:
+                if warning["code"] == "not_kept":
+                    LOG.warning("An item was not kept whole, at %s: %s", warning["pointer"], warning["detail"])
 
     async def pop_item(
         self,
@@ -149,23 +163,39 @@ class RecalldSession(SessionABC):
 
 
 def _with_items(messages: list[models.Message]) -> list[models.Message]:
-    return [one for one in messages if "item" in one["metadata"] and one["deleted_at"] is None]
+    return [one for one in messages if "item" in one and one["deleted_at"] is None]
 
 
 def _item(message: models.Message) -> "TResponseInputItem":
-    """The item that was added. Instead of an image or file that was too large to be kept it has a text about it."""
-    item = dict(message["metadata"]["item"])
+    """The item that was added: a field of the message that only this session knows."""
+    return cast("TResponseInputItem", cast(Any, message)["item"])
+
+
+def _fitting(item: dict[str, Any]) -> dict[str, Any]:
+    """The item as it can be kept whole. Instead of a file that is too large it has a text about it, and of a longer
+    text the beginning and end."""
+    if len(json.dumps(item)) <= MOST_CHARS:
+        return item
+    fitting = dict(item)
     for name in ("content", "output"):
-        if isinstance(item.get(name), list):
-            item[name] = [_without_file(part) for part in item[name]]
-    return cast("TResponseInputItem", item)
+        if isinstance(item.get(name), str):
+            fitting[name] = _cut(item[name])
+        elif isinstance(item.get(name), list):
+            fitting[name] = [_fitting_part(part, MOST_CHARS // 2 // len(item[name])) for part in item[name]]
+    return fitting
 
 
-def _without_file(part: Any) -> Any:
-    files = [value for value in part.values() if isinstance(value, Mapping) and "sha256" in value]
-    if not files:
+def _fitting_part(part: Any, most: int) -> Any:
+    size = len(json.dumps(part))
+    if not isinstance(part, Mapping) or size <= most:
         return part
-    return {"type": "input_text", "text": f"[{files[0]['type']}, {files[0]['size']} bytes, was not kept]"}
+    if isinstance(part.get("text"), str):
+        return {**part, "text": _cut(part["text"], most)}
+    return {"type": "input_text", "text": f"[{part.get('type', 'file')}, {size} characters, was not kept]"}
+
+
+def _cut(text: str, most: int = MOST_CHARS // 2) -> str:
+    return text if len(text) <= most else f"{text[: most // 2]}\n[… left out …]\n{text[-most // 2 :]}"
 
 
 def _block_item(block: str) -> "TResponseInputItem":
@@ -183,21 +213,21 @@ def _question(items: Sequence[Any]) -> str:
 
 
 def _message(item: Any) -> dict[str, Any]:
-    """An item as a message: its words for memory, and the item itself as metadata."""
+    """An item as a message: its words for memory, and the item itself as a field that the service keeps whole."""
     item = dict(item)
-    kind, metadata = item.get("type"), {"item": item}
+    kind, itself = item.get("type"), {"item": _fitting(item)}
     if kind == "function_call":
         function = {"name": item["name"], "arguments": item["arguments"]}
         call = {"id": item["call_id"], "type": "function", "function": function}
-        return {"role": "assistant", "content": "", "tool_calls": [call], "metadata": metadata}
+        return {"role": "assistant", "content": "", "tool_calls": [call], **itself}
     if kind == "function_call_output":
         text = _text(item.get("output"))
-        return {"role": "tool", "tool_call_id": item["call_id"], "content": text, "metadata": metadata}
+        return {"role": "tool", "tool_call_id": item["call_id"], "content": text, **itself}
     role = item.get("role") if item.get("role") in ROLES else "assistant"
     text = _text(item.get("content"))
     if not text.strip() and role in ("user", "assistant"):  # such as reasoning: the service takes no empty message
-        return {"role": role, "content": [{"type": str(kind or "item")}], "metadata": metadata}
-    return {"role": role, "content": text, "metadata": metadata}
+        return {"role": role, "content": [{"type": str(kind or "item")}], **itself}
+    return {"role": role, "content": text, **itself}
 
 
 def _text(content: Any) -> str:

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from agents import Agent, ModelResponse, RunConfig, Runner, SQLiteSession, Usage, function_tool, set_tracing_disabled
+from agents.memory import SessionSettings
 from agents.models.interface import Model
 from agents_session_recalld import RecalldSession
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -142,20 +143,42 @@ async def test_nothing_is_recalled_where_nothing_is_known_or_wanted(me: AsyncUse
     assert len(model.seen[1]) == 1
 
 
+async def test_what_is_opaque_comes_back_whole(me: AsyncUserMemory) -> None:
+    session = RecalldSession(me.session())
+    sent: list[Any] = [
+        {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA" + "Zx9+" * 15_000},
+        {"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64," + "iVBO" * 15_000}]},
+        {"type": "function_call_output", "call_id": "c1", "output": "begin " + "x " * 50_000 + "end"},
+    ]
+    await session.add_items(sent)
+    assert await session.get_items() == sent
+    assert [one async for one in me.memories()] == []
+
+
+async def test_the_settings_of_a_session_say_how_many_items_are_read(me: AsyncUserMemory) -> None:
+    session = RecalldSession(me.session(), session_settings={"limit": 2})
+    assert RecalldSession(me.session()).session_settings == SessionSettings()
+    await session.add_items([{"role": "user", "content": str(n)} for n in range(4)])
+    assert [_text(item) for item in await session.get_items()] == ["2", "3"]
+    assert [_text(item) for item in await session.get_items(3)] == ["1", "2", "3"]
+    session.session_settings = SessionSettings(limit=1)
+    assert [_text(item) for item in await session.get_items()] == ["3"]
+
+
 async def test_a_large_output_is_kept_short_and_an_image_as_a_word_about_it(me: AsyncUserMemory) -> None:
     session = RecalldSession(me.session())
-    data = "iVBORw0KGgo" + "A" * 39_997
+    data = "iVBORw0KGgo" + "A" * 399_997
     image = {"type": "input_image", "image_url": f"data:image/png;base64,{data}", "detail": "auto"}
     asked = {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, image]}
-    output = {"type": "function_call_output", "call_id": "c1", "output": "begin" + "x" * 50_000 + "end"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "begin" + "x" * 500_000 + "end"}
     await session.add_items([asked, output])  # type: ignore[list-item]
     items: list[Any] = await session.get_items()
     assert items[0]["content"] == [asked["content"][0], {"type": "input_text", "text": ABOUT_IMAGE}]
     kept = items[1]["output"]
-    assert (kept[:5], kept[-3:], len(kept) <= 32_000) == ("begin", "end", True)
+    assert (kept[:5], kept[-3:], len(kept) <= 250_000) == ("begin", "end", True)
 
 
-ABOUT_IMAGE = "[image/png, 30006 bytes, was not kept]"
+ABOUT_IMAGE = "[input_image, 400088 characters, was not kept]"
 
 
 def _text(item: Any) -> str:

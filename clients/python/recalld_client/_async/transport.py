@@ -7,6 +7,7 @@ from typing import Any, Self
 import anyio
 import httpx
 
+from recalld_client._connections import AsyncConnections
 from recalld_client._requests import TIMEOUT, Retry, after_answer, after_error, prepare, read, settings, unreachable
 
 
@@ -15,7 +16,8 @@ class AsyncTransport:
 
     url: the service's address; default RECALLD_URL, else http://127.0.0.1:8000. key: an API key; default RECALLD_KEY.
     timeout: seconds for one attempt. retry: how often and when a request is sent again.
-    http: an httpx client of your own, with its own address, headers and timeout; it stays open.
+    http: an httpx client of your own, with its own address, headers and timeout; it stays open. Without it, the
+    asynchronous client has connections of its own for each event loop that it is used on.
     """
 
     def __init__(
@@ -28,13 +30,13 @@ class AsyncTransport:
         http: httpx.AsyncClient | None = None,
     ) -> None:
         self._owned = http is None
-        self._http = http or httpx.AsyncClient(**settings(url, key), timeout=timeout)
+        self._connections = AsyncConnections(http, {**settings(url, key), "timeout": timeout})
         self._retry = retry or Retry()
         self._limits: dict[str, Any] = {}
 
     @property
     def url(self) -> str:
-        return str(self._http.base_url).rstrip("/")
+        return str(self._connections.base_url).rstrip("/")
 
     def with_options(self, *, timeout: float | None = None, retry: Retry | None = None) -> Self:
         """This client with another time limit (seconds) or other retries. Both share their connections."""
@@ -49,11 +51,11 @@ class AsyncTransport:
         attempt = 0
         while True:
             try:
-                response = await self._http.request(**request.arguments, **self._limits)
+                response = await self._connections.request({**request.arguments, **self._limits})
             except httpx.TransportError as error:
                 wait = after_error(request, error, self._retry, attempt)
                 if wait is None:
-                    raise unreachable(self._http.base_url, error) from error
+                    raise unreachable(self._connections.base_url, error) from error
             else:
                 wait = after_answer(request, response, self._retry, attempt)
                 if wait is None:
@@ -63,7 +65,7 @@ class AsyncTransport:
 
     async def aclose(self) -> None:
         if self._owned:
-            await self._http.aclose()
+            await self._connections.aclose()
 
     async def __aenter__(self) -> Self:
         return self
