@@ -145,7 +145,7 @@ async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Response:
 
 @router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))
 async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition) -> Response:
-    """Remove an assertion and its history as if it had never been made: what had given way to it comes back, and a
+    """Remove an assertion and its history as if it had never been made. What had given way to it comes back, and a
     dispute with it is over. For what was wrong there is `retract`."""
     return await write(lambda: facts.delete(fact_id, if_match))
 

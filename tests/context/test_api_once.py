@@ -74,7 +74,8 @@ async def test_events_of_two_days_and_words_of_two_speakers_are_two(api: httpx.A
     await say(api, 5, LIVES, name="Ann")
     await say(api, 6, LIVES, name="Ben")
     shown = texts(await ask(api, QUERY), "memories")
-    assert sorted(shown) == [f"Ann: {LIVES}", f"Ben: {LIVES}", *["Walked from Boston to the harbour"] * 2]
+    said = [f'user "{name}": {LIVES}' for name in ("Ann", "Ben")]
+    assert sorted(shown) == [*["Walked from Boston to the harbour"] * 2, *said]
 
 
 async def test_a_fact_with_its_time_is_compared_without_it(api: httpx.AsyncClient) -> None:

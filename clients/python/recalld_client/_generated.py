@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract c765e9ef2312899cedb9cb3ad048afef."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 7c2b3f9e0eab9afc9a650f59937c1fda."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2683,7 +2683,7 @@ class Operations(Transport):
         return found
 
     def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
-        """Remove an assertion and its history as if it had never been made:"""
+        """Remove an assertion and its history as if it had never been made."""
         self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
     def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
@@ -3283,7 +3283,7 @@ class AsyncOperations(AsyncTransport):
         return found
 
     async def delete_fact(self, fact_id: str, *, if_match: int | str | None = None) -> None:
-        """Remove an assertion and its history as if it had never been made:"""
+        """Remove an assertion and its history as if it had never been made."""
         await self._call("DELETE", path("/v1/facts/{}", fact_id), headers={"If-Match": if_match})
 
     async def get_fact_history(self, fact_id: str, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
