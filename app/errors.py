@@ -221,6 +221,8 @@ class StorageFull(StoreUnavailable):
 
 class RecordDamaged(Unavailable):
     code, title = "record_damaged", "A stored record cannot be read"
+    owners: Mapping[str, object] = {}
+    """`agent_id` and `user_id` of the record, as far as they are known: who may not see it learns nothing of it."""
 
 
 class ErasureKeyUnavailable(Unavailable):

@@ -48,7 +48,7 @@ from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, pages, render_items
+from app.storage.repository import Listing, Repository, between, having, page_of, pages, render_items
 from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -121,7 +121,7 @@ class ActionService:
         actions, cursor = await self._actions.page(
             _list_filter(filters), listing, request=repr(sorted(filters.items()))
         )
-        return {"items": await render_items(ACTIONS, actions, render, Action), "next_cursor": cursor}
+        return page_of(await render_items(ACTIONS, actions, render, Action), cursor)
 
     async def get(self, action_id: str) -> Action:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""

@@ -14,7 +14,7 @@ from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Page, Schema,
 from app.errors import Forbidden
 from app.settings import SettingRow, Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, having, render_items
+from app.storage.repository import Listing, Repository, between, having, page_of, render_items
 from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -184,7 +184,7 @@ class KeyService:
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
         keys, cursor = await all_keys.page(In("key_id", mine), listing, request=self._tenant)
-        return {"items": await render_items(API_KEYS, keys, public, ApiKey), "next_cursor": cursor}
+        return page_of(await render_items(API_KEYS, keys, public, ApiKey), cursor)
 
     async def get(self, key_id: str) -> Json:
         """Returns a key's record. Raises NotFound."""
@@ -267,4 +267,4 @@ class AuditService:
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.since, filters.until)
         entries, cursor = await self._entries.page(both(*parts, created), listing, request=repr(sorted(fields.items())))
-        return {"items": await render_items(AUDIT, entries, AUDIT.public, AuditEntry), "next_cursor": cursor}
+        return page_of(await render_items(AUDIT, entries, AUDIT.public, AuditEntry), cursor)

@@ -14,6 +14,7 @@ from app.context.layout import PackedParts, PromptPart, PromptPlan
 from app.context.schemas import ContextRequest, DropReason, Intent
 from app.core import prompt_text
 from app.retrieval.retriever import SearchWarning
+from app.storage.records import damage_warnings
 
 
 class PackedItemAnswer(TypedDict):
@@ -118,7 +119,7 @@ def answer_of(
                 for error in section.faults
             ]
         ),
-        "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(parts)]),
+        "warnings": _each_once([*warnings_of(read), *warnings, *_rules_left_out(parts), *damage_warnings()]),
         "took_ms": {
             **{name: round(of_section * 1000, 3) for name, of_section in seconds.items()},
             "total": round((time.perf_counter() - started) * 1000, 3),

@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Generic, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, Generic, NotRequired, Self, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import (
@@ -274,9 +274,24 @@ NextCursor = Annotated[
 
 
 @shown
+class PageWarning(TypedDict):
+    code: Annotated[str, Field(description="`record_damaged`: a stored record cannot be read and is left out.")]
+    detail: str
+
+
+@shown
 class Page(TypedDict, Generic[T]):
     items: list[T]
     next_cursor: NextCursor
+    warnings: NotRequired[
+        Annotated[
+            list[PageWarning],
+            Field(
+                description="What the page goes without; absent if it lacks nothing.",
+                json_schema_extra={"default": []},
+            ),
+        ]
+    ]
 
 
 class ProblemError(Schema):

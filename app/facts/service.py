@@ -21,7 +21,7 @@ from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
-from app.storage.repository import Listing, render_items
+from app.storage.repository import Listing, page_of, render_items
 from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition
 from app.writes.executor import IfMatch, WriteResult, etag
@@ -319,7 +319,7 @@ class FactService:
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
         where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
         facts, cursor = await self._facts.page(where, listing, request=repr(sorted(filters.items())))
-        return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
+        return page_of(await render_items(FACTS, facts, render, Fact), cursor)
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
@@ -337,7 +337,7 @@ class FactService:
         """Returns a page of all facts of the fact's lineage."""
         fact = await self._facts.get(fact_id)
         facts, cursor = await self._facts.lineage_page(fact["lineage_id"], listing)
-        return {"items": await render_items(FACTS, facts, render, Fact), "next_cursor": cursor}
+        return page_of(await render_items(FACTS, facts, render, Fact), cursor)
 
     async def search(self, body: FactSearch) -> Json:
         """Searches facts by meaning and words."""

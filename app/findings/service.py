@@ -35,7 +35,7 @@ from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, having, pages, render_items
+from app.storage.repository import Listing, Repository, expired, having, page_of, pages, render_items
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch
@@ -412,7 +412,7 @@ class FindingService:
         items = await render_items(FINDINGS, findings, self._render, ReflectionFinding)
         if filters["status"] == "open":
             items = [item for item in items if item["status"] == "open"]
-        return {"items": items, "next_cursor": cursor}
+        return page_of(items, cursor)
 
     async def open_one(self, finding_id: str, precondition: IfMatch) -> FindingRecord:
         """Returns an open finding as it is stored, for a caller that settles it. Raises NotFound, Forbidden, and

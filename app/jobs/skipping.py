@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
 from app.core.schemas import Json
-from app.errors import Invalid, RecalldError
+from app.errors import Invalid, RecalldError, RecordDamaged
 from app.storage.records import left_out
 from app.storage.schema import Collection, R
 
@@ -68,7 +68,7 @@ def handled(collection: Collection[R], records: Iterable[R], handle: Callable[[R
 def of_content(error: Exception) -> bool:
     """Returns whether an error may be about the content of a record: errors of the service (`app/errors.py`), of files
     and the network, and a lack of memory are not, but a value that is refused is."""
-    return isinstance(error, Invalid) or not isinstance(error, RecalldError | OSError | MemoryError)
+    return isinstance(error, Invalid | RecordDamaged) or not isinstance(error, RecalldError | OSError | MemoryError)
 
 
 def named(skipped: SkippedById) -> Json:

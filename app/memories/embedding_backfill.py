@@ -12,7 +12,7 @@ from typing import NamedTuple
 from app.core.clock import Clock, SystemClock, rfc3339
 from app.core.work import off_loop
 from app.embedding.embedder import Embedder
-from app.errors import EmbeddingUnavailable
+from app.errors import EmbeddingUnavailable, RecordDamaged
 from app.jobs.skipping import skipping
 from app.memories.embedding import Embeddings, Passage
 from app.memories.pending import MEMORY, PENDING, Embeddable, PendingNote
@@ -84,7 +84,9 @@ class PendingEmbeddings:
             kind = self._kinds.get(note["collection"])
             if kind is None:
                 continue
-            record: Doc | None = await self._store.get(kind.collection, note["tenant"], note["document_id"])
+            record: Doc | None = None
+            with suppress(RecordDamaged):  # it has no text to embed
+                record = await self._store.get(kind.collection, note["tenant"], note["document_id"])
             if record is None or (record.get("embedding") or {}).get("status") == "ready":
                 await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
                 continue

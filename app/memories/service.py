@@ -17,7 +17,7 @@ from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import fewer_at_once
-from app.storage.repository import Listing, expired, render_items, unexpired
+from app.storage.repository import Listing, expired, page_of, render_items, unexpired
 from app.storage.schema import both
 from app.writes.executor import IfMatch, WriteResult, etag
 
@@ -57,7 +57,7 @@ class MemoryService:
         where = both(where, unexpired(rfc3339(now)))
         memories, cursor = await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
-        return {"items": await render_items(MEMORIES, memories, shown, Memory), "next_cursor": cursor}
+        return page_of(await render_items(MEMORIES, memories, shown, Memory), cursor)
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`."""
@@ -164,7 +164,7 @@ class MemoryService:
                 "record": await self._decays.render_at(version["record"], to_ms(version["changed_at"])),
             }
 
-        return {"items": await render_items(HISTORY, versions, shown, HistoryEntry), "next_cursor": cursor}
+        return page_of(await render_items(HISTORY, versions, shown, HistoryEntry), cursor)
 
 
 def _check_status(memory: MemoryRecord, wanted: MemoryStatus | None) -> None:

@@ -24,7 +24,7 @@ from app.jobs.models import (
 )
 from app.jobs.schedule import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository, having, render_items
+from app.storage.repository import Listing, Repository, having, page_of, render_items
 from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -101,7 +101,7 @@ class OperationService:
         where = having(filters, *filters)
         operations, cursor = await self._operations.page(where, listing, request=repr(sorted(filters.items())))
         render = partial(queue.render, now=self._clock.now())
-        return {"items": await render_items(OPERATIONS, operations, render, Operation), "next_cursor": cursor}
+        return page_of(await render_items(OPERATIONS, operations, render, Operation), cursor)
 
     async def get(self, operation_id: str) -> Json:
         """Returns an operation. Raises NotFound."""

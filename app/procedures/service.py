@@ -35,7 +35,7 @@ from app.procedures.trials import as_served, counted, served, with_outcome
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having, render_items
+from app.storage.repository import Listing, between, having, page_of, render_items
 from app.storage.schema import Eq, Filter, Has, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
@@ -250,7 +250,7 @@ class ProcedureService:
         """Returns a page of procedures that match the filters."""
         request = repr(sorted(filters.items()))
         procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
-        return {"items": await render_items(PROCEDURES, procedures, render, Procedure), "next_cursor": cursor}
+        return page_of(await render_items(PROCEDURES, procedures, render, Procedure), cursor)
 
     async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
@@ -293,7 +293,7 @@ class ProcedureService:
                 "record": render(version["record"]),
             }
 
-        return {"items": await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), "next_cursor": cursor}
+        return page_of(await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), cursor)
 
     async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;

@@ -14,7 +14,7 @@ from app.memories.agents import AGENTS, AgentRecord
 from app.profiles.merge import ProfileReader
 from app.profiles.schemas import AgentSettings, ListedAgent, ListedUser, render_agent, render_profile
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, open_cursor, render_items, seal_cursor
+from app.storage.repository import Listing, Repository, open_cursor, page_of, render_items, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection, Eq, In
 from app.storage.scope import Scope
 
@@ -50,7 +50,7 @@ class OwnerDirectory:
     async def users(self, listing: Listing) -> Page[Json]:
         """Returns a page of users, each with the profile, which is empty if none was written."""
         ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
-        return {"items": await self._shown(ids), "next_cursor": following}
+        return page_of(await self._shown(ids), following)
 
     async def user(self, user_id: str) -> Json:
         """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
@@ -91,7 +91,7 @@ class OwnerDirectory:
             return shown | {**owns[agent["agent_id"]]}
 
         owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
-        return {"items": await render_items(AGENTS, owners, listed, ListedAgent), "next_cursor": following}
+        return page_of(await render_items(AGENTS, owners, listed, ListedAgent), following)
 
     async def _ids(
         self,

@@ -48,6 +48,7 @@ from app.storage.repository import (
     A,
     Listing,
     Repository,
+    page_of,
     require_fit,
 )
 from app.storage.scope import Scope
@@ -222,7 +223,7 @@ class UserService:
         self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
     ) -> Page[A]:
         page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
-        return {"items": [render(memory) for memory in page["items"]], "next_cursor": page["next_cursor"]}
+        return page_of([render(memory) for memory in page["items"]], page["next_cursor"])
 
 
 async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInteraction]:

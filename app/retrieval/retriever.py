@@ -57,6 +57,7 @@ from app.retrieval.repetition import (
 )
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
+from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
@@ -72,7 +73,7 @@ class SearchWarning(TypedDict):
         Field(
             description="`embedding_unavailable`: the search went by words alone. `reranker_unavailable`: the hits are "
             "in the order of the first stage. `search_index_unavailable`: the index of a large scope could not be "
-            "used, and all its records were compared."
+            "used, and all its records were compared. `record_damaged`: a stored record cannot be read and is left out."
         ),
     ]
     detail: str
@@ -225,7 +226,7 @@ class RetrievalResult(Generic[R]):
 
     def how(self) -> HowSearched:
         """Returns the fields that every search response has beside its items."""
-        return {"mode_used": self.mode_used, "warnings": self.warnings, "took_ms": self.took_ms}
+        return {"mode_used": self.mode_used, "warnings": [*self.warnings, *damage_warnings()], "took_ms": self.took_ms}
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from app.sessions.schemas import (
     render_message,
 )
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, render_items, unexpired
+from app.storage.repository import Listing, expired, page_of, render_items, unexpired
 from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -118,7 +118,7 @@ class SessionService:
         named = [Eq(name, value) for name, value in fields.items() if value is not None]
         where, request = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
         sessions, cursor = await self._sessions.page_with(where, entries, listing, request)
-        return {"items": await render_items(SESSIONS, sessions, render, Session), "next_cursor": cursor}
+        return page_of(await render_items(SESSIONS, sessions, render, Session), cursor)
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
         """Changes the fields that are set in `body`. The memory of the summary follows."""

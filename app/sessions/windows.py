@@ -12,7 +12,7 @@ from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message, speaker_role
-from app.storage.repository import Listing, render_items
+from app.storage.repository import Listing, page_of, render_items
 from app.storage.schema import both
 
 MAX_LAST = 1000
@@ -74,10 +74,10 @@ class Windows:
             if window.max_tokens is not None:
                 newest_first = _within_tokens(newest_first, window.max_tokens)
             items = await render_items(MESSAGES, reversed(newest_first), render_message, Message)
-            return {"items": items, "next_cursor": None}
+            return page_of(items, None)
         listing = Listing("asc", limit, cursor)
         messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))
-        return {"items": await render_items(MESSAGES, messages, render_message, Message), "next_cursor": following}
+        return page_of(await render_items(MESSAGES, messages, render_message, Message), following)
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContextAnswer:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""

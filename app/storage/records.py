@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias, cast
 
 import orjson
 
 from app.core.clock import parse_rfc3339
+from app.core.schemas import PageWarning
+from app.errors import RecordDamaged
 from app.metrics import RECORDS_LEFT_OUT
 from app.storage.schema import Collection, R, value_at
 
@@ -20,7 +23,10 @@ DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 Read: TypeAlias = Sequence[R | None]
 """Documents, and None for each that cannot be read."""
 
+MAX_WARNINGS = 20
+
 log = logging.getLogger(__name__)
+_LEFT_OUT: ContextVar[dict[tuple[str, str], None] | None] = ContextVar("left_out", default=None)
 
 
 def left_out(collection: Collection, doc_id: object, error: str) -> None:
@@ -28,6 +34,26 @@ def left_out(collection: Collection, doc_id: object, error: str) -> None:
     what the document says."""
     RECORDS_LEFT_OUT.labels(collection.noun).inc()
     log.warning("record left out", extra={"kind": collection.noun, "id": str(doc_id), "error": error})
+    told = _LEFT_OUT.get()
+    if told is not None:
+        told[collection.noun, str(doc_id)] = None
+
+
+def damage_warnings() -> list[PageWarning]:
+    """Returns a warning for each record that the answer to this request goes without, such as `The stored memory m1 is
+    damaged and left out.`"""
+    return [
+        {"code": RecordDamaged.code, "detail": f"The stored {noun} {doc_id} is damaged and left out."}
+        for noun, doc_id in islice(_LEFT_OUT.get() or (), MAX_WARNINGS)
+    ]
+
+
+def unreadable(collection: Collection, doc_id: str, owners: Mapping[str, object]) -> RecordDamaged:
+    """Returns the error about a document that was asked for by its id and cannot be read."""
+    detail = f"The stored {collection.noun} {doc_id} is damaged: it cannot be read."
+    error = RecordDamaged(f"{detail} `recalld doctor` names all such records.", retry_after=60)
+    error.owners = owners
+    return error
 
 
 def whole(collection: Collection[R], doc_id: object, doc: R) -> R | None:
@@ -53,7 +79,7 @@ def parsed_one(collection: Collection[R], doc_id: str, text: str) -> R | None:
     except orjson.JSONDecodeError as error:
         left_out(collection, doc_id, type(error).__name__)
         return None
-    if isinstance(doc, dict):
+    if isinstance(doc, dict) and doc.get(collection.id_field, doc_id) == doc_id:
         return cast(R, doc)
     left_out(collection, doc_id, type(doc).__name__)
     return None
@@ -110,13 +136,14 @@ _DOCS_READ: ContextVar[ReadDocs | None] = ContextVar("docs_read", default=None)
 @contextmanager
 def remembering() -> Iterator[ReadDocs]:
     """Remembers the documents that are read inside the block, the last ones: where one of them is damaged, an error
-    that nobody expected is about it."""
+    that nobody expected is about it. Also remembers what is left out, for `damage_warnings`."""
     read: ReadDocs = deque(maxlen=LAST_READ)
-    token = _DOCS_READ.set(read)
+    token, told = _DOCS_READ.set(read), _LEFT_OUT.set({})
     try:
         yield read
     finally:
         _DOCS_READ.reset(token)
+        _LEFT_OUT.reset(told)
         read.clear()  # tasks that were started inside may live on, with this context
 
 

@@ -13,11 +13,12 @@ import orjson
 from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
+from app.core.schemas import Page
 from app.core.work import taken_by
-from app.errors import InvalidCursor, RecalldError, no_such
+from app.errors import InvalidCursor, RecalldError, RecordDamaged, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store, Tallied
-from app.storage.records import left_out, remember
+from app.storage.records import damage_warnings, left_out, remember
 from app.storage.schema import Absent, After, Collection, Eq, Filter, In, Or, R, Range, both
 from app.storage.scope import Scope
 
@@ -99,6 +100,15 @@ async def render_items(
     return items
 
 
+def page_of(items: list[A], cursor: str | None) -> Page[A]:
+    """Returns a page of a list, with a warning for each record that it goes without since it is damaged."""
+    page: Page[A] = {"items": items, "next_cursor": cursor}
+    warnings = damage_warnings()
+    if warnings:
+        page["warnings"] = warnings
+    return page
+
+
 async def fault_of(doc: R, render: Callable[[R], A | Awaitable[A]], shape: Any, items: list[A]) -> str | None:
     """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
     try:
@@ -138,7 +148,12 @@ class Repository(Generic[R]):
 
     async def find_one(self, doc_id: str) -> R | None:
         """Returns the document, or None if it does not exist or is outside the scope; callers cannot tell which."""
-        doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
+        try:
+            doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
+        except RecordDamaged as error:
+            if self.scope.sees(error.owners):
+                raise
+            return None
         if doc is None or not self.scope.sees(doc):
             return None
         remember(self.collection, [doc])
@@ -165,7 +180,12 @@ class Repository(Generic[R]):
     async def holder(self, doc_id: str) -> R | None:
         """Returns the document that has an id which a caller has chosen, or None if the id is free. Raises NotFound, as
         every other request for that id does, if the document is outside the bindings: a conflict would tell of it."""
-        doc = await self.get_any_owner(doc_id)
+        try:
+            doc = await self.get_any_owner(doc_id)
+        except RecordDamaged as error:
+            if self.scope.sees(error.owners):
+                raise
+            raise no_such(self.collection.noun) from None
         if doc is not None and not self.scope.sees(doc):
             raise no_such(self.collection.noun)
         return doc

@@ -17,7 +17,7 @@ from app.jobs.models import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, render_items, unexpired
+from app.storage.repository import Listing, Repository, expired, page_of, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import entries, working_memory
@@ -168,7 +168,7 @@ class TaskService:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))
-        return {"items": await render_items(TASKS, tasks, render, Task), "next_cursor": cursor}
+        return page_of(await render_items(TASKS, tasks, render, Task), cursor)
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
@@ -293,7 +293,7 @@ class TaskService:
         task = await self._live(task_id)
         checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, request=task_id)
         items = await render_items(CHECKPOINTS, checkpoints, render_checkpoint, Checkpoint)
-        return {"items": items, "next_cursor": cursor}
+        return page_of(items, cursor)
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Json:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""

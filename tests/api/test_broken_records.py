@@ -164,8 +164,8 @@ async def test_a_list_leaves_out_what_does_not_fit(
             await plant(store, collection, doc_id, tenant=tenant, **{field: wrong})
             assert len(await items(service.client, path, headers)) >= len(before) - 1, (field, wrong)
         await plant(store, collection, doc_id, tenant=tenant, **{field: doc[field]})
-    # a user is listed by the id, whatever else is known, and keys need no place: all are read
-    if name not in ("users", "keys"):
+    # an owner is listed by the id, whatever else is known, and keys need no place: all are read
+    if name not in ("users", "agents", "keys"):
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             await plant(store, collection, doc_id, tenant=tenant, without=(collection.order,))
@@ -225,6 +225,30 @@ async def test_a_damaged_record_is_named_to_whoever_may_read_it(
     assert other.status_code == 404
 
 
+@pytest.mark.parametrize("kind", [kind for kind, (collection, _, _) in SINGLE.items() if collection.opaque])
+async def test_what_cannot_be_parsed_is_damaged_by_its_id_and_a_warning_in_its_list(
+    lived: tuple[Service, dict[str, str]], kind: str
+) -> None:
+    service, headers = lived
+    store, (collection, path, _) = service.resources.store, SINGLE[kind]
+    (doc, *_) = await store.find(collection, TENANT, limit=1)
+    doc_id = doc[collection.id_field]
+    whole = await service.client.get(path, headers=headers)
+    assert "warnings" not in whole.json()
+    await plant_text(store, collection, doc_id)
+    for _ in range(2):
+        answered = await service.client.get(f"{path}/{doc_id}", headers=headers)
+        assert (answered.status_code, answered.json()["code"]) == (503, "record_damaged")
+        assert answered.json()["detail"].startswith(f"The stored {kind} {doc_id} is damaged")
+    assert (await service.client.get(f"{path}/{doc_id}", headers=await service.key("other"))).status_code == 404
+    bound = await service.key(agents=["nobody"], users=["nobody"])
+    seen = await service.client.get(f"{path}/{doc_id}", headers=bound)
+    assert seen.status_code == (503 if doc.get("agent_id") is None and doc.get("user_id") is None else 404)
+    listed = await service.client.get(path, headers=headers)
+    told = {"code": "record_damaged", "detail": f"The stored {kind} {doc_id} is damaged and left out."}
+    assert told in listed.json()["warnings"]
+
+
 SPOILT: dict[str, Json] = {
     "importance": {"base_importance": "high"},
     "anchor": {"anchored_at": "yesterday"},
@@ -248,12 +272,15 @@ async def test_searches_and_contexts_go_on_without_a_damaged_memory(service: Ser
         ids.append(made.json()["memory_id"])
     bad, *good = ids
     await plant(service.resources.store, MEMORIES, bad, **SPOILT[name])
+    told = {"code": "record_damaged", "detail": f"The stored memory {bad} is damaged and left out."}
     for more in ({}, {"mode": "text"}, {"mode": "vector"}, {"fields": ["importance"]}, {"explain": True}):
         answered = await api.post("/v1/memories/search", json={**ASKED, **more})
         assert answered.status_code == 200, answered.text
         assert {item["memory"]["memory_id"] for item in answered.json()["items"]} == set(good)
+        assert answered.json()["warnings"] == [told], more
     context = (await api.post("/v1/context", json={**ASKED, "fill": True, "citations": "ids"})).json()
     assert context["errors"] == []
+    assert told in context["warnings"]
     assert all(one in context["text"] for one in good)
     alike = await api.post("/v1/memories", json={**OWNER, "content": "green tea!", "deduplicate": False})
     assert alike.status_code == 201, alike.text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import StoreDamaged, StoreUnavailable
+from app.errors import RecordDamaged, StoreDamaged, StoreUnavailable
 from app.storage.changes import Update
 from app.storage.sqlite.log_file import checkpoint
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
@@ -117,7 +117,7 @@ async def outcomes(folder: Path, image: Image, spoil: Spoil, rounds: int) -> Cou
         write(folder, spoil(dice, image))
         try:
             same = await served(folder) == truth
-        except StoreDamaged:
+        except (StoreDamaged, RecordDamaged):
             seen["noticed"] += 1
         except StoreUnavailable as error:
             seen["noticed" if "newer version" in error.detail else "unnamed"] += 1
@@ -143,8 +143,9 @@ def write(folder: Path, image: Image) -> None:
         (torn, size(20, 200)),
         (cut, size(10, 200)),
         (zeroed, size(40, 500)),
+        (swapped, size(40, 500)),
     ],
-    ids=["bit", "torn", "cut", "zeroed"],
+    ids=["bit", "torn", "cut", "zeroed", "swapped"],
 )
 async def test_damage_is_noticed_or_touches_nothing(tmp_path: Path, spoil: Spoil, rounds: int) -> None:
     image = await crash_image(tmp_path / "made")

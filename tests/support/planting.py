@@ -54,7 +54,7 @@ async def plant_text(store: Store, collection: Collection, doc_id: str, *, tenan
 async def _overwrite(
     store: EmbeddedStore, collection: Collection, tenant: str, doc_id: str, text: str, columns: Doc | None = None
 ) -> None:
-    changed = {"doc": text, **(columns or {})}
+    changed: Doc = {"doc": text, "doc_sum": sql.sum_of(text.encode()), **(columns or {})}
     changed = {
         name: orjson.dumps(value).decode() if isinstance(value, dict) else value for name, value in changed.items()
     }

@@ -37,7 +37,7 @@ from app.storage.mongo.statements import MongoReembedding
 from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
 from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
-from app.storage.records import Read, first_whole, is_readable, whole
+from app.storage.records import Read, first_whole, is_readable, unreadable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
@@ -144,7 +144,13 @@ class MongoStore(Shielded):
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         with self._within():
             stored = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
-        return None if stored is None else decoded(collection, stored)
+        if stored is None:
+            return None
+        owners = {name: stored.get(name) for name in ("agent_id", "user_id")}
+        doc = decoded(collection, stored)
+        if doc is None:
+            raise unreadable(collection, doc_id, owners)
+        return doc
 
     @shielded
     async def find(

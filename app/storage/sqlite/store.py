@@ -20,7 +20,7 @@ from app.storage.index.partitions import PartitionState, SegmentCache, Versioned
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import Segment
 from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
-from app.storage.records import Read, first_whole, is_readable, left_out, parsed, parsed_one
+from app.storage.records import Read, damage, first_whole, left_out, parsed, parsed_one, unreadable
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
@@ -136,7 +136,18 @@ class EmbeddedStore:
             text = self._reads.get((collection.name, tenant, doc_id), read)
         else:
             text = self._select(collection, tenant, doc_id)
-        return None if text is None else parsed_one(collection, doc_id, text)
+        if text is None:
+            return None
+        doc = parsed_one(collection, doc_id, text)
+        if doc is None:
+            named = [name for name in ("agent_id", "user_id") if name in collection.columns]
+            statement = (
+                f"SELECT {', '.join(('id', *named))} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+            )
+            with self._faults.translated():
+                row: Any = self._reader.execute(statement, (tenant, doc_id)).fetchone()
+            raise unreadable(collection, doc_id, dict(zip(named, row[1:] if row else (), strict=False)))
+        return doc
 
     def _select(self, collection: Collection, tenant: str, doc_id: str) -> Any:
         """Returns the JSON text of a document, or None."""
@@ -257,8 +268,13 @@ class EmbeddedStore:
         for row, text in texts:
             document = self._parse(text)
             if document is None:
-                left_out(collection, f"row {row}", orjson.JSONDecodeError.__name__)
-            elif not document.derived.once("readable", partial(is_readable, collection), document.doc):
+                with self._faults.translated():
+                    named: Any = self._reader.execute(
+                        f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?", (row,)
+                    ).fetchone()
+                left_out(collection, named[0] if named else f"row {row}", orjson.JSONDecodeError.__name__)
+            elif (fault := document.derived.once("damage", partial(damage, collection), document.doc)) is not None:
+                left_out(collection, document.doc.get(collection.id_field), fault)
                 document = None
             documents[row] = document
             if len(text) <= MAX_KEPT_CHARS:

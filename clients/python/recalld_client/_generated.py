@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 7c2b3f9e0eab9afc9a650f59937c1fda."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 80f77ae4c71cf2273add6d98621031bd."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -72,6 +72,7 @@ class ActionCreate(TypedDict):
 class ActionPage(TypedDict):
     items: "list[Action]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class ActionSearch(TypedDict):
@@ -203,6 +204,7 @@ class ApiKey(TypedDict):
 class ApiKeyPage(TypedDict):
     items: "list[ApiKey]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class Appended(TypedDict):
@@ -255,6 +257,7 @@ class AuditEntry(TypedDict):
 class AuditEntryPage(TypedDict):
     items: "list[AuditEntry]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 Bound: TypeAlias = Literal["nodes", "edges", "time"]
@@ -326,6 +329,7 @@ class CheckpointIn(TypedDict):
 class CheckpointPage(TypedDict):
     items: "list[Checkpoint]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 CheckpointReason: TypeAlias = Literal["asked", "steps", "before_restore", "restore"]
@@ -696,6 +700,7 @@ FactListStatus: TypeAlias = Literal["active", "disputed", "superseded", "retract
 class FactPage(TypedDict):
     items: "list[Fact]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class FactSearch(TypedDict):
@@ -936,6 +941,7 @@ class HistoryEntry(TypedDict):
 class HistoryEntryPage(TypedDict):
     items: "list[HistoryEntry]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 ImportOrigin: TypeAlias = Literal["import"]
@@ -988,6 +994,7 @@ class IssueIn(TypedDict):
 class IssuePage(TypedDict):
     items: "list[Issue]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class IssuePatch(TypedDict):
@@ -1084,6 +1091,7 @@ class ListedAgent(TypedDict):
 class ListedAgentPage(TypedDict):
     items: "list[ListedAgent]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class ListedUser(TypedDict):
@@ -1108,6 +1116,7 @@ class ListedUser(TypedDict):
 class ListedUserPage(TypedDict):
     items: "list[ListedUser]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 Memorize: TypeAlias = Literal["none", "messages", "extract"]
@@ -1222,6 +1231,7 @@ MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "dispu
 class MemoryPage(TypedDict):
     items: "list[Memory]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class MemoryPatch(TypedDict):
@@ -1309,6 +1319,7 @@ class MessageIn(TypedDict):
 class MessagePage(TypedDict):
     items: "list[Message]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class MessagePatch(TypedDict):
@@ -1405,6 +1416,7 @@ class Operation(TypedDict):
 class OperationPage(TypedDict):
     items: "list[Operation]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 OperationResult: TypeAlias = Json
@@ -1456,6 +1468,11 @@ class PackedSection(TypedDict):
     name: str
     tokens: int
     items: "list[PackedItem]"
+
+
+class PageWarning(TypedDict):
+    code: str
+    detail: str
 
 
 PathBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
@@ -1574,6 +1591,7 @@ class ProcedureOutcome(TypedDict):
 class ProcedurePage(TypedDict):
     items: "list[Procedure]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class ProcedurePatch(TypedDict):
@@ -1642,6 +1660,7 @@ class ProcedureVersion(TypedDict):
 class ProcedureVersionPage(TypedDict):
     items: "list[ProcedureVersion]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class ProcedureWarning(TypedDict):
@@ -1818,6 +1837,7 @@ class ReflectionFinding(TypedDict):
 class ReflectionFindingPage(TypedDict):
     items: "list[ReflectionFinding]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class RelatedBecause(TypedDict):
@@ -2048,6 +2068,7 @@ class SessionCreate(TypedDict):
 class SessionPage(TypedDict):
     items: "list[Session]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class SessionPatch(TypedDict):
@@ -2131,6 +2152,7 @@ class SolutionIn(TypedDict):
 class SolutionPage(TypedDict):
     items: "list[Solution]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class Source(TypedDict):
@@ -2288,6 +2310,7 @@ class TaskCreate(TypedDict):
 class TaskPage(TypedDict):
     items: "list[Task]"
     next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
 
 
 class TaskPatch(TypedDict):
