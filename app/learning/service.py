@@ -4,7 +4,7 @@ Extraction that takes longer than its request may: the answer is an operation, a
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, TypedDict
 
@@ -26,7 +26,7 @@ from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
 from app.memories.models import CreatedMemory
 from app.memories.schemas import MemoryCreated
-from app.sessions.long_messages import MessageWarningAnswer, within_limit
+from app.sessions.long_messages import KeptMessages, MessageWarningAnswer, within_limit
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessageIn, MessageRecord, MessageWarning
 from app.storage.changes import Change, Insert
@@ -133,7 +133,7 @@ class Learning:
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
         cut = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(cut.messages))
+        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(cut))
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         answers = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
@@ -160,20 +160,15 @@ class Learning:
 
         return unless_erased
 
-    async def _lines(self, messages: Sequence[MessageIn]) -> list[prompts.TranscriptLine]:
+    async def _lines(self, cut: KeptMessages) -> list[prompts.TranscriptLine]:
         now = rfc3339(self._tools.clock.now())
-        records: list[MessageRecord] = [
-            {
-                "seq": seq,
-                "role": message.role,
-                "name": message.name,
-                "timestamp": message.timestamp or now,
-                "text": message.text(own=True),
-            }
-            for seq, message in enumerate(messages, start=1)
-        ]
-        size = sum(len(record["text"]) for record in records)
-        lines = await off_loop(size, prompts.read, records)
+
+        def records() -> Iterator[MessageRecord]:
+            for seq, message in enumerate(cut.messages, start=1):
+                said, at = message.text(own=True), message.timestamp or now
+                yield {"seq": seq, "role": message.role, "name": message.name, "timestamp": at, "text": said}
+
+        lines = await off_loop(cut.characters, lambda: prompts.read([*records()]))
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

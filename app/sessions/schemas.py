@@ -466,7 +466,9 @@ def _kept(value: Any, place: str, left_out: dict[str, str]) -> Any:
         return value
     left_out |= {f"{place}/{step(key)}": reason for key, reason in reasons.items()}
     kept = {key: one for key, one in inner if key not in reasons}
-    return kept if isinstance(value, dict) else [*kept.values()]
+    if isinstance(value, dict):
+        return kept
+    return [*kept.values()] or ([{"type": "not_kept"}] if place == "/content" else [])
 
 
 def _excess(value: Any, levels: int) -> str | None:

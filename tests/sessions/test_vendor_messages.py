@@ -92,6 +92,10 @@ async def test_a_refusal_and_a_transcript_beside_the_content_are_said(api: httpx
     assert [one["content"] for one in await memories(api)] == ["I cannot open that drawer.", "It is open."]
 
 
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else 1
+
+
 VENDORS: list[Json] = [
     {"role": "assistant", "content": "40 euros", "reasoning_content": "He asks for the bill."},
     {"role": "assistant", "content": "", "thinking_blocks": [{"type": "thinking", "thinking": "x", "signature": BLOB}]},
@@ -139,10 +143,6 @@ async def test_calls_without_ids_are_replayed_as_openai_takes_them(api: httpx.As
     ]
 
 
-def nested(levels: int) -> Any:
-    return [nested(levels - 1)] if levels else 1
-
-
 async def test_what_exceeds_the_limits_is_left_out_and_named(api: httpx.AsyncClient) -> None:
     large = "x" * (OBJECT_BYTES + 1)
     sent: Json = {
@@ -173,6 +173,7 @@ async def test_what_exceeds_the_limits_is_left_out_and_named(api: httpx.AsyncCli
         {"role": "assistant", "thinking_blocks": "x" * 300_000},
         {"role": "user", "content": [{"type": "opaque", "blob": "x" * 300_000}]},
         {"role": "tool", "result": "A" * 300_000},
+        {"role": "user", "content": [{"type": "odd", "deep": nested(40)}]},
     ],
 )
 async def test_a_message_of_which_nothing_can_be_kept_loses_no_turn(api: httpx.AsyncClient, sent: Json) -> None:
