@@ -92,14 +92,14 @@ async def _records(store: MovableStore, tenant: str) -> AsyncIterator[tuple[Coll
                     yield collection, record
 
 
-async def summed(store: MovableStore, tenant: str, wanted: Container[str] | None = None) -> Sum:
-    """Returns the totals of a tenant; with `wanted`, of the records (`memories mem_01a2…`) and counters in it."""
+async def summed(store: MovableStore, tenant: str, wanted: Container[str]) -> Sum:
+    """Returns the totals of those records (`memories mem_01a2…`) and counters of a tenant that are wanted."""
     total = Sum()
     async for collection, record in _records(store, tenant):
-        if wanted is None or f"{collection.name} {record.doc[collection.id_field]}" in wanted:
+        if f"{collection.name} {record.doc[collection.id_field]}" in wanted:
             total.add(collection, record)
     counters = [counter for counter in await store.counters() if counter.tenant == tenant]
-    total.counters = {one.name: one.value for one in counters if wanted is None or one.name in wanted}
+    total.counters = {one.name: one.value for one in counters if one.name in wanted}
     return total
 
 
