@@ -141,12 +141,11 @@ async def test_spans_are_named_as_the_conventions_say(worked: Collector) -> None
     """Of the version that they name, but for `url.path`, which holds ids."""
     (unmatched,) = [one for one in worked.named("GET") if not one.parent]
     assert "http.route" not in unmatched.attributes
-    other = worked.root("HTTP")
+    other = worked.root("HTTP /v1/memories")
     assert other.attributes["http.request.method"] == "_OTHER"
     assert other.attributes["http.request.method_original"] == "PROPFIND"
     sizes = {one.attributes.get("db.operation.batch.size") for one in worked.spans if one.name.startswith("commit")}
     assert 1 not in sizes
-    assert None in sizes
     assert b"https://opentelemetry.io/schemas/1.33.0" in b"".join(worked.bodies)
 
 
