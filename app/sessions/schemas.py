@@ -265,6 +265,8 @@ Place: TypeAlias = tuple[Any, Any, str]
 """A container, the key or index of a value in it, and a pointer there."""
 _WORDS = ("text", "refusal", "transcript", "content", "output", "result", "response", "value", "json")
 """Where the parts of all vendors hold what they say, in themselves or in an object within."""
+_TEXT_NAME = re.compile(r"(text|transcript|transcription|stdout|stderr)$", re.IGNORECASE)
+"""Finds a text under a name of its own: `file_text`, `stdout`."""
 _DATA = _WORDS[4:]
 """Where a tool's answer may be JSON: `"output": {"type": "json", "value": {"crates": 41}}`."""
 _ARGUMENTS = frozenset({"input", "arguments", "args", "parameters", "metadata"})
@@ -320,9 +322,13 @@ def _own_words(part: JsonObject, pointer: str) -> list[Place]:
             place = f"{pointer}/{name}"
             found = list(said_in(part, name, place))
             own += found or ([(part, name, place)] if name in _DATA and _is_data(part[name]) else [])
-    if not own and part.get("type") == "text" and isinstance(part.get("data"), str):
-        own.append((part, "data", f"{pointer}/data"))
-    return own
+    if own:
+        return own
+    names = [name for name in part if _TEXT_NAME.search(name) and not name.startswith(_THOUGHT)]
+    names += ["data"] if part.get("type") == "text" else []
+    values = [(name, part.get(name)) for name in names]
+    texts = [name for name, text in values if isinstance(text, str) and text and not is_blob(text)]
+    return [(part, name, f"{pointer}/{step(name)}") for name in texts]
 
 
 def said_by(part: JsonObject) -> list[str]:
