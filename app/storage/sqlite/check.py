@@ -173,17 +173,17 @@ def prepare(
         if pages:
             raise damaged(path.name, named_pages(pages))
         if last_page(connection) <= PAGES_AT_START:
-            faults = structure_faults(connection, "quick_check")
+            faults = structure_faults(connection)
             if faults:
                 raise damaged(path.name, faults)
         migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         checkpoint(connection)
 
 
-def structure_faults(connection: apsw.Connection, check: str) -> str:
+def structure_faults(connection: apsw.Connection) -> str:
     """Returns the first fault in how the pages hang together; empty if there is none. Two pages that have
     changed places have right checksums each."""
-    faults: Any = connection.execute(f"PRAGMA {check}(1)").fetchall()
+    faults: Any = connection.execute("PRAGMA integrity_check(1)").fetchall()
     return "" if faults == [("ok",)] else f"its pages do not fit together: {str(faults[0][0]).splitlines()[-1]}"
 
 

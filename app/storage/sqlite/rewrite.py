@@ -76,7 +76,7 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
             with key_errors(name, key):
                 connection.pragma("user_version")
             pages = failing_pages(connection)
-            faults = named_pages(pages) if pages else structure_faults(connection, "integrity_check")
+            faults = named_pages(pages) if pages else structure_faults(connection)
             if faults:
                 raise BackupRefused(f"{name} is damaged: {faults}.")
             schema.refuse_newer(connection, name)

@@ -333,3 +333,18 @@ async def test_pages_that_have_changed_places_are_named_at_the_start_and_in_no_b
         backup(path, tmp_path / "backup", 50)
     with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: its pages do not fit together: .*out of order"):
         await opened(path)
+
+
+async def test_pages_of_indexes_that_have_changed_places_are_named_at_the_start(store: EmbeddedStore) -> None:
+    """A search would find no partition, and say nothing."""
+    path = await closed_store(store, 1)
+    connection = connect(path, 50)
+    named = "SELECT rootpage FROM sqlite_schema WHERE name IN ('things_id', 'sqlite_autoindex_pairs_1')"
+    one, other = (page - 1 for (page,) in connection.execute(named))
+    connection.close()
+    whole = path.read_bytes()
+    pages = [whole[start : start + PAGE] for start in range(0, len(whole), PAGE)]
+    pages[one], pages[other] = pages[other], pages[one]
+    path.write_bytes(b"".join(pages))
+    with pytest.raises(StoreDamaged, match=r"^recalld.db is damaged: its pages do not fit together"):
+        await opened(path)
