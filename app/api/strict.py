@@ -16,11 +16,13 @@ import orjson
 from fastapi import Depends, Query, Response
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
+from starlette.types import Receive, Scope, Send
 from typing_extensions import TypeAliasType
 
 from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.metadata_filter import condition_of
 from app.core.schemas import MAX_SEQ, RULE, JsonObject
+from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import MAX_ERRORS, BadRequest, FieldError, Invalid, did_you_mean, invalid, invalid_fields
 from app.storage.repository import Listing
 
@@ -319,14 +321,29 @@ A = TypeVar("A")
 class Answer(Response, Generic[A]):
     """The answer of an endpoint: `async def get(…) -> Answer[Action]: return answer(action)`. `StrictRoute` takes what
     stands in brackets for the response model. A body is encoded once and not validated again; tests check every answer
-    against its schema."""
+    against its schema. A long one is encoded in a thread, when it is sent."""
+
+    def __init__(self, body: A | bytes | None, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        """`body`: what is to be encoded, or JSON already; None: there is none."""
+        super().__init__(None, status, headers, None if body is None else "application/json")
+        self._value = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Encodes the body and sends the answer."""
+        if isinstance(self._value, bytes):
+            self.body = self._value
+        elif self._value is not None:
+            is_long = characters(self._value, most=MOST_ENCODED) > MOST_ENCODED
+            self.body = await in_turn(orjson.dumps, self._value) if is_long else orjson.dumps(self._value)
+        self.headers["content-length"] = str(len(self.body))
+        await super().__call__(scope, receive, send)
 
 
 def answer(body: A, headers: Mapping[str, str] | None = None) -> Answer[A]:
     """Returns the answer with a rendered body."""
-    return Answer(orjson.dumps(body), 200, headers, "application/json")
+    return Answer(body, 200, headers)
 
 
 def written(body: bytes, headers: Mapping[str, str] | None = None) -> Answer[Any]:
     """Returns the answer with a body that is JSON already."""
-    return Answer(body, 200, headers, "application/json")
+    return Answer(body, 200, headers)

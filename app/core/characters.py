@@ -81,7 +81,7 @@ class _Folded(dict[int, str]):
 
 
 def _folded(char: str) -> str:
-    if char in _BLANK or (unicodedata.category(char) in _UNSEEN and not char.isspace()):
+    if char in _BLANK or is_hidden(char) or (unicodedata.category(char) in _UNSEEN and not char.isspace()):
         return ""
     return _ASCII.get(char, char)
 

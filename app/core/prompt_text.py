@@ -14,12 +14,12 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import orjson
 from tiktoken import Encoding
@@ -63,49 +63,55 @@ _BRACKETS = "INST TOOL_CALL TOOL_CALLS TOOL_RESULTS AVAILABLE_TOOLS SYSTEM_PROMP
 """Names in square brackets, such as `[INST]`."""
 _EXACT_BRACKETS = "THINK TOOL_CONTENT CALL_ID ARGS IMG gMASK sMASK MODEL_SETTINGS".split()
 """The same, matched with case: in lower case they are words in code, such as `[args]`."""
-_LIKE = {"i": "[il1]", "l": "[il1]", "o": "[o0]", "_": r"[\W_]{0,3}"}
+_LIKE = {"i": "[iIlL1]", "l": "[iIlL1]", "o": "[oO0]", "_": r"[\W_]{0,3}"}
 """Characters that look like others: `<t00l-ca1l>`."""
 
 
 def _alternatives(names: Sequence[str]) -> str:
-    """Returns a pattern of these names, also in look-alike characters."""
-    return "|".join("".join(_LIKE.get(char, re.escape(char)) for char in name) for name in names)
+    """Returns a pattern of these names: lower-case letters match upper-case ones, and look-alike characters. Without
+    `re.IGNORECASE`, with which each name would be tried at each place."""
+    return "|".join("".join(_LIKE.get(char) or _both_cases(char) for char in name) for name in names)
 
 
-_ATTRIBUTES = r"(?:[\s/|=][^<>]*)?"
-_NAME = rf"(?:\w{{1,20}}:)?(?:{_alternatives(_TAGS)}|{'|'.join(_SHAPES)})"
+def _both_cases(char: str) -> str:
+    return f"[{char}{char.upper()}]" if char.islower() else re.escape(char)
+
+
+_ATTRIBUTES = r"(?:[\s/|=][^<>]*+)?+"
+_NAME = rf"(?:\w{{1,20}}:)?(?:{_alternatives(_TAGS)}|(?i:{'|'.join(_SHAPES)}))"
 _ANGLES = (
-    rf"(?=(?:[^\w<]|_)*(?:{_alternatives(_OURS)}))",  # <recalld_context, </ Recalld-Context
-    rf"(?=[^\w<]*[/\\][^\w<]*(?:{_alternatives(_BLOCKS)})\b)",  # < / memories
+    rf"(?=(?:[^\w<]|_)*+(?:{_alternatives(_OURS)}))",  # <recalld_context, </ Recalld-Context
+    rf"(?=(?=[^\w</\\]*+[/\\])[^\w<]*+(?:{_alternatives(_BLOCKS)})\b)",  # < / memories
     # <system>, </tool_call>, <invoke name="x">; three things in code are none
-    r"(?!function [\w.]+ at 0x)(?!memory>(?<=include <memory>))"  # Python's print of a function, a header of C++
-    r"(?:(?!(?-i:[A-Z][a-z]+)>)|(?<!\w<))"  # List<User>
-    rf"(?=[\s/\\!?]*{_NAME}{_ATTRIBUTES}>)",
-    rf"(?=/?{_NAME}{_ATTRIBUTES}\Z)",  # <system, where the text ends
-    r"(?=role>\s*(?:system|user|human|assistant|observation)\b)",  # <role>system
-    r"(?=[\s/]*s[\s/]*>)",  # <s>, </s>
-    r"(?=<[\s/]*sys)",  # <<SYS>>
+    r"(?!(?i:function [\w.]+ at 0x))"  # Python's print of a function
+    r"(?!(?i:memory>(?<=include <memory>)))"  # a header of C++
+    r"(?!(?<=\w<)[A-Z][a-z]+>)"  # List<User>
+    rf"(?=[\s/\\!?]*+(?=\w){_NAME}{_ATTRIBUTES}>)",
+    rf"(?=/?(?=\w){_NAME}{_ATTRIBUTES}\Z)",  # <system, where the text ends
+    r"(?=(?i:role>\s*+(?:system|user|human|assistant|observation)\b))",  # <role>system
+    r"(?=[\s/]*+[sS][\s/]*+>)",  # <s>, </s>
+    r"(?=<[\s/]*+(?i:sys))",  # <<SYS>>
     r"(?=\|[/\w])",  # <|im_start|>
-    r"(?=\s*\|[^<>]{1,64}\|\s*>)",  # < | end of turn | >
+    r"(?=\s*+\|[^<>]{1,64}\|\s*+>)",  # < | end of turn | >
     r"(?=/?\w{1,64}\|>)",  # <eom|>
 )
 """What follows `<` where it begins structure."""
 _SQUARES = (
-    rf"(?=[\s/]*(?-i:{_alternatives(_BRACKETS)})\s*\])",  # [INST], [ /INST ], also in code: x[INST]
-    rf"(?<!\w\[)(?=[\s/]*(?:{_alternatives(_BRACKETS)})\s*\])",  # [inst], but not x[inst]
-    rf"(?=/?(?-i:{'|'.join(_EXACT_BRACKETS)})\])",  # [THINK]
-    r"(?=(?:control|unused_token)_\d{1,6}\])",  # [control_12]
+    rf"(?=[\s/]*+(?:{_alternatives(_BRACKETS)})\s*+\])",  # [INST], [ /INST ], also in code: x[INST]
+    rf"(?<!\w\[)(?=[\s/]*+(?i:{_alternatives(_BRACKETS)})\s*+\])",  # [inst], but not x[inst]
+    rf"(?=/?(?:{'|'.join(_EXACT_BRACKETS)})\])",  # [THINK]
+    r"(?=(?i:control|unused_token)_\d{1,6}\])",  # [control_12]
     r"(?=\|/?[^\W\d]\w{0,63}\|\])",  # [|assistant|]
     r"(?=\w{1,8}~\[)",  # [e~[
 )
 """What follows `[` where it begins structure."""
 _CLOSED = (r"(?=~!\w{1,8}\[|~\w{1,8}\])", r"(?=<\][^\[\]\n]{1,64}\[>\[)")  # ]~b], ]~!b[, ]<]image[>[
 """What follows `]` where it begins structure."""
-_STRUCTURE = re.compile(
-    rf"<(?:{'|'.join(_ANGLES)})|\[(?:{'|'.join(_SQUARES)})|\](?:{'|'.join(_CLOSED)})", re.IGNORECASE
-)
+_STRUCTURE = re.compile(rf"<(?:{'|'.join(_ANGLES)})|\[(?:{'|'.join(_SQUARES)})|\](?:{'|'.join(_CLOSED)})")
 """Matches the first character of structure in folded text. Only that character is escaped, so that the rest stays
 readable: `&lt;system>`."""
+SPAN = 20_000
+"""Characters that are read at once for structure. What opens it and its name are not further apart."""
 _BRACES = "\\[\\]\uff3b\ufe47\uff3d\ufe48"
 _CONTROLS = "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 """Control characters that end no line. ESC and BEL, for example, steer the terminal that shows a text."""
@@ -118,9 +124,11 @@ _WITHOUT_CONTROLS = bytes(ord(" ") if chr(code) in _ASCII_CONTROLS else code for
 _SHORT = 1_000
 """Characters of a text up to which `bytes.translate` is faster than a search for each of the control characters."""
 _OPENER = re.compile(f"[{_OPENERS}]")
+_FOLDED_OPENER = re.compile(r"[<\[\]]")
+"""What each of them is folded to, and nothing else."""
 _CONTROL = re.compile(f"[{_CONTROLS}]")
 _ENTITIES = {"<": "&lt;", "[": "&#91;", "]": "&#93;"}
-_ENTITY = re.compile(r"&(?P<again>(?:amp;)*)(?:lt|#(?P<code>\d{1,7}));")
+_ENTITY = re.compile(r"&(?P<again>(?:amp;)*+)(?:lt|#(?P<code>\d{1,7}));")
 _IN_LABELS = {ord("<"): "&lt;", ord(">"): "&gt;", ord("["): "&#91;", ord("]"): "&#93;"}
 _JSON_BREAKS = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
 """Line separators that JSON leaves as they are."""
@@ -191,8 +199,7 @@ def escape(text: str) -> str:
     if not _is_suspect(text):
         return text
     text = visible(text)
-    special = _structure(text)
-    return "".join(special.get(at, char) for at, char in enumerate(text)) if special else text
+    return _spliced(text, [(place, place + 1, entity) for place, entity in sorted(_structure(text).items())])
 
 
 def quote(text: str) -> str:
@@ -202,14 +209,14 @@ def quote(text: str) -> str:
     `amp;` more: `<system>` becomes `&lt;system>`, and `&lt;system>` becomes `&amp;lt;system>`. Other entities are
     unchanged: `a &lt; b` stays.
     """
-    if not _is_suspect(text) and "&" not in text:
+    if not _is_suspect(text) and ("&" not in text or not _ENTITY.search(text)):
         return text
     return _requoted(text, lambda char, again: _entity(char) if again is None else f"&{again}amp;{_entity(char)[1:]}")
 
 
 def unquote(text: str) -> str:
     """Returns the text that `quote` was given. Of a text that `quote` never made, only entities of structure change."""
-    if "&" not in text:
+    if "&" not in text or not _ENTITY.search(text):
         return text
     return _requoted(text, lambda char, again: char if not again else f"&{again[4:]}{_entity(char)[1:]}")
 
@@ -221,18 +228,36 @@ def _requoted(text: str, write: Callable[[str, str | None], str]) -> str:
     for the character itself. `quote` and `unquote` do not change the decoded text, so that both find the same special
     characters in it.
     """
-    written_as, at = list[tuple[str, str, str | None]](), 0  # the characters, each with how the text writes it
-    for entity in _ENTITY.finditer(text):
-        char = _escaped_char(entity["code"])
-        if char is not None:
-            written_as += [(char, char, None) for char in text[at : entity.start()]]
-            written_as.append((char, entity.group(), entity["again"]))
-            at = entity.end()
-    written_as += [(char, char, None) for char in text[at:]]
-    decoded = "".join(char for char, _, _ in written_as)
-    hidden = hidden_at(decoded)
-    special = hidden | _structure(decoded, hidden).keys()
-    return "".join(write(char, again) if at in special else raw for at, (char, raw, again) in enumerate(written_as))
+    entities = [
+        (found.start(), found.end(), char, found["again"])
+        for found in _ENTITY.finditer(text)
+        if (char := _escaped_char(found["code"])) is not None
+    ]
+    decoded = _spliced(text, [(start, end, char) for start, end, char, _ in entities])
+    special = hidden_at(decoded) | _structure(decoded).keys()
+    pieces, added = list[_Piece](), 0  # by which place in the decoded text
+    for start, end, char, again in entities:
+        place, added = start - added, added + end - start - 1
+        if place in special:
+            pieces.append((place, place + 1, write(char, again)))
+            special.remove(place)
+        else:
+            pieces.append((place, place + 1, text[start:end]))
+    pieces += [(place, place + 1, write(decoded[place], None)) for place in special]
+    return _spliced(decoded, sorted(pieces))
+
+
+_Piece: TypeAlias = tuple[int, int, str]
+"""Start and end of a piece of a text, and what is to stand there."""
+
+
+def _spliced(text: str, pieces: Sequence[_Piece]) -> str:
+    """Returns the text with pieces, which are in order, replaced."""
+    parts, at = list[str](), 0
+    for start, end, new in pieces:
+        parts += (text[at:start], new)
+        at = end
+    return "".join([*parts, text[at:]]) if pieces else text
 
 
 def _escaped_char(code: str | None) -> str | None:
@@ -259,17 +284,17 @@ def _is_suspect(text: str) -> bool:
     return plain.translate(_WITHOUT_CONTROLS) != plain
 
 
-def _structure(text: str, hidden: Collection[int] = ()) -> dict[int, str]:
+def _structure(text: str) -> dict[int, str]:
     """Returns the places of the characters that must be escaped, with their entities: control characters, and the first
-    character of structure. `hidden`: places to ignore."""
+    character of structure. Hidden characters are passed over."""
     special = {match.start(): _entity(match.group()) for match in _CONTROL.finditer(text)}
-    shown = "".join(char for at, char in enumerate(text) if at not in hidden) if hidden else text
-    if not _OPENER.search(shown) or not _STRUCTURE.search(fold(shown)):
+    if not _OPENER.search(text):
         return special
-    folded = [(folded_char, at) for at, char in enumerate(text) if at not in hidden for folded_char in fold(char)]
-    for match in _STRUCTURE.finditer("".join(folded_char for folded_char, _ in folded)):
-        place = folded[match.start()][1]
-        special[place] = _ENTITIES[match.group()]
+    folded = "".join(fold(text[at : at + SPAN]) for at in range(0, len(text), SPAN))
+    # one by one, and each a span at most: the interpreter serves no other thread while it searches
+    for opener, shown in zip(_OPENER.finditer(text), _FOLDED_OPENER.finditer(folded), strict=True):
+        if _STRUCTURE.match(folded, shown.start(), shown.start() + SPAN):
+            special[opener.start()] = _ENTITIES[shown.group()]
     return special
 
 

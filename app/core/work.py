@@ -97,6 +97,8 @@ U = TypeVar("U")
 
 ASKED_AT_ONCE = 100
 """Documents that a filter is asked about in the event loop."""
+MOST_ENCODED = 50_000
+"""Characters that are encoded as JSON in the event loop, which takes less time than to change threads."""
 LONG_TEXT = 20_000
 """Number of characters that take about ten milliseconds to tokenize and index."""
 
@@ -106,6 +108,19 @@ async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwarg
     if characters <= LONG_TEXT:
         return work(*args, **kwargs)
     return await in_turn(work, *args, **kwargs)
+
+
+def characters(*values: Any, most: int = LONG_TEXT) -> int:
+    """Returns about how many characters JSON values have. Stops to count once they are more than `most`."""
+    total, left = 0, list(values)
+    while left and total <= most:
+        value = left.pop()
+        if isinstance(value, str):
+            total += len(value)
+        elif isinstance(value, dict | list | tuple):
+            total += len(value)
+            left += value.values() if isinstance(value, dict) else value
+    return total
 
 
 async def in_turn(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

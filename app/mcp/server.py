@@ -3,7 +3,6 @@
 A prompt is something that a user of a host can pick, and the text that the model then reads.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import mcp_types as types
+import orjson
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
@@ -21,7 +21,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from app import VERSION
 from app.auth.keys import Principal
 from app.core.prompt_text import escape, framed
-from app.core.schemas import identifier
+from app.core.schemas import Json, identifier
+from app.core.work import characters, off_loop
 from app.mcp.schemas import ABSENT, schema
 from app.mcp.tools import TOOLS, Toolbox, Whom, connected
 from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, InProcess, ToolError, quoted, segment
@@ -151,8 +152,7 @@ class _Handlers:
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         if isinstance(result, str):
             return types.CallToolResult(content=[types.TextContent(type="text", text=result)])
-        shown = quoted(result)
-        text = framed(shown)
+        shown, text = await off_loop(characters(result), _shown, result)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
@@ -199,14 +199,21 @@ class _Handlers:
             if named is None:
                 raise ToolError(f"There is no such resource; profiles are at {PROFILE}.", code="not_found")
             user_id = identifier(unquote(named[1], errors="strict"))
-            text = json.dumps(quoted(await self._tools.profile(user_id)), ensure_ascii=False)
+            profile = await self._tools.profile(user_id)
+            text = await off_loop(characters(profile), lambda: orjson.dumps(quoted(profile)).decode())
         except (ToolError, ValueError) as error:
             missing = isinstance(error, ValueError) or error.code == "not_found"
             old = context.protocol_version not in MODERN_PROTOCOL_VERSIONS  # they have a code for this
             code = RESOURCE_NOT_FOUND if missing and old else types.INVALID_PARAMS
             raise MCPError(code, str(error), {"uri": params.uri[:MAX_ARGUMENT]}) from error
-        profile = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
-        return types.ReadResourceResult(contents=[profile])
+        contents = types.TextResourceContents(uri=params.uri, mime_type=MIME, text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+
+def _shown(result: Json) -> tuple[Json, str]:
+    """Returns an object as a model may read it, as it is and as a block of a prompt."""
+    shown = quoted(result)
+    return shown, framed(shown)
 
 
 def server(tools: Toolbox) -> Server[Any]:

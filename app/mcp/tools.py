@@ -14,6 +14,7 @@ from app.api.strict import DECODER
 from app.auth.keys import Principal
 from app.core.prompt_text import map_strings, unquote
 from app.core.schemas import Json, Schema, identifier
+from app.core.work import characters, off_loop
 from app.errors import BadRequest, Forbidden, invalid
 from app.mcp import record_tools
 from app.mcp import schemas as args
@@ -228,7 +229,7 @@ class Toolbox:
     async def call(self, name: str, arguments: Json, key: str | None = None) -> Result:
         """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""
         tool = TOOLS[name]
-        body = self._read(tool.arguments, map_strings(arguments, unquote))
+        body = await off_loop(characters(arguments), self._read, tool.arguments, arguments)
         try:
             return await tool.run(ToolRequest(self.api, key), body)
         except ToolError:
@@ -238,6 +239,7 @@ class Toolbox:
             raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from error
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
+        arguments = map_strings(arguments, unquote)
         for name, value in self.whom.values().items():
             if (given := arguments.get(name)) not in args.ABSENT and not _is_id(given, value):
                 raise ToolError(f"/{name}: this connection is for {value} only: leave it out.", code="forbidden")

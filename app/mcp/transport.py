@@ -15,6 +15,7 @@ from app.auth.keys import Principal
 from app.core.prompt_text import map_strings
 from app.core.prompt_text import quote as quote_text
 from app.core.schemas import Json, Schema
+from app.core.work import characters, off_loop
 from app.resources import Resources
 from app.setting_groups import without_secrets
 
@@ -109,9 +110,9 @@ class InProcess:
             "server": None,
             "state": {"resources": self._resources, "admitted": self._caller},
         }
-        receiver, answer = _Once(encoded(body)), _Collected()
+        receiver, answer = _Once(await off_loop(characters(body), encoded, body)), _Collected()
         await self._app(scope, receiver, answer)
-        return answer.whole()
+        return await answer.whole()
 
 
 class _Once:
@@ -137,10 +138,11 @@ class _Collected:
         else:
             self._pieces.append(message.get("body", b""))
 
-    def whole(self) -> ApiAnswer:
+    async def whole(self) -> ApiAnswer:
         """Returns the collected response."""
         content = b"".join(self._pieces)
-        return ApiAnswer(self._status, orjson.loads(content) if content else None, self._headers)
+        body = await off_loop(len(content), orjson.loads, content) if content else None
+        return ApiAnswer(self._status, body, self._headers)
 
 
 SECONDS = 60.0

@@ -25,7 +25,7 @@ from datetime import datetime
 from typing import TypeAlias, assert_never
 
 from app.core.clock import rfc3339, to_ms
-from app.core.work import with_a_turn_for_others
+from app.core.work import characters, off_loop, with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
@@ -193,7 +193,8 @@ class MemoryPlanner:
             provenance["origin"] = body.origin
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        fresh = new_memory(MEMORIES.as_record(body.model_dump()), provenance, self._now, unique=unique)
+        fields, size = MEMORIES.as_record(body.model_dump()), characters(body.content, body.context, body.metadata)
+        fresh = await off_loop(size, new_memory, fields, provenance, self._now, unique=unique)
         return _Item(body, pointer, fresh, await self._decide(body, fresh))
 
     async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:

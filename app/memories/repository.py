@@ -9,6 +9,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.clock import new_id
 from app.core.schemas import JsonObject
+from app.core.work import characters, off_loop
 from app.errors import Forbidden, invalid
 from app.memories.embedding import Embeddings
 from app.memories.models import (
@@ -139,9 +140,10 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             Eq("memory_type", memory["memory_type"]),
             Eq("status", status),
         )
-        wanted, equal = identity_hash(memory), list[MemoryRecord]()
+        wanted, *_ = await _identities([memory])
+        equal = list[MemoryRecord]()
         async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
-            equal += [other for other in page if identity_hash(other) == wanted]
+            equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]
             if any(not expired(other, now) for other in equal):
                 break
         return equal
@@ -274,3 +276,8 @@ def listed(filters: MemoryListFilters) -> SplitFilter:
         between("created_at", filters.get("since"), filters.get("until")),
     )
     return SplitFilter(where, metadata.keep)
+
+
+async def _identities(memories: Sequence[MemoryRecord]) -> list[int]:
+    size = characters([[memory["content"], memory["context"], memory["metadata"]] for memory in memories])
+    return await off_loop(size, lambda: list(map(identity_hash, memories)))

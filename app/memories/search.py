@@ -8,6 +8,7 @@ from typing import TypedDict
 import orjson
 
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
+from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import Forbidden, invalid
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES, MemoryRecord
@@ -150,7 +151,14 @@ class MemorySearch:
 
     async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
         """Returns the memories as JSON."""
-        fragments = [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in hits]
+
+        def shown() -> list[MemoryFragment]:
+            return [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in hits]
+
+        size = characters(
+            [[hit.doc["content"], hit.doc["context"], hit.doc["metadata"]] for hit in hits], most=MOST_ENCODED
+        )
+        fragments = await in_turn(shown) if size > MOST_ENCODED else shown()
         agents = {fragment.agent_id for fragment in fragments}
         faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
         importance = _as_json([fragment.importance(faded[fragment.agent_id]) for fragment in fragments])

@@ -11,6 +11,7 @@ from typing import Final, TypeAlias, TypedDict, cast
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.schemas import Json, differing
+from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, first_learned_at
 from app.memories.decays import Decays
@@ -148,7 +149,9 @@ class AgentService:
         if user_id is not None:
             named: NamedUser = {"user_id": user_id, "name": None if user is None else user.profile.get("name")}
             memories = await marks(named, await self._known_of(agent, user_id))
-        text, size = merge.compose(agent["experience"], None if user is None else user.profile, memories, max_tokens)
+        profile = None if user is None else user.profile
+        size = characters(agent["experience"], profile, [memory["content"] for memory in memories])
+        text, size = await off_loop(size, merge.compose, agent["experience"], profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 
     async def _known_of(self, agent: AgentRecord, user_id: str) -> list[MemoryRecord]:

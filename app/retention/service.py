@@ -21,6 +21,7 @@ from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.schemas import Count, Flag, Identifier, Json, JsonObject, Owned, Schema, Share, example
+from app.core.work import characters, off_loop
 from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
@@ -259,7 +260,7 @@ class UserExport:
             async for docs in pages(find, collection, EXPORT_BATCH):
                 records = await self._records(collection, docs)
                 counts[collection.name] += len(records)
-                yield b"".join(map(_line, records))
+                yield await off_loop(characters(records), _lines, records)
         yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
 
     async def _records(self, collection: Collection, docs: Sequence[Doc]) -> list[ExportedRecord]:
@@ -283,6 +284,10 @@ def _record(collection: Collection, doc: Doc, shown: Mapping[str, Any]) -> Expor
     if kept:
         line["kept"] = kept
     return line
+
+
+def _lines(records: Sequence[ExportedRecord]) -> bytes:
+    return b"".join(map(_line, records))
 
 
 def _line(value: Mapping[str, Any]) -> bytes:

@@ -111,13 +111,6 @@ class Entry:
     """The token count from the time of storing; 0 if it was not counted."""
 
 
-def characters(task: TaskRecord) -> int:
-    """Returns roughly how many characters `describe` reads."""
-    others = orjson.dumps([task["plan"], task["context"], task["open_questions"]])
-    notes = sum(len(note["content"]) for note in task["scratchpad"])
-    return len(others) + notes + sum(len(piece["content"]) for piece in task["evidence"])
-
-
 class NumberedStep(NamedTuple):
     """A step of a plan with its place in it, from 0."""
 

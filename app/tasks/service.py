@@ -10,7 +10,7 @@ from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
 from app.core.schemas import Json, JsonObject, Page, differing, equal_json, merge_patch, require_size
-from app.core.work import off_loop
+from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION
@@ -21,7 +21,6 @@ from app.storage.repository import Listing, Repository, expired, page_of, render
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import entries, working_memory
-from app.tasks.entries import characters
 from app.tasks.schemas import (
     CHECKPOINTS,
     STATE,

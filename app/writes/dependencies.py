@@ -3,7 +3,6 @@
 from hashlib import blake2b
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Depends, Header, Request
 
 from app.api.strict import Answer
@@ -54,9 +53,7 @@ class RequestWriter:
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()
             raise
-        if answer.body is None:
-            return Answer(None, answer.status, answer.headers)
-        return Answer(orjson.dumps(answer.body), answer.status, answer.headers, "application/json")
+        return Answer(answer.body, answer.status, answer.headers)
 
     async def _keyed_request(self) -> executor.KeyedRequest:
         assert self._key is not None

@@ -117,7 +117,7 @@ async def test_a_profile_is_empty_until_it_is_written(connect: Connect, api: htt
         empty = await call(client, "get_profile")
         assert (empty["user_id"], empty["name"], empty["interests"], empty["version"]) == ("u", None, [], None)
         (content,) = (await client.read_resource(listed.uri)).contents
-        assert '"name": null' in content.text  # type: ignore[union-attr]
+        assert '"name":null' in content.text  # type: ignore[union-attr]
         problem(await api.get("/v1/users/u/profile"), 404, "not_found")  # reading stores nothing
         await call(client, "update_profile", name="Ada", home="Boston", interests=["tea"])
         patched = await call(client, "update_profile", home=None, interests=["rain"], custom={"pet": "cat"})

@@ -12,7 +12,7 @@ from app.context.repetition import same_memory, same_profile_entry, same_rule, s
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources.searched import visible
 from app.core.clock import to_ms
-from app.core.work import off_loop
+from app.core.work import characters, off_loop
 from app.facts.keys import UserProfile, sentence
 from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
@@ -89,7 +89,9 @@ async def gather_profile(request: SourceRequest) -> SourceResult:
     user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, request.view)
     if user is None:
         return SourceResult()
-    items = _by_shared_terms(profile_items(user.profile, user.facts), body.query)
+    items = await off_loop(
+        characters(user.profile), lambda: _by_shared_terms(profile_items(user.profile, user.facts), body.query)
+    )
     return SourceResult(items, names=names_in(user.profile))
 
 

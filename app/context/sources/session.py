@@ -16,7 +16,7 @@ from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.served_text import strip_served
-from app.core.work import off_loop
+from app.core.work import characters, off_loop
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
 from app.memories.models import MemoryRecord
@@ -34,7 +34,7 @@ from app.sessions.schemas import (
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
-from app.tasks.entries import characters, entries
+from app.tasks.entries import entries
 from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
 from app.tasks.working_memory import select, shorten
