@@ -158,6 +158,7 @@ ENTRANCES: dict[str, tuple[str, str, Any]] = {
     "experience prompt": ("GET", "/v1/agents/a/experience-prompt?max_tokens=1000000&user_id=u", None),
     "working memory": ("GET", "/v1/tasks/t/working-memory?max_tokens=1000000", None),
     "profile": ("GET", "/v1/users/u/profile", None),
+    "feed": ("GET", "/v1/changes?format=json&limit=1000", None),
     "export": ("GET", "/v1/users/u/export", None),
     "MCP arguments": ("POST", "/mcp", called("remember", **OWNER, content=TEXT * 60)),
     "MCP arguments, many": ("POST", "/mcp", called("remember", **OWNER, content="m", source=MANY)),
