@@ -67,7 +67,7 @@ class Counter:
         self._inside: FrameType | None = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is asyncio.BaseEventLoop._run_once.__code__:
+        if event == "call" and frame.f_code is vars(asyncio.BaseEventLoop)["_run_once"].__code__:
             self.now = 0
         elif event == "call" and self._inside is None and frame.f_code in self.seams:
             names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
