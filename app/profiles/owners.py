@@ -30,7 +30,7 @@ KINDS: Mapping[str, str] = {
 DAY = len("2026-06-01")
 
 
-class Owned(TypedDict):
+class Ownership(TypedDict):
     """What an owner owns: `{"records": {"memories": 7, …}, "last_active": "2026-06-01"}`."""
 
     records: dict[str, int]
@@ -115,14 +115,16 @@ class OwnerDirectory:
         page = ids[: listing.limit]
         return page, seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
 
-    async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Owned]:
+    async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Ownership]:
         """Returns what each of the owners owns."""
         of_these = In(owner, tuple(ids))
         tallies = [
             Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
             for collection in self._counted.values()
         ]
-        owns: dict[str, Owned] = {one: {"records": dict.fromkeys(self._counted, 0), "last_active": None} for one in ids}
+        owns: dict[str, Ownership] = {
+            one: {"records": dict.fromkeys(self._counted, 0), "last_active": None} for one in ids
+        }
         for kind, tallied in zip(self._counted, await asyncio.gather(*tallies), strict=True):
             for (one, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
                 owns[one]["records"][kind] += count

@@ -26,7 +26,17 @@ from pydantic import JsonValue, ValidationError
 from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Json, JsonObject
 from app.core.work import off_loop
-from app.sessions.schemas import MARK_CHARS, SPEAKING, MessageIn, Place, is_blob, is_thought, said_in, shortened, step
+from app.sessions.schemas import (
+    MARK_CHARS,
+    SPEAKING,
+    MessageIn,
+    TextPlace,
+    is_blob,
+    is_thought,
+    said_in,
+    shortened,
+    step,
+)
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]{0,255})(?P<parameters>(?:;[^;,]{0,255}){0,8}),", re.IGNORECASE)
 _TYPE_NAMES = ("media_type", "mimeType", "mime_type", "format")
@@ -162,7 +172,7 @@ class _Shortening:
 
     def _parts(self, parts: Sequence[Json], pointer: str) -> list[Json]:
         """The texts of all parts together stay within the limit, the line breaks between them included."""
-        kept, places = list[Json](), list[Place]()
+        kept, places = list[Json](), list[TextPlace]()
         for number, part in enumerate(parts):
             short = self._files(part, f"{pointer}/{number}")
             said = [one for one in said_in([short], 0, f"{pointer}/{number}") if isinstance(one[0][one[1]], str)]

@@ -261,7 +261,7 @@ class ContentPart(Schema):
         return self
 
 
-Place: TypeAlias = tuple[Any, Any, str]
+TextPlace: TypeAlias = tuple[Any, Any, str]
 """A container, the key or index of a value in it, and a pointer there."""
 _WORDS = ("text", "refusal", "transcript", "content", "output", "result", "response", "value", "json")
 """Where the parts of all vendors hold what they say, in themselves or in an object within."""
@@ -293,7 +293,7 @@ def is_of_a_tool(part: JsonObject) -> bool:
     return any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part))
 
 
-def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[Place]:
+def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[TextPlace]:
     """Yields the places of the texts that `holder[key]` says, found by shape, not by vendor.
 
     An object that has words of its own says these (`{"type": "tool_result", "content": "41 crates"}`); another one says
@@ -315,8 +315,8 @@ def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[Place]:
                     yield from said_in(value, name, f"{pointer}/{step(name)}")
 
 
-def _own_words(part: JsonObject, pointer: str) -> list[Place]:
-    own = list[Place]()
+def _own_words(part: JsonObject, pointer: str) -> list[TextPlace]:
+    own = list[TextPlace]()
     for name in _WORDS:
         if name in part:
             place = f"{pointer}/{name}"

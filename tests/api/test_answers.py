@@ -29,7 +29,6 @@ from app.memories.search_schemas import Repetition, Replacement, Understood
 from app.profiles.schemas import (
     Issue,
     IssueAnswer,
-    ListedUser,
     ProfileAnswer,
     Prompt,
     PromptAnswer,
@@ -53,7 +52,6 @@ ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (FeedbackAnswer, FeedbackApplied),
     (ForgetPreview, ForgetPlan),
     (IssueAnswer, Issue),
-    (ProfileAnswer, ListedUser),
     (ProfileAnswer, StoredProfile),
     (PromptAnswer, Prompt),
     (RelatedReasonAnswer, RelatedBecause),

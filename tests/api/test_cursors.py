@@ -67,7 +67,7 @@ def test_a_text_where_a_number_belongs_is_no_cursor() -> None:
 
 PLACES: dict[str, tuple[str, str, type]] = {
     "changes": ("/v1/changes?after=", repr((TENANT, "changes")), int),
-    "users": ("/v1/users?cursor=", repr((TENANT, "users", "desc")), str),
+    "users": ("/v1/users?cursor=", repr((TENANT, "user_id", "desc")), str),
 }
 """Lists that seal their cursors themselves: path, request, and the type of the position."""
 

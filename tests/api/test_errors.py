@@ -39,7 +39,12 @@ async def refused(api: httpx.AsyncClient, path: str, body: Json, method: str = "
         ("/v1/memories", {"contents": "x", "user_id": "u"}, "/contents", "content"),
         ("/v1/memories/batch", {"items": [{"content": "x", "user_id": "u", "tag": []}]}, "/items/0/tag", "tags"),
         ("/v1/memories/search", {"query": "x", "user_id": "u", "topk": 3}, "/topk", "top_k"),
-        ("/v1/sessions/s/messages", {"messages": [{"role": "user", "contnt": "x"}]}, "/messages/0/contnt", "content"),
+        (
+            "/v1/sessions/s/messages",
+            {"messages": [{"role": "user", "content": "x"}], "agentid": "a"},
+            "/agentid",
+            "agent_id",
+        ),
         ("/v1/context", {"query": "x", "agent_id": "a", "token_buget": 9}, "/token_buget", "token_budget"),
         (
             "/v1/context",

@@ -101,7 +101,7 @@ async def test_a_conversation_is_appended_to(connect: Connect, api: httpx.AsyncC
         assert (first["seqs"], len(first["memory_ids"])) == ([1], 1)
         answer = {"role": "assistant", "content": "Noted.", "timestamp": "2026-05-31T10:00:00Z"}
         assert (await call(client, "append_messages", session_id="chat-1", messages=[answer]))["seqs"] == [2]
-        assert (await call(client, "recall", query="Where did Ada move?"))["items"][0]["speaker"] == "Ada"
+        assert (await call(client, "recall", query="Where did Ada move?"))["items"][0]["speaker"] == 'user "Ada"'
         assert "/messages/0/role" in await refused(
             client, "append_messages", session_id="chat-1", messages=[{"role": "system", "content": "x"}]
         )
