@@ -202,8 +202,9 @@ class Connection:
         self._headers = {"content-type": "application/json", **(headers or {})}
 
     def ask(self, method: str, path: str, body: Any = None) -> bytes:
-        """The body of the answer. Raises RuntimeError for a status other than 200, 201 and 204."""
-        sent = None if body is None else json.dumps(body).encode()
+        """The body of the answer. `body`: a value, or bytes that are JSON. Raises RuntimeError for a status other than
+        200, 201 and 204."""
+        sent = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         try:
             answer = self._send(method, path, sent)
         except (http.client.RemoteDisconnected, BrokenPipeError):  # idle for longer than the server keeps it open
