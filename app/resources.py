@@ -14,7 +14,7 @@ from app.embedding.reranking import SecondStage
 from app.llm.base import LLM
 from app.settings import Settings
 from app.storage.protocol import Store
-from app.storage.schema import Collection, Doc
+from app.storage.schema import Collection
 from app.storage.scope import Scope, Viewpoint
 from app.storage.search import NameSource
 
@@ -153,7 +153,7 @@ class Resources:
     gauges: Gauges | None = None
     names: NameSource | None = None
     """The names that callers' searches take for one."""
-    stats: dict[Scope, asyncio.Task[Doc]] = field(default_factory=dict)
+    stats: dict[Scope, asyncio.Task[Any]] = field(default_factory=dict)
     """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     tuning: Tuning = USUAL

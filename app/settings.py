@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
 from dotenv import dotenv_values
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
+from typing_extensions import TypedDict
 
 from app import setting_groups as groups
+from app.core.schemas import shown
 from app.errors import did_you_mean
 from app.setting_groups import MOST_WORKERS, OPERATOR, SettingGroup, is_loopback, without_secrets
 from app.validation_words import in_words
@@ -326,22 +328,24 @@ def by_subject() -> list[tuple[str, list[tuple[str, str, str]]]]:
     return list(by_subject.items())
 
 
-class SettingRow(TypedDict):
-    """A setting as the console shows it. `changed`: its value differs from the default. `secret`: its value is not
-    shown."""
+@shown
+class SettingInForce(TypedDict):
+    """A setting of the process that answers."""
 
-    name: str
-    value: str
+    name: Annotated[str, Field(description="Its environment variable.", examples=["RECALLD_DOCS"])]
+    value: Annotated[str, Field(description="`set` for one that is not shown and differs from the default.")]
     default: str
-    changed: bool
-    secret: bool
+    changed: Annotated[bool, Field(description="Whether the value differs from the default.")]
+    secret: Annotated[
+        bool, Field(description="Whether its value is not shown: a secret, or an address or path of the operator's.")
+    ]
     description: str
 
 
-def in_force(settings: Settings) -> list[SettingRow]:
+def in_force(settings: Settings) -> list[SettingInForce]:
     """Returns every setting with its value. The value of a secret, and of what concerns the operator alone, is `set`
     where it differs from the default."""
-    rows = list[SettingRow]()
+    rows = list[SettingInForce]()
     for name, default, description in describe():
         path = name.removeprefix(_PREFIX).lower()
         given, field = _setting(settings, path)

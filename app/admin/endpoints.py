@@ -13,11 +13,12 @@ from starlette.routing import Route
 from app.admin import service
 from app.admin.service import AuditFilters, AuditService, KeyService
 from app.api.errors import BODY, problems
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
+from app.audit.trail import AuditEntry
 from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
-from app.auth.keys import Keys
+from app.auth.keys import ApiKey, Keys
 from app.core.schemas import Identifier, Page, Timestamp
 from app.storage.protocol import using_reserve
 from app.writes.dependencies import InPrecondition, Writer
@@ -53,10 +54,10 @@ settings_router = APIRouter(prefix="/v1/settings", tags=["keys"], route_class=St
 audit_router = APIRouter(prefix="/v1/audit", tags=["keys"], route_class=StrictRoute)
 
 
-@keys_router.post(
-    "", status_code=201, response_model=service.CreatedKey, responses=problems(412, *BODY), openapi_extra=ADMIN
-)
-async def create_key(body: service.KeyCreate, resources: InResources, keys: InKeys, write: Writer) -> Response:
+@keys_router.post("", status_code=201, responses=problems(412, *BODY), openapi_extra=ADMIN)
+async def create_key(
+    body: service.KeyCreate, resources: InResources, keys: InKeys, write: Writer
+) -> Answer[service.CreatedKey]:
     """Make a key for this tenant, with verbs that the calling key has itself. It is shown this once; the answer that is
     stored under an Idempotency-Key has null in its place."""
     result = await write(lambda: keys.create(body))
@@ -64,14 +65,14 @@ async def create_key(body: service.KeyCreate, resources: InResources, keys: InKe
     return result
 
 
-@keys_router.get("", response_model=Page[service.ApiKey], responses=problems(), openapi_extra=ADMIN)
-async def list_keys(keys: InKeys, listing: InListing) -> Response:
+@keys_router.get("", responses=problems(), openapi_extra=ADMIN)
+async def list_keys(keys: InKeys, listing: InListing) -> Answer[Page[ApiKey]]:
     """List every key that was ever made for this tenant, newest first."""
     return answer(await keys.page(listing))
 
 
-@keys_router.get("/{key_id}", response_model=service.ApiKey, responses=problems(404), openapi_extra=ADMIN)
-async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
+@keys_router.get("/{key_id}", responses=problems(404), openapi_extra=ADMIN)
+async def get_key(key_id: KeyIdPath, keys: InKeys) -> Answer[ApiKey]:
     """Get a key without its secret."""
     key = await keys.get(key_id)
     return answer(key, {"ETag": etag(key)})
@@ -80,41 +81,39 @@ async def get_key(key_id: KeyIdPath, keys: InKeys) -> Response:
 @keys_router.post(
     "/{key_id}/rotate",
     status_code=201,
-    response_model=service.CreatedKey,
     responses=problems(404, 409, 412, *BODY),
     openapi_extra=ADMIN,
 )
 async def rotate_key(
     key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRotate = _AS_IT_IS
-) -> Response:
+) -> Answer[service.CreatedKey]:
     """Make a key of the same rights in place of this one, which goes on for the overlap."""
     return await write(lambda: keys.rotate(key_id, body, if_match))
 
 
 @keys_router.post(
     "/{key_id}/revoke",
-    response_model=service.ApiKey,
     responses=problems(404, 409, 412, *BODY),
     openapi_extra=ADMIN,
 )
 async def revoke_key(
     key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRevoke = _UNFORCED
-) -> Response:
+) -> Answer[ApiKey]:
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     with using_reserve():  # a full disk must not keep a key valid
         return await write(lambda: keys.revoke(key_id, body, if_match), frees=True)
 
 
-@caller_router.get("", response_model=service.Caller, responses=problems())
-async def whoami(request: Request) -> Response:
+@caller_router.get("", responses=problems())
+async def whoami(request: Request) -> Answer[service.Caller]:
     """Get what the calling key may do: its tenant, verbs and bindings."""
     resources, principal = get_caller(request)
     return answer(service.caller(principal, language_model=resources.llm is not None))
 
 
-@settings_router.get("", response_model=service.SettingsInForce, responses=problems(), openapi_extra=ADMIN)
-async def list_settings(request: Request, resources: InResources) -> Response:
+@settings_router.get("", responses=problems(), openapi_extra=ADMIN)
+async def list_settings(request: Request, resources: InResources) -> Answer[service.SettingsInForce]:
     """List the settings of the process that answers. Secrets, and addresses and paths of the operator's, are not
     shown."""
     return answer(service.settings_in_force(resources.settings, get_caller(request)[1]))
@@ -132,10 +131,10 @@ async def audit_filters(
     return AuditFilters(action, key_id, record_id, since, until, user_id)
 
 
-@audit_router.get("", response_model=Page[service.AuditEntry], responses=problems(), openapi_extra=ADMIN)
+@audit_router.get("", responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
     audit: InAudit, where: Annotated[AuditFilters, Depends(audit_filters)], listing: InListing
-) -> Response:
+) -> Answer[Page[AuditEntry]]:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))
 

@@ -2,29 +2,39 @@
 
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, cast
 
-from pydantic import Field
-from typing_extensions import TypeAliasType
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from app.audit.tombstones import Tombstones
-from app.audit.trail import AUDIT
-from app.auth.keys import ANONYMOUS, API_KEYS, UNAUTHENTICATED, VERBS, Keys, Made, NewKey, Principal, public
-from app.core.schemas import WHOLE, Count, Flag, Identifier, Json, Page, Schema, example
+from app.audit.trail import AUDIT, AuditEntry, AuditRecord
+from app.auth.keys import (
+    ANONYMOUS,
+    API_KEYS,
+    UNAUTHENTICATED,
+    VERBS,
+    ApiKey,
+    Keys,
+    Made,
+    NewKey,
+    Principal,
+    Verb,
+    public,
+)
+from app.core.schemas import WHOLE, Flag, Identifier, Page, Schema, example, shown
 from app.errors import Forbidden
-from app.settings import SettingRow, Settings, in_force
+from app.settings import SettingInForce, Settings, in_force
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, having, page_of, render_items
 from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import IfMatch, WriteResult, etag
 
-Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])
 RateLimitField = Annotated[
     float, Field(strict=True, ge=0, le=1_000_000, description="0: no limit; null: as the setting says.")
 ]
 Lifetime = Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400, description="In seconds."), WHOLE]
-KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
 
 
 class KeyCreate(Schema):
@@ -56,35 +66,16 @@ class KeyRevoke(Schema):
     force: Flag = Field(False, description="Also the last key that administers the tenant.")
 
 
-class ApiKey(Schema):
-    """A key without its secret."""
-
-    id: KeyId
-    tenant: str
-    name: str
-    verbs: list[Verb]
-    agents: list[str]
-    users: list[str]
-    requests_per_second: float | None
-    expires_at: str | None
-    revoked_at: str | None
-    replaces: str | None = Field(description="The key that this one was made in place of.")
-    replaced_by: str | None
-    version: Count
-    created_at: str
-    updated_at: str
-
-
+@shown
 class CreatedKey(ApiKey):
     """A new key."""
 
-    key: str | None = Field(description="The whole key, this once: null where the answer comes again.")
+    key: Annotated[str | None, Field(description="The whole key, this once: null where the answer comes again.")]
 
 
-class Caller(Schema):
-    """What the calling key may do."""
-
-    model_config = example(
+@shown
+@with_config(
+    example(
         {
             "tenant": "default",
             "key_id": "0123456789abcdef",
@@ -94,69 +85,36 @@ class Caller(Schema):
             "language_model": False,
         }
     )
+)
+class Caller(TypedDict):
+    """What the calling key may do."""
 
     tenant: str
-    key_id: str = Field(
-        description="Of the API key; `oidc:…`: a token; `anonymous` or `unauthenticated`: there was none."
-    )
+    key_id: Annotated[
+        str, Field(description="Of the API key; `oidc:…`: a token; `anonymous` or `unauthenticated`: there was none.")
+    ]
     verbs: list[Verb]
-    agents: list[str] | None = Field(description="The agents that the key is bound to; null: not bound.")
-    users: list[str] | None = Field(description="The users that the key is bound to; null: not bound.")
-    language_model: bool = Field(description="Whether the service has one: without, nothing is learned or summed up.")
+    agents: Annotated[list[str] | None, Field(description="The agents that the key is bound to; null: not bound.")]
+    users: Annotated[list[str] | None, Field(description="The users that the key is bound to; null: not bound.")]
+    language_model: Annotated[
+        bool, Field(description="Whether the service has one: without, nothing is learned or summed up.")
+    ]
 
 
-class SettingInForce(Schema):
-    """A setting of the process that answers."""
-
-    name: str = Field(description="Its environment variable.", examples=["RECALLD_DOCS"])
-    value: str = Field(description="`set` for one that is not shown and differs from the default.")
-    default: str
-    changed: bool = Field(description="Whether the value differs from the default.")
-    secret: bool = Field(
-        description="Whether its value is not shown: a secret, or an address or path of the operator's."
-    )
-    description: str
-
-
-class SettingsInForce(Schema):
+@shown
+class SettingsInForce(TypedDict):
     items: list[SettingInForce]
-    next_cursor: str | None = Field(None, description="Always null: this is all.")
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
-class AuditEntry(Schema):
-    """Who did what to which records of whom, when; never what is in them."""
-
-    audit_id: str
-    key_id: str = Field(
-        description="Of the API key; `oidc:…`: a token; `anonymous`, `unauthenticated` or `cli` where there was none."
-    )
-    action: str = Field(description="The operation's id in this document.", examples=["create_memory"])
-    user_id: str | None
-    user_hash: str | None = Field(description="In place of the id of a user who was erased.")
-    records: list[str] = Field(description="Ids, at most 1,000.")
-    changes: dict[str, dict[str, Any]] = Field(description="Counts by collection and kind.")
-    created_at: str
-
-
-def settings_in_force(settings: Settings, principal: Principal) -> Page[SettingRow]:
-    """Returns the settings, as `SettingsInForce`. Raises Forbidden for a caller with bindings."""
+def settings_in_force(settings: Settings, principal: Principal) -> SettingsInForce:
+    """Returns the settings. Raises Forbidden for a caller with bindings."""
     if principal.scope.agents is not None or principal.scope.users is not None:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")
     return {"items": in_force(settings), "next_cursor": None}
 
 
-class CallerAnswer(TypedDict):
-    """What a caller may do, as `Caller` describes it."""
-
-    tenant: str
-    key_id: str
-    verbs: list[str]
-    agents: list[str] | None
-    users: list[str] | None
-    language_model: bool
-
-
-def caller(principal: Principal, *, language_model: bool) -> CallerAnswer:
+def caller(principal: Principal, *, language_model: bool) -> Caller:
     """Returns what a caller may do, and whether a language model is configured."""
     scope = principal.scope
     return {
@@ -179,18 +137,18 @@ class KeyService:
         self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
 
-    async def page(self, listing: Listing) -> Page[Json]:
+    async def page(self, listing: Listing) -> Page[ApiKey]:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
         keys, cursor = await all_keys.page(In("key_id", mine), listing, request=self._tenant)
         return page_of(await render_items(API_KEYS, keys, public, ApiKey), cursor)
 
-    async def get(self, key_id: str) -> Json:
+    async def get(self, key_id: str) -> ApiKey:
         """Returns a key's record. Raises NotFound."""
         return public(await self._keys.find(key_id, self._tenant))
 
-    async def create(self, body: KeyCreate) -> WriteResult:
+    async def create(self, body: KeyCreate) -> WriteResult[CreatedKey]:
         """Makes a key. Raises Forbidden if it would have verbs that the caller lacks, and Invalid if it is the first
         one and could not administer, unless the body says that none shall."""
         self._require_known_caller()
@@ -203,7 +161,7 @@ class KeyService:
             await self._keys.refuse_lockout(new)
         return _once(self._keys.plan_create(new))
 
-    async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult:
+    async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult[CreatedKey]:
         """Replaces a key by a new one. Raises NotFound, Conflict, or Forbidden if the key has verbs that the caller
         lacks."""
         self._require_known_caller()
@@ -214,7 +172,7 @@ class KeyService:
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         return _once(self._keys.plan_rotate(key, timedelta(seconds=body.overlap_seconds), lifetime))
 
-    async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult:
+    async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult[ApiKey]:
         """Revokes a key. Raises NotFound, or LastAdminKey if the body does not force it."""
         self._require_known_caller()
         key = await self._keys.find(key_id, self._tenant)
@@ -229,8 +187,8 @@ class KeyService:
             raise Forbidden("While authentication is off keys are made, rotated and revoked by `recalld keys` only.")
 
 
-def _once(made: Made) -> WriteResult:
-    body = {**made.record, "key": made.key}
+def _once(made: Made) -> WriteResult[CreatedKey]:
+    body: CreatedKey = {**made.record, "key": made.key}
     return WriteResult(body, made.changes, 201, {"ETag": etag(body)}, shown_once="key")
 
 
@@ -254,7 +212,7 @@ class AuditService:
             raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
         self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
 
-    async def page(self, filters: AuditFilters, listing: Listing) -> Page[Json]:
+    async def page(self, filters: AuditFilters, listing: Listing) -> Page[AuditEntry]:
         """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
         fields = asdict(filters)
         parts = [having(fields, "key_id", "action")]
@@ -267,4 +225,8 @@ class AuditService:
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.since, filters.until)
         entries, cursor = await self._entries.page(both(*parts, created), listing, request=repr(sorted(fields.items())))
-        return page_of(await render_items(AUDIT, entries, AUDIT.public, AuditEntry), cursor)
+        return page_of(await render_items(AUDIT, entries, _shown_entry, AuditEntry), cursor)
+
+
+def _shown_entry(entry: AuditRecord) -> AuditEntry:
+    return cast(AuditEntry, AUDIT.public(entry))

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from http import HTTPStatus
 from itertools import islice
 from types import UnionType
-from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import orjson
 from fastapi import FastAPI, Request, Response
@@ -28,30 +28,10 @@ from app.validation_words import in_words
 MEDIA_TYPE = "application/problem+json"
 
 
-class ProblemField(TypedDict):
-    """What is wrong with a field, as `ProblemError` declares it."""
-
-    pointer: str
-    detail: str
-
-
-class ProblemBody(TypedDict):
-    """The body of a problem, as `Problem` declares it."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    code: str
-    request_id: str
-    errors: list[ProblemField]
-    trace_id: NotRequired[str]
-
-
 def problem_response(error: RecalldError, request_id: str) -> Response:
     """Returns the problem+json response of an error, and notes the error at the request's span."""
     tracing.fail(error.code, fault=error.status >= RecalldError.status)
-    body: ProblemBody = {
+    body: Problem = {
         "type": "about:blank",
         "title": error.title,
         "status": error.status,
@@ -102,7 +82,7 @@ def only(*statuses: int) -> Responses:
     schema = {"$ref": f"#/components/schemas/{Problem.__name__}"}
     for status in sorted(statuses):
         code, text = _ERRORS[status]
-        example: ProblemBody = {
+        example: Problem = {
             "type": "about:blank",
             "title": text,
             "status": status,

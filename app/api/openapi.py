@@ -10,6 +10,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from pydantic import TypeAdapter
 from starlette.routing import Route
 
 from app.api.errors import MEDIA_TYPE, only
@@ -99,7 +100,7 @@ def document(app: FastAPI) -> Json:
             license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         )
         components = result["components"]
-        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        problem = TypeAdapter(Problem).json_schema(ref_template="#/components/schemas/{model}")
         schemas = {**components["schemas"], **problem.pop("$defs", {}), "Problem": problem}
         unused = ("HTTPValidationError", "ValidationError", "JsonValue")
         used = {_schema_name(name): schemas[name] for name in schemas if name not in unused}

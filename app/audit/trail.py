@@ -3,24 +3,39 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.core.clock import new_id
+from app.core.schemas import shown
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import BaseRecord, Collection
 
 
-class AuditRecord(BaseRecord, total=False):
-    """A document of the collection `audit`: who did what to which records of whom."""
+@shown
+class AuditEntry(TypedDict, total=False):
+    """Who did what to which records of whom, when; never what is in them."""
 
     audit_id: str
-    key_id: str
-    action: str
+    key_id: Annotated[
+        str,
+        Field(
+            description="Of the API key; `oidc:…`: a token; `anonymous`, `unauthenticated` or `cli` where "
+            "there was none."
+        ),
+    ]
+    action: Annotated[str, Field(description="The operation's id in this document.", examples=["create_memory"])]
     user_id: str | None
-    user_hash: str | None
-    records: list[str]
-    changes: dict[str, dict[str, int]]
-    """Counts by collection and kind: `{"agent_memories": {"insert": 2}}`."""
+    user_hash: Annotated[str | None, Field(description="In place of the id of a user who was erased.")]
+    records: Annotated[list[str], Field(description="Ids, at most 1,000.")]
+    changes: Annotated[dict[str, dict[str, Any]], Field(description="Counts by collection and kind.")]
+    created_at: str
+
+
+class AuditRecord(AuditEntry, BaseRecord, total=False):
+    """A document of the collection `audit`. `changes` are such as `{"agent_memories": {"insert": 2}}`."""
 
 
 class TombstoneRecord(BaseRecord, total=False):

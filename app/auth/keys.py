@@ -12,10 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
 from hashlib import sha256
+from typing import Annotated, Literal, cast
+
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
+from app.core.schemas import TENANT, TENANT_RULE, Count, identifier, shown
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
 from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
@@ -24,7 +28,8 @@ from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import SYSTEM, Scope
 from app.storage.usage import total
 
-VERBS = ("read", "write", "admin")
+Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])
+VERBS: tuple[Verb, ...] = ("read", "write", "admin")
 ANONYMOUS, UNAUTHENTICATED = "anonymous", "unauthenticated"
 
 
@@ -53,21 +58,34 @@ def unauthenticated(name: str) -> Principal:
     return Principal(name, name, frozenset(VERBS), Scope("default"))
 
 
-class KeyRecord(BaseRecord, total=False):
-    """A document of the collection `api_keys`. `API_KEYS` explains its internal fields."""
+KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
 
-    key_id: str
+
+@shown
+class ApiKey(TypedDict, total=False):
+    """A key without its secret."""
+
+    id: KeyId
     tenant: str
     name: str
-    verbs: list[str]
+    verbs: list[Verb]
     agents: list[str]
     users: list[str]
     requests_per_second: float | None
-    secret_sha256: str
     expires_at: str | None
     revoked_at: str | None
-    replaces: str | None
+    replaces: Annotated[str | None, Field(description="The key that this one was made in place of.")]
     replaced_by: str | None
+    version: Count
+    created_at: str
+    updated_at: str
+
+
+class KeyRecord(ApiKey, BaseRecord, total=False):
+    """A document of the collection `api_keys`. `API_KEYS` explains its internal fields."""
+
+    key_id: str
+    secret_sha256: str
     lineage: str
 
 
@@ -129,7 +147,7 @@ class Made:
     """A new key in plain text (available only now), its public record, and the changes that store it."""
 
     key: str
-    record: Json
+    record: ApiKey
     changes: list[Change]
 
 
@@ -150,7 +168,7 @@ class Keys:
             "key_id": key_id,
             "tenant": new.tenant,
             "name": new.name,
-            "verbs": sorted(set(new.verbs)),
+            "verbs": cast(list[Verb], sorted(set(new.verbs))),
             "agents": sorted(set(new.agents)),
             "users": sorted(set(new.users)),
             "requests_per_second": new.requests_per_second,
@@ -166,7 +184,7 @@ class Keys:
         }
         return Made(f"rk_{key_id}_{secret}", public(record), [Insert(API_KEYS, record)])
 
-    async def create(self, new: NewKey) -> tuple[str, Json]:
+    async def create(self, new: NewKey) -> tuple[str, ApiKey]:
         """Stores a new key. Returns the key in plain text (available only now) and its public record."""
         made = self.plan_create(new)
         await self._commit(made.changes, new.tenant, "create_key")
@@ -183,7 +201,7 @@ class Keys:
             raise NotFound(f"There is no key {key_id}.") if tenant is None else no_such("key")
         return key
 
-    async def plan_revoke(self, key: KeyRecord, *, force: bool = False) -> tuple[Json, list[Change]]:
+    async def plan_revoke(self, key: KeyRecord, *, force: bool = False) -> tuple[ApiKey, list[Change]]:
         """Returns the public record of the revoked key and the changes. If it was revoked before, there is no change:
         the first time is kept. Raises LastAdminKey without `force` if no other key would administer the tenant."""
         if key["revoked_at"] is not None:
@@ -234,12 +252,12 @@ class Keys:
         )
         return Made(made.key, made.record, [*made.changes, *changes])
 
-    def _changed(self, key: KeyRecord, fields: KeyRecord) -> tuple[Json, list[Change]]:
+    def _changed(self, key: KeyRecord, fields: KeyRecord) -> tuple[ApiKey, list[Change]]:
         expect = {"version": key["version"]}
         change = Update(API_KEYS, SYSTEM, key["key_id"], set=fields, inc={"version": 1}, expect=expect)
         return public({**key, **fields, "version": key["version"] + 1}), [change]
 
-    async def revoke(self, key_id: str, *, force: bool = False) -> Json:
+    async def revoke(self, key_id: str, *, force: bool = False) -> ApiKey:
         """Revokes a key as of the next request. Revoking twice keeps the first time. Raises NotFound, and LastAdminKey
         without `force`."""
         while True:
@@ -249,7 +267,7 @@ class Keys:
                 await self._commit(changes, key["tenant"], "revoke_key")
                 return record
 
-    async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, Json]:
+    async def rotate(self, key_id: str, overlap: timedelta, lifetime: timedelta | None = None) -> tuple[str, ApiKey]:
         """Stores a successor of a key. Returns the new key in plain text and its public record. Raises NotFound or
         Conflict."""
         key = await self.find(key_id)
@@ -302,7 +320,7 @@ class Keys:
         expires = key["expires_at"]
         return key["revoked_at"] is None and (expires is None or parse_rfc3339(expires) > self._clock.now())
 
-    async def list(self, tenant: str | None = None) -> list[Json]:
+    async def list(self, tenant: str | None = None) -> list[ApiKey]:
         """Returns the public records of all keys, of the given tenant if there is one."""
         return [public(key) async for key in self._stored(tenant)]
 
@@ -313,11 +331,10 @@ class Keys:
                     yield key
 
 
-def public(key: KeyRecord) -> Json:
-    """Returns a key's record without its internal fields."""
-    late = {"requests_per_second": None, "replaces": None, "replaced_by": None}
-    shown = {name: value for name, value in API_KEYS.public(key).items() if name != "key_id"}
-    return {"id": key["key_id"], **late, **shown}
+def public(key: KeyRecord) -> ApiKey:
+    """Returns a key as answers show it, without its internal fields."""
+    fields = API_KEYS.public(key)
+    return cast(ApiKey, {"id": fields.pop("key_id"), **fields})
 
 
 def _digest(secret: str) -> str:

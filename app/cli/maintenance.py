@@ -13,10 +13,9 @@ from rich.console import Console
 
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
-from app.auth.keys import Keys, NewKey
+from app.auth.keys import ApiKey, Keys, NewKey
 from app.cli._common import AsJson, as_json, on_store, opened_embedder, table, table_of
 from app.core.clock import SystemClock
-from app.core.schemas import Json
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
@@ -64,7 +63,7 @@ def create(
     _show(result, as_json_=as_json_)
 
 
-async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, Json]:
+async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, ApiKey]:
     keys = Keys(store, SystemClock())
     if not no_admin:
         await keys.refuse_lockout(new)
@@ -79,7 +78,7 @@ async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, J
     return made
 
 
-def _show(result: tuple[str, Json], *, as_json_: bool) -> None:
+def _show(result: tuple[str, ApiKey], *, as_json_: bool) -> None:
     key, record = result
     if as_json_:
         as_json({"key": key, **record})

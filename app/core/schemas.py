@@ -100,10 +100,13 @@ def shown(kind: type[TypedShape]) -> type[TypedShape]:
             value: float
             low: Annotated[float, Field(description="Lower end of the 95 % Wilson interval.")]
 
-    With `total=False` a record can extend it, so that the changes of an update are of its type, too.
+    With `total=False` a record can extend it, so that the changes of an update are of its type, too. An example stands
+    below: `@with_config(example({"value": 0.9, "low": 0.7}))`.
     """
+    extra = getattr(kind, "__pydantic_config__", ConfigDict()).get("json_schema_extra", {})
 
     def all_required(schema: Json) -> None:
+        schema.update(cast(Json, extra))
         always = [name for name, field in schema["properties"].items() if "default" not in field]
         if always:
             schema["required"] = always
@@ -294,19 +297,25 @@ class Page(TypedDict, Generic[T]):
     ]
 
 
-class ProblemError(Schema):
-    pointer: str = Field(description="JSON pointer into the body, or `/query/…`, `/path/…`, `/header/…`.")
+@shown
+class ProblemError(TypedDict):
+    pointer: Annotated[str, Field(description="JSON pointer into the body, or `/query/…`, `/path/…`, `/header/…`.")]
     detail: str
 
 
-class Problem(Schema):
+@shown
+class Problem(TypedDict):
     """RFC 9457 problem details, the body of every error."""
 
-    type: str = Field(examples=["about:blank"])
+    type: Annotated[str, Field(examples=["about:blank"])]
     title: str
     status: int
     detail: str
-    code: str = Field(description="Stable snake_case word.", examples=["not_found"])
+    code: Annotated[str, Field(description="Stable snake_case word.", examples=["not_found"])]
     request_id: str
-    trace_id: str | None = Field(None, description="The trace of the request; absent where nothing is traced.")
-    errors: list[ProblemError] = []
+    trace_id: NotRequired[
+        Annotated[
+            str | None, Field(default=None, description="The trace of the request; absent where nothing is traced.")
+        ]
+    ]
+    errors: Annotated[list[ProblemError], Field(default=[])]

@@ -1,84 +1,25 @@
-"""The HTTP endpoint of the change feed, and changes as responses show them."""
+"""The HTTP endpoint of the change feed."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 from typing_extensions import TypeAliasType
 
 from app.api.errors import problems
 from app.api.strict import answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller, header, still_admitted
-from app.core.schemas import Count, Identifier, Json, Schema, example
+from app.core.schemas import Identifier
 from app.errors import Busy, did_you_mean, invalid
-from app.feed.service import NOW, ChangeFeed, Wanted
+from app.feed.service import NOW, PAGE_EXAMPLE, ChangedKind, ChangeFeed, ChangePage, RecordChangeType, Wanted
 
-ChangedKind = TypeAliasType(
-    "ChangedKind",
-    Literal[
-        "memory",
-        "session",
-        "message",
-        "task",
-        "checkpoint",
-        "action",
-        "fact",
-        "alias",
-        "procedure",
-        "profile",
-        "agent",
-        "finding",
-    ],
-)
-RecordChangeType = TypeAliasType("RecordChangeType", Literal["created", "updated", "deleted", "erased"])
 ChangeFormat = TypeAliasType("ChangeFormat", Literal["json", "events"])
 ChangeInclude = TypeAliasType("ChangeInclude", Literal["record"])
-ChangedRecord = TypeAliasType("ChangedRecord", dict[str, Any])
-
 KINDS: tuple[str, ...] = ChangedKind.__value__.__args__
 TYPES: tuple[str, ...] = RecordChangeType.__value__.__args__
-
-
-_EXAMPLE: Json = {
-    "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
-    "kind": "memory",
-    "id": "mem_01a2003d395076f9a13acea58faaf745",
-    "type": "created",
-    "agent_id": "support",
-    "user_id": "ada",
-    "version": 1,
-    "at": "2026-06-01T12:00:00.000Z",
-}
-PAGE_EXAMPLE: Json = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
-
-
-class RecordChange(Schema):
-    """A change of one record."""
-
-    model_config = example(_EXAMPLE)
-
-    cursor: str = Field(description="Its place in the log: pass it as `after` to go on behind it.")
-    kind: ChangedKind
-    id: str | None = Field(description="The id of the record; null in an `erased` entry, which names nobody.")
-    type: RecordChangeType
-    agent_id: str | None
-    user_id: str | None
-    version: Count | None = Field(
-        description="The record's version after the change, or its last one. Messages and checkpoints have none."
-    )
-    at: str = Field(description="When it was committed (RFC 3339).")
-    record: ChangedRecord | None = Field(
-        None, description="With `include=record`: the record as it is now; null if it is gone or cannot be read."
-    )
-
-
-class ChangePage(Schema):
-    items: list[RecordChange]
-    next_cursor: str | None = Field(None, description="Pass as `after` for the next page; null if there is none now.")
-    cursor: str = Field(description="Where this page ends, never null: pass it as `after` to read what comes later.")
 
 
 EVENTS = "text/event-stream"
@@ -130,7 +71,7 @@ router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRou
 
 @router.get(
     "",
-    response_model=ChangePage,
+    response_model=ChangePage,  # or a stream
     responses={
         **problems(409, 410),
         200: {

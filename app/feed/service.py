@@ -8,13 +8,16 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, cast
 
 import orjson
+from pydantic import Field, with_config
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import Clock
+from app.core.schemas import Count, Json, example, shown
 from app.errors import ChangesOff, RecalldError
-from app.storage.change_log import ChangeType, LogEntry, LogPage, Position
+from app.storage.change_log import LogEntry, LogPage, Position
 from app.storage.protocol import Store, begin_request
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Eq, Filter, In, Not, Or, both
@@ -59,26 +62,78 @@ class Wanted:
         return both(Or((Eq("type", "erased"), named)), In("type", self.types) if self.types else None)
 
 
-class RecordChangeAnswer(TypedDict):
-    """A change of a record, as `endpoints.RecordChange` describes it."""
+ChangedKind = TypeAliasType(
+    "ChangedKind",
+    Literal[
+        "memory",
+        "session",
+        "message",
+        "task",
+        "checkpoint",
+        "action",
+        "fact",
+        "alias",
+        "procedure",
+        "profile",
+        "agent",
+        "finding",
+    ],
+)
+RecordChangeType = TypeAliasType("RecordChangeType", Literal["created", "updated", "deleted", "erased"])
+ChangedRecord = TypeAliasType("ChangedRecord", Mapping[str, Any])
 
-    cursor: str
-    kind: str
-    id: str | None
-    type: ChangeType
+
+_EXAMPLE: Json = {
+    "cursor": "q0H8bWd3tW9bMTcsIjVmMWMwYTJlOWI3ZCJd",
+    "kind": "memory",
+    "id": "mem_01a2003d395076f9a13acea58faaf745",
+    "type": "created",
+    "agent_id": "support",
+    "user_id": "ada",
+    "version": 1,
+    "at": "2026-06-01T12:00:00.000Z",
+}
+PAGE_EXAMPLE: Json = {"items": [_EXAMPLE], "next_cursor": None, "cursor": _EXAMPLE["cursor"]}
+
+
+@shown
+@with_config(example(_EXAMPLE))
+class RecordChange(TypedDict):
+    """A change of one record."""
+
+    cursor: Annotated[str, Field(description="Its place in the log: pass it as `after` to go on behind it.")]
+    kind: ChangedKind
+    id: Annotated[str | None, Field(description="The id of the record; null in an `erased` entry, which names nobody.")]
+    type: RecordChangeType
     agent_id: str | None
     user_id: str | None
-    version: int | None
-    at: str
-    record: NotRequired[Mapping[str, Any] | None]
+    version: Annotated[
+        Count | None,
+        Field(
+            description="The record's version after the change, or its last one. Messages and checkpoints have none."
+        ),
+    ]
+    at: Annotated[str, Field(description="When it was committed (RFC 3339).")]
+    record: NotRequired[
+        Annotated[
+            ChangedRecord | None,
+            Field(
+                default=None,
+                description="With `include=record`: the record as it is now; null if it is gone or cannot be read.",
+            ),
+        ]
+    ]
 
 
-class ChangePageAnswer(TypedDict):
-    """A page of changes, as `endpoints.ChangePage` describes it."""
-
-    items: list[RecordChangeAnswer]
-    next_cursor: str | None
-    cursor: str
+@shown
+class ChangePage(TypedDict):
+    items: list[RecordChange]
+    next_cursor: Annotated[
+        str | None, Field(default=None, description="Pass as `after` for the next page; null if there is none now.")
+    ]
+    cursor: Annotated[
+        str, Field(description="Where this page ends, never null: pass it as `after` to read what comes later.")
+    ]
 
 
 class ChangeFeed:
@@ -107,7 +162,7 @@ class ChangeFeed:
         place = open_cursor(after, self._request, int)
         return Position(place.id, int(place.value))
 
-    async def page(self, after: Position | None, wanted: Wanted, limit: int) -> ChangePageAnswer:
+    async def page(self, after: Position | None, wanted: Wanted, limit: int) -> ChangePage:
         """Returns a page of changes, the oldest first. Raises ChangesLost."""
         page = await self._read(after, wanted, limit)
         items = await self._rendered(page, wanted)
@@ -168,16 +223,14 @@ class ChangeFeed:
         seen = both(wanted.filter(), self._scope.visible(), Not(Eq("type", "erased")) if bound else None)
         return await self._log.page(tenant, after, seen, limit=limit)
 
-    async def _rendered(self, page: LogPage, wanted: Wanted) -> list[RecordChangeAnswer]:
+    async def _rendered(self, page: LogPage, wanted: Wanted) -> list[RecordChange]:
         records = await self._records(page.entries) if wanted.records else None
         return [self._change(entry, page.position.log, records) for entry in page.entries]
 
-    def _change(
-        self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], ShownRecord] | None
-    ) -> RecordChangeAnswer:
-        change: RecordChangeAnswer = {
+    def _change(self, entry: LogEntry, log: str, records: Mapping[tuple[str, str], ShownRecord] | None) -> RecordChange:
+        change: RecordChange = {
             "cursor": self._cursor(Position(log, entry.seq)),
-            "kind": entry.kind,
+            "kind": cast(ChangedKind, entry.kind),
             "id": entry.id,
             "type": entry.type,
             "agent_id": entry.agent_id,
@@ -209,7 +262,7 @@ class ChangeFeed:
         return seal_cursor(After(position.seq, position.log), self._request)
 
 
-def _pieces(changes: Sequence[RecordChangeAnswer]) -> Iterator[bytes]:
+def _pieces(changes: Sequence[RecordChange]) -> Iterator[bytes]:
     """Yields the changes as events, whole ones, about `PIECE_BYTES` at once."""
     piece = bytearray()
     for change in changes:

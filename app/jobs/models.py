@@ -1,12 +1,12 @@
 """Jobs and operations, as stored and as the API returns them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import Count, Schema
+from app.core.schemas import Count, shown
 from app.storage.schema import Absent, BaseRecord, Collection, Not, OwnedRecord, Unique
 
 POST_CONVERSATION = "post_conversation"
@@ -110,6 +110,15 @@ JOBS: Collection[JobRecord] = Collection(
 while. Only one job of a `slot` waits or runs at a time, so scheduled jobs never pile up."""
 
 
+@shown
+class JobInfo(TypedDict):
+    name: str
+    schedule: str
+    last_run: str | None
+    next_run: str | None
+    outcome: str | None
+
+
 class ScheduleRecord(BaseRecord, total=False):
     """A document of the collection `schedules`. `looked_at` is the time from which the next run looks for news."""
 
@@ -128,11 +137,41 @@ OperationStatus = TypeAliasType(
 OperationResult = TypeAliasType("OperationResult", dict[str, Any])
 
 
-class OperationProgress(TypedDict):
-    """How far a job has come. `total` is None if it is not known."""
+@shown
+class SkippedRecord(TypedDict):
+    kind: str
+    id: str
+    error: Annotated[str, Field(description="The class of the error.")]
 
-    done: int
-    total: int | None
+
+@shown
+class SkippedRecords(TypedDict):
+    """Records that a job left as they are, because their content cannot be handled. Its operation is then partial."""
+
+    count: Count
+    items: Annotated[list[SkippedRecord], Field(description="The first 100.")]
+
+
+@shown
+class Progress(TypedDict):
+    done: Count
+    total: Count | None
+
+
+@shown
+class Operation(TypedDict, total=False):
+    operation_id: str
+    agent_id: str | None
+    user_id: str | None
+    session_id: Annotated[str | None, Field(default=None, description="The session that it learns from or summarizes.")]
+    kind: str
+    status: OperationStatus
+    progress: Progress
+    result: OperationResult | None
+    error: str | None
+    can_undo: bool
+    created_at: str
+    updated_at: str
 
 
 class OperationUndo(TypedDict, total=False):
@@ -144,16 +183,9 @@ class OperationUndo(TypedDict, total=False):
     aliases: Sequence[Mapping[str, Any]]
 
 
-class OperationRecord(OwnedRecord, total=False):
+class OperationRecord(Operation, OwnedRecord, total=False):
     """A document of the collection `operations`. `undoing` is the operation that undoes it."""
 
-    operation_id: str
-    session_id: str | None
-    kind: str
-    status: OperationStatus
-    progress: OperationProgress
-    result: OperationResult | None
-    error: str | None
     undo: OperationUndo | None
     undoing: str | None
 
@@ -176,36 +208,3 @@ OPERATIONS: Collection[OperationRecord] = Collection(
     internal=frozenset({"undo", "undoing"}),
 )
 """Operations that callers asked for, in their tenant: progress, result, and the data that an undo needs."""
-
-
-class SkippedRecord(Schema):
-    kind: str
-    id: str
-    error: str = Field(description="The class of the error.")
-
-
-class SkippedRecords(Schema):
-    """Records that a job left as they are, because their content cannot be handled. Its operation is then partial."""
-
-    count: Count
-    items: list[SkippedRecord] = Field(description="The first 100.")
-
-
-class Progress(Schema):
-    done: Count
-    total: Count | None
-
-
-class Operation(Schema):
-    operation_id: str
-    agent_id: str | None
-    user_id: str | None
-    session_id: str | None = Field(None, description="The session that it learns from or summarizes.")
-    kind: str
-    status: OperationStatus
-    progress: Progress
-    result: OperationResult | None
-    error: str | None
-    can_undo: bool
-    created_at: str
-    updated_at: str

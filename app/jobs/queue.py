@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from typing import cast
 
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.schemas import Json
@@ -20,6 +21,7 @@ from app.jobs.models import (
     OPERATIONS,
     JobRecord,
     Lane,
+    Operation,
     OperationRecord,
     OperationUndo,
     Payload,
@@ -57,7 +59,9 @@ def begin(
     return operation, Insert(OPERATIONS, operation)
 
 
-def start(scope: Scope, kind: str, payload: Payload, now: datetime, **owner: str | None) -> tuple[Json, list[Change]]:
+def start(
+    scope: Scope, kind: str, payload: Payload, now: datetime, **owner: str | None
+) -> tuple[Operation, list[Change]]:
     """Returns an operation as callers see it, and the changes that queue it together with its job."""
     operation, noted = begin(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
@@ -84,10 +88,10 @@ def report(tenant: str, operation_id: str, now: datetime, fields: OperationRecor
     return Update(OPERATIONS, tenant, operation_id, set={**fields, "updated_at": rfc3339(now)})
 
 
-def render(operation: OperationRecord, now: datetime) -> Json:
+def render(operation: OperationRecord, now: datetime) -> Operation:
     """Returns an operation as callers see it."""
-    shown = OPERATIONS.public(operation)
-    return shown | {"can_undo": can_undo(operation, now) and operation.get("undoing") is None}
+    undoable = can_undo(operation, now) and operation.get("undoing") is None
+    return cast(Operation, {**OPERATIONS.public(operation), "can_undo": undoable})
 
 
 def can_undo(operation: OperationRecord, now: datetime) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.schemas import Json
 from app.core.tuning import Tuning
 from app.errors import StoreUnavailable
 from app.jobs.models import (
@@ -25,6 +24,7 @@ from app.jobs.models import (
     REFLECTION,
     RETENTION,
     SCHEDULES,
+    JobInfo,
     ScheduleRecord,
 )
 from app.jobs.queue import Job
@@ -120,7 +120,7 @@ class Schedules:
             return None
         return Update(SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
 
-    async def all(self) -> list[Json]:
+    async def all(self) -> list[JobInfo]:
         """Returns all schedules as the API shows them."""
         schedules, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
         by_name = {schedule["name"]: schedule for schedule in schedules}
@@ -172,7 +172,7 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
     return last + period * ((now - last) // period + 1)
 
 
-def _render(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> Json:
+def _render(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> JobInfo:
     """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
     within a period."""
     noted = None if schedule is None else parse_rfc3339(schedule["next_run"])

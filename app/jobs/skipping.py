@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias, TypeVar
 
-from app.core.schemas import Json
 from app.errors import Invalid, RecalldError, RecordDamaged
+from app.jobs.models import SkippedRecord, SkippedRecords
 from app.storage.records import left_out
 from app.storage.schema import Collection, R
 
@@ -71,7 +71,9 @@ def of_content(error: Exception) -> bool:
     return isinstance(error, Invalid | RecordDamaged) or not isinstance(error, RecalldError | OSError | MemoryError)
 
 
-def named(skipped: SkippedById) -> Json:
+def named(skipped: SkippedById) -> SkippedRecords:
     """Returns the number and the first names of skipped records, as an operation's result has them."""
-    items = [{"kind": kind, "id": record_id, "error": error} for (kind, record_id), error in skipped.items()]
+    items: list[SkippedRecord] = [
+        {"kind": kind, "id": record_id, "error": error} for (kind, record_id), error in skipped.items()
+    ]
     return {"count": len(items), "items": items[:SHOWN]}

@@ -3,20 +3,20 @@
 import asyncio
 from typing import Annotated, Literal
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from app import metrics as measured
 from app.api.errors import BODY, only, problems
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, authenticate, get_caller, has_key
 from app.auth.keys import Principal
 from app.core import workers
-from app.core.schemas import Identifier, Page, Schema
+from app.core.schemas import Identifier, Page, shown
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
 from app.jobs.models import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
@@ -51,8 +51,8 @@ _ALL = service.JobRun()
 OperationId = Annotated[Identifier, Path(examples=["op_01a2003d395076f9a13acea58faaf745"])]
 
 
-@jobs_router.get("", response_model=service.Jobs, responses=problems(), openapi_extra=ADMIN)
-async def list_jobs(operations: Operations) -> Response:
+@jobs_router.get("", responses=problems(), openapi_extra=ADMIN)
+async def list_jobs(operations: Operations) -> Answer[service.Jobs]:
     """List what runs by the clock, when it last ran and what came of it."""
     return answer(await operations.jobs())
 
@@ -60,7 +60,6 @@ async def list_jobs(operations: Operations) -> Response:
 @jobs_router.post(
     "/{name}/run",
     status_code=202,
-    response_model=Operation,
     responses=problems(404, 409, 412, *BODY),
     openapi_extra=ADMIN,
 )
@@ -69,40 +68,38 @@ async def run_job(
     operations: Operations,
     write: Writer,
     body: service.JobRun = _ALL,
-) -> Response:
+) -> Answer[Operation]:
     """Run a job now, on this tenant's data, or one user's. With `dry_run` it only says what it would do: each time
     anew, whatever the Idempotency-Key."""
     return await write(lambda: operations.run(name, body), keyed=not body.dry_run)
 
 
-@operations_router.get("", response_model=Page[Operation], responses=problems())
+@operations_router.get("", responses=problems())
 async def list_operations(
     operations: Operations,
     listing: InListing,
     session_id: Annotated[Identifier | None, Query(description="Those that learned from this session.")] = None,
     user_id: Annotated[Identifier | None, Query(description="Those for this user.")] = None,
     kind: Annotated[str | None, Query(min_length=1, max_length=64, description="Such as `post_conversation`.")] = None,
-) -> Response:
+) -> Answer[Page[Operation]]:
     """List the operations, newest first."""
     return answer(await operations.page({"session_id": session_id, "user_id": user_id, "kind": kind}, listing))
 
 
-@operations_router.get("/{operation_id}", response_model=Operation, responses=problems(404))
-async def get_operation(operation_id: OperationId, operations: Operations) -> Response:
+@operations_router.get("/{operation_id}", responses=problems(404))
+async def get_operation(operation_id: OperationId, operations: Operations) -> Answer[Operation]:
     """Get how far an operation is, and what came of it."""
     return answer(await operations.get(operation_id))
 
 
-@operations_router.post(
-    "/{operation_id}/undo", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
-)
-async def undo_operation(operation_id: OperationId, operations: Operations, write: Writer) -> Response:
+@operations_router.post("/{operation_id}/undo", status_code=202, responses=problems(404, 409, 412))
+async def undo_operation(operation_id: OperationId, operations: Operations, write: Writer) -> Answer[Operation]:
     """Undo what an operation did; the answer is the operation that does so."""
     return await write(lambda: operations.undo(operation_id))
 
 
-@stats_router.get("", response_model=StoreStats, responses=problems())
-async def get_stats(request: Request, resources: InResources) -> Response:
+@stats_router.get("", responses=problems())
+async def get_stats(request: Request, resources: InResources) -> Answer[StoreStats]:
     """Get the number of records of each kind, their growth, what was recalled lately, and latency. Counts are at most
     ten seconds old."""
     principal = get_caller(request)[1]
@@ -119,28 +116,30 @@ def _reads_metrics(settings: Settings, principal: Principal) -> bool:
 health_router = APIRouter(tags=["operating"])
 
 
-class Alive(Schema):
+@shown
+class Alive(TypedDict):
     status: Literal["alive"]
 
 
-class Ready(Schema):
+@shown
+class Ready(TypedDict):
     status: Literal["ready"]
     store: str
     model: str
-    checks: dict[str, str] = Field(description="What was looked at, and what was found.")
+    checks: Annotated[dict[str, str], Field(description="What was looked at, and what was found.")]
 
 
-@health_router.get("/livez", response_model=Alive)
-async def livez() -> Response:
+@health_router.get("/livez")
+async def livez() -> Alive:
     """Tell whether the process answers."""
-    return Response(orjson.dumps({"status": "alive"}), media_type="application/json")
+    return {"status": "alive"}
 
 
 # The names that load balancers and platforms ask by default. They are not in the document: clients need one name.
-@health_router.get("/health", include_in_schema=False, response_model=Ready)
-@health_router.get("/healthz", include_in_schema=False, response_model=Ready)
-@health_router.get("/readyz", response_model=Ready, responses=only(503))
-async def readyz(resources: InResources) -> Response:
+@health_router.get("/health", include_in_schema=False)
+@health_router.get("/healthz", include_in_schema=False)
+@health_router.get("/readyz", responses=only(503))
+async def readyz(resources: InResources) -> Ready:
     """Tell whether requests can be served: the store can be read and written and the model is loaded. 503 with the
     reason otherwise, and while the service drains. `/health` and `/healthz` answer the same."""
     if resources.lifecycle.draining:
@@ -157,8 +156,7 @@ async def readyz(resources: InResources) -> Response:
         checks["reranker"] = resources.second_stage.state
     if (service := workers.current()) is not None:
         checks["workers"] = f"{service.ready()} of {service.wanted} are ready"
-    body = {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
-    return Response(orjson.dumps(body), media_type="application/json")
+    return {"status": "ready", "store": resources.store.name, "model": resources.embedder.name, "checks": checks}
 
 
 @health_router.get(

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.audit.tombstones import Tombstones
 from app.core.clock import Clock
-from app.core.schemas import Flag, Identifier, Json, Page, Schema, example
+from app.core.schemas import Flag, Identifier, Page, Schema, example, shown
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
 from app.jobs.models import (
@@ -18,6 +20,7 @@ from app.jobs.models import (
     OPERATIONS,
     REFLECTION,
     UNDO,
+    JobInfo,
     Operation,
     OperationRecord,
     Payload,
@@ -29,17 +32,10 @@ from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
 
-class JobInfo(Schema):
-    name: str
-    schedule: str
-    last_run: str | None
-    next_run: str | None
-    outcome: str | None
-
-
-class Jobs(Schema):
+@shown
+class Jobs(TypedDict):
     items: list[JobInfo]
-    next_cursor: str | None = Field(None, description="Always null: this is all.")
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
 class JobRun(Schema):
@@ -66,20 +62,19 @@ class OperationService:
     ) -> None:
         self._operations, self._schedules, self._clock, self._tombstones = operations, schedules, clock, tombstones
 
-    async def jobs(self) -> Page[Json]:
+    async def jobs(self) -> Jobs:
         """Returns all scheduled jobs with their last runs: by schedule, or one that the caller's tenant asked for, if
         it was later."""
-        items = list[Json]()
+        items = list[JobInfo]()
         for job in await self._schedules.all():
-            last_run = {"last_run": job["last_run"], "outcome": job["outcome"]}
             ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
             for operation in await self._operations.find(ended, limit=1):
                 if operation["updated_at"] > (job["last_run"] or ""):
-                    last_run = {"last_run": operation["updated_at"], "outcome": operation["status"]}
-            items.append(job | last_run)
+                    job |= {"last_run": operation["updated_at"], "outcome": operation["status"]}
+            items.append(job)
         return {"items": items, "next_cursor": None}
 
-    async def run(self, name: str, body: JobRun) -> WriteResult:
+    async def run(self, name: str, body: JobRun) -> WriteResult[Operation]:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for an unknown name, and Invalid if the job
         cannot be limited to an agent or user."""
         if name not in self._schedules.kinds:
@@ -91,19 +86,19 @@ class OperationService:
         scope.require_write(body.agent_id, body.user_id)  # without an owner it works on the whole tenant
         return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
-    def _begin(self, kind: str, payload: Payload, **owner: str | None) -> WriteResult:
+    def _begin(self, kind: str, payload: Payload, **owner: str | None) -> WriteResult[Operation]:
         """Returns 202 with an operation, and the changes that queue its job."""
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Json]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Operation]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         where = having(filters, *filters)
         operations, cursor = await self._operations.page(where, listing, request=repr(sorted(filters.items())))
         render = partial(queue.render, now=self._clock.now())
         return page_of(await render_items(OPERATIONS, operations, render, Operation), cursor)
 
-    async def get(self, operation_id: str) -> Json:
+    async def get(self, operation_id: str) -> Operation:
         """Returns an operation. Raises NotFound."""
         operation = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
         if operation is None:
@@ -120,7 +115,7 @@ class OperationService:
         hashed = replace(scope, users=frozenset(user_hash for user_hash in hashes if user_hash))
         return operation if hashed.sees(operation) else None
 
-    async def undo(self, operation_id: str) -> WriteResult:
+    async def undo(self, operation_id: str) -> WriteResult[Operation]:
         """Returns 202 with the operation that undoes this one. Raises Conflict if there is nothing to undo, or if it is
         being undone or was."""
         operation = await self._operations.get(operation_id)

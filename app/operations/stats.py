@@ -7,13 +7,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import TypeVar
+from typing import Annotated, TypeVar, cast
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Count, Json, Schema
+from app.core.schemas import Count, shown
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
@@ -45,42 +46,46 @@ KINDS: Mapping[str, Collection] = {
 GROWING: Mapping[str, Collection] = {"memories": MEMORIES, "sessions": SESSIONS, "facts": FACTS, "actions": ACTIONS}
 
 
-class RecordCounts(Schema):
+@shown
+class RecordCounts(TypedDict):
     """How many records there are that the key sees, those included that have expired and are not purged yet."""
 
     memories: Count
     messages: Count
     sessions: Count
-    facts: Count = Field(description="Statements of all times, those that hold no longer included.")
+    facts: Annotated[Count, Field(description="Statements of all times, those that hold no longer included.")]
     actions: Count
     tasks: Count
     procedures: Count
-    users: Count = Field(description="People who own a record or have a profile.")
-    agents: Count = Field(description="Agents that own a record or are registered.")
+    users: Annotated[Count, Field(description="People who own a record or have a profile.")]
+    agents: Annotated[Count, Field(description="Agents that own a record or are registered.")]
 
 
-class DayCounts(Schema):
+@shown
+class DayCounts(TypedDict):
     """Records that were created on a UTC day and are still there."""
 
-    day: str = Field(examples=["2026-06-01"])
+    day: Annotated[str, Field(examples=["2026-06-01"])]
     memories: Count
     sessions: Count
     facts: Count
     actions: Count
 
 
-class RecalledMemory(Schema):
+@shown
+class RecalledMemory(TypedDict):
     """A memory that a search or a context returned lately."""
 
     memory_id: str
     memory_type: MemoryType
-    content: str = Field(description="The first 200 characters.")
+    content: Annotated[str, Field(description="The first 200 characters.")]
     agent_id: str | None
     user_id: str | None
     recalled_at: str
 
 
-class RouteLatency(Schema):
+@shown
+class RouteLatency(TypedDict):
     """How fast a route answers, since the process started. Quantiles are estimated from a histogram."""
 
     method: str
@@ -90,38 +95,52 @@ class RouteLatency(Schema):
     p95_ms: float
 
 
-class StoreStats(Schema):
+@shown
+class StoreStats(TypedDict, total=False):
     """What a tenant holds and how the service does."""
 
     counts: RecordCounts
     memories_by_type: dict[str, Count]
     memories_by_status: dict[str, Count]
     operations_by_status: dict[str, Count]
-    growth: list[DayCounts] = Field(description=f"The last {DAYS} days, the oldest first; days without any included.")
-    recalled: list[RecalledMemory] = Field(
-        description=f"At most {RECALLED}, the latest first, of those that this process recalled since it started."
-    )
-    latency: list[RouteLatency] | None = Field(
-        description="Of the routes with the most requests since the service started, of all tenants. Null for a key "
-        "that may not read `/metrics`."
-    )
-    counted_at: str = Field(description=f"An answer is kept for {KEEP_SECONDS} seconds.")
+    growth: Annotated[
+        list[DayCounts], Field(description=f"The last {DAYS} days, the oldest first; days without any included.")
+    ]
+    recalled: Annotated[
+        list[RecalledMemory],
+        Field(
+            description=f"At most {RECALLED}, the latest first, of those that this process recalled since it started."
+        ),
+    ]
+    latency: Annotated[
+        list[RouteLatency] | None,
+        Field(
+            description="Of the routes with the most requests since the service started, of all tenants. Null for a "
+            "key that may not read `/metrics`."
+        ),
+    ]
+    counted_at: Annotated[str, Field(description=f"An answer is kept for {KEEP_SECONDS} seconds.")]
 
 
 class StatsService:
     """Counts within a caller's scope. `counts` holds those of all scopes for as long as they may be shown."""
 
     def __init__(
-        self, store: Store, scope: Scope, clock: Clock, accesses: AccessLog, counts: dict[Scope, "asyncio.Task[Json]"]
+        self,
+        store: Store,
+        scope: Scope,
+        clock: Clock,
+        accesses: AccessLog,
+        counts: dict[Scope, "asyncio.Task[StoreStats]"],
     ) -> None:
         self._store, self._scope, self._clock, self._accesses, self._counts = store, scope, clock, accesses, counts
 
-    async def stats(self, *, with_latency: bool) -> Json:
-        """Returns the figures as `StoreStats`. Raises StoreUnavailable."""
+    async def stats(self, *, with_latency: bool) -> StoreStats:
+        """Returns the figures. Raises StoreUnavailable."""
         latency = request_latency() if with_latency else None
         return await self._counted() | {"recalled": await self._recalled(), "latency": latency}
 
-    async def _counted(self) -> Json:
+    async def _counted(self) -> StoreStats:
         """Returns the counts, made now or by an earlier call. Calls at the same time share one count."""
         key = Scope(self._scope.tenant, self._scope.agents, self._scope.users)
         task = self._counts.get(key)
@@ -131,12 +150,12 @@ class StatsService:
                 del self._counts[old]
         return await asyncio.shield(task)
 
-    def _outdated(self, task: "asyncio.Task[Json]") -> bool:
+    def _outdated(self, task: "asyncio.Task[StoreStats]") -> bool:
         if task.cancelled() or task.exception() is not None:
             return True
         return bool(task.result()["counted_at"] <= rfc3339(self._clock.now() - timedelta(seconds=KEEP_SECONDS)))
 
-    async def _count(self) -> Json:
+    async def _count(self) -> StoreStats:
         now = self._clock.now()
         memories, operations = self._records(MEMORIES), self._records(OPERATIONS)
         days = [(now - timedelta(days=back)).date().isoformat() for back in reversed(range(DAYS))]
@@ -150,18 +169,20 @@ class StatsService:
             self._ask_each(owning, lambda records: records.tally(("agent_id", "user_id"), EVERYTHING)),
             self._ask_each(GROWING, lambda records: records.tally(("created_at",), since, first=10)),
         )
+        counts = {
+            "memories": sum(by_type_and_status.values()),
+            "messages": messages,
+            **{kind: sum(owned[kind].values()) for kind in KINDS},
+            "users": len({user for tallied in owned.values() for _, user in tallied} - {None}),
+            "agents": len({agent for tallied in owned.values() for agent, _ in tallied} - {None}),
+        }
+        growth = [{"day": day} | {kind: grown[kind].get((day,), 0) for kind in GROWING} for day in days]
         return {
-            "counts": {
-                "memories": sum(by_type_and_status.values()),
-                "messages": messages,
-                **{kind: sum(owned[kind].values()) for kind in KINDS},
-                "users": len({user for tallied in owned.values() for _, user in tallied} - {None}),
-                "agents": len({agent for tallied in owned.values() for agent, _ in tallied} - {None}),
-            },
+            "counts": cast(RecordCounts, counts),
             "memories_by_type": by_value(by_type_and_status, 0),
             "memories_by_status": by_value(by_type_and_status, 1),
             "operations_by_status": by_value(by_status, 0),
-            "growth": [{"day": day} | {kind: grown[kind].get((day,), 0) for kind in GROWING} for day in days],
+            "growth": cast(list[DayCounts], growth),
             "counted_at": rfc3339(now),
         }
 
@@ -174,7 +195,7 @@ class StatsService:
         answers = await asyncio.gather(*(ask(self._records(collection)) for collection in kinds.values()))
         return dict(zip(kinds, answers, strict=True))
 
-    async def _recalled(self) -> list[Json]:
+    async def _recalled(self) -> list[RecalledMemory]:
         recent = self._accesses.recent(self._scope.tenant)
         memories = await self._records(MEMORIES).get_many([memory_id for memory_id, _ in recent])
         recalled = [(memories[memory_id], at) for memory_id, at in recent if memory_id in memories]
@@ -201,8 +222,8 @@ def by_value(tallied: Tallied, place: int) -> dict[str, int]:
     return dict(sorted(numbers.items()))
 
 
-def request_latency() -> list[Json]:
-    """Returns the latency of the routes under `/v1` with the most requests, as `RouteLatency`."""
+def request_latency() -> list[RouteLatency]:
+    """Returns the latency of the routes under `/v1` with the most requests."""
     buckets: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for metric in collected(REQUEST_SECONDS):
         for sample in metric.samples:
@@ -210,7 +231,7 @@ def request_latency() -> list[Json]:
             if sample.name.endswith("_bucket") and route.startswith("/v1"):
                 bound = float(sample.labels["le"])
                 buckets.setdefault((sample.labels["method"], route), []).append((bound, sample.value))
-    rows = list[Json]()
+    rows = list[RouteLatency]()
     for (method, route), bounds in buckets.items():
         bounds.sort()
         p50, p95 = quantile(bounds, 0.5), quantile(bounds, 0.95)

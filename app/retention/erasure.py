@@ -14,7 +14,6 @@ from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
 from app.audit.trail import AUDIT, ERASED, Actor, AuditRecord, TombstoneRecord, owned
 from app.core.clock import Clock, new_id, rfc3339
-from app.core.schemas import Json
 from app.errors import Conflict, Forbidden, StorageFull
 from app.jobs import queue
 from app.jobs.models import ERASE_USER, JOBS, OPERATIONS
@@ -66,7 +65,7 @@ class Erased:
     """The answer: the receipt if the erasure is verified, otherwise the operation."""
 
     verified: bool
-    body: Json
+    body: Mapping[str, Any]
 
 
 class Erasure:

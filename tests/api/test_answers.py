@@ -13,13 +13,10 @@ import pytest
 import typing_extensions
 from pydantic import BaseModel
 
-from app.admin.service import Caller, CallerAnswer
 from app.context.response import ContextAnswer
 from app.context.schemas import Context
 from app.entities.endpoints import RelatedBecause
 from app.entities.related import RelatedReasonAnswer
-from app.feed.endpoints import ChangePage
-from app.feed.service import ChangePageAnswer
 from app.learning.service import Extracted, ExtractedAnswer
 from app.main import create_app
 from app.memories.models import CreatedMemory, FeedbackAnswer, ShownMemory, ShownVersion
@@ -44,8 +41,6 @@ from app.sessions.service import SessionStatsAnswer
 from app.sessions.windows import SessionContextAnswer
 
 ANSWERS: list[tuple[Any, type[BaseModel]]] = [
-    (CallerAnswer, Caller),
-    (ChangePageAnswer, ChangePage),
     (ContextAnswer, Context),
     (CreatedMemory, MemoryCreated),
     (ExtractedAnswer, Extracted),
