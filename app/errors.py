@@ -221,8 +221,9 @@ class StorageFull(StoreUnavailable):
 
 class RecordDamaged(Unavailable):
     code, title = "record_damaged", "A stored record cannot be read"
-    owners: Mapping[str, object] = {}
-    """`agent_id` and `user_id` of the record, as far as they are known: who may not see it learns nothing of it."""
+    known: Mapping[str, object] = {}
+    """What the store knows of the record beside its text: its id, its owners, when it was created. Who may not see it
+    learns nothing of it; who may can delete it."""
 
 
 class ErasureKeyUnavailable(Unavailable):

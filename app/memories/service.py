@@ -108,8 +108,10 @@ class MemoryService:
         is over.
         """
         now = rfc3339(self._clock.now())
-        memory = await self._memories.get_unexpired(memory_id, now)
+        memory = await self._memories.get_to_delete(memory_id, now)
         precondition.check(memory)
+        if "supersedes" not in memory:  # it cannot be read, so nobody knows what it superseded
+            return WriteResult(None, self._memories.remove([memory]), 204)
         succession = Succession(self._memories, now)
         if predecessors == "restore":
             return WriteResult(None, await succession.deletion(memory), 204)

@@ -276,7 +276,7 @@ class ProcedureService:
 
     async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a procedure and its history."""
-        procedure = await self._procedures.get(procedure_id)
+        procedure = await self._procedures.get_to_delete(procedure_id)
         precondition.check(procedure)
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 

@@ -105,7 +105,7 @@ class AgentService:
 
     async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes the agent's settings and experience. Memories with its id stay."""
-        agent = await self._agents.get(agent_id)
+        agent = await self._agents.get_to_delete(agent_id)
         precondition.check(agent)
         return WriteResult(None, [self._agents.delete(agent)], 204)
 

@@ -193,7 +193,7 @@ class SessionService:
 
     async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a session and its messages. The memories made from them stay."""
-        session = await self._live(session_id)
+        session = await self._sessions.get_to_delete(session_id, self._now())
         precondition.check(session)
         return WriteResult(None, self._sessions.remove(session), 204)
 

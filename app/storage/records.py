@@ -48,11 +48,12 @@ def damage_warnings() -> list[PageWarning]:
     ]
 
 
-def unreadable(collection: Collection, doc_id: str, owners: Mapping[str, object]) -> RecordDamaged:
-    """Returns the error about a document that was asked for by its id and cannot be read."""
+def unreadable(collection: Collection, doc_id: str, known: Mapping[str, object]) -> RecordDamaged:
+    """Returns the error about a document that was asked for by its id and cannot be read. `known`: what the store has
+    of it beside its text."""
     detail = f"The stored {collection.noun} {doc_id} is damaged: it cannot be read."
     error = RecordDamaged(f"{detail} `recalld doctor` names all such records.", retry_after=60)
-    error.owners = owners
+    error.known = known
     return error
 
 

@@ -151,7 +151,7 @@ class Repository(Generic[R]):
         try:
             doc = await self.store.get(self.collection, self.scope.tenant, doc_id)
         except RecordDamaged as error:
-            if self.scope.sees(error.owners):
+            if self.scope.sees(error.known):
                 raise
             return None
         if doc is None or not self.scope.sees(doc):
@@ -173,6 +173,15 @@ class Repository(Generic[R]):
             raise no_such(self.collection.noun)
         return doc
 
+    async def get_to_delete(self, doc_id: str, now: str | None = None) -> R:
+        """Returns the document; of one that cannot be read what the store knows of it beside its text, so that it can
+        be deleted: `{"memory_id": …, "agent_id": …, "user_id": …, "created_at": …}`. Raises NotFound, with `now` also
+        for one that has expired."""
+        try:
+            return await (self.get(doc_id) if now is None else self.get_unexpired(doc_id, now))
+        except RecordDamaged as error:
+            return self.collection.as_record(error.known)
+
     async def get_any_owner(self, doc_id: str) -> R | None:
         """Returns the tenant's document with that id, also outside the bindings: ids are unique within a tenant."""
         return await self.store.get(self.collection, self.scope.tenant, doc_id)
@@ -183,7 +192,7 @@ class Repository(Generic[R]):
         try:
             doc = await self.get_any_owner(doc_id)
         except RecordDamaged as error:
-            if self.scope.sees(error.owners):
+            if self.scope.sees(error.known):
                 raise
             raise no_such(self.collection.noun) from None
         if doc is not None and not self.scope.sees(doc):

@@ -212,7 +212,9 @@ class TaskService:
 
     async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult:
         """Deletes a task and its checkpoints."""
-        return WriteResult(None, self._tasks.remove(await self._read(task_id, precondition)), 204)
+        task = await self._tasks.get_to_delete(task_id, self._now())
+        precondition.check(task)
+        return WriteResult(None, self._tasks.remove(task), 204)
 
     # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 

@@ -80,7 +80,7 @@ class IfMatch:
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
         versions = [version for weak, version in tags if not weak]  # weak tags never match here
-        if record is None or str(record["version"]) not in versions:
+        if record is None or str(record.get("version")) not in versions:
             raise PreconditionFailed()
 
 

@@ -309,6 +309,33 @@ async def test_a_damaged_memory_can_be_deleted(service: Service, spoilt: Json) -
     assert await store.find(MEMORIES, TENANT) == []
 
 
+@pytest.mark.parametrize("kind", [kind for kind, (collection, _, _) in SINGLE.items() if collection.opaque])
+async def test_what_cannot_be_parsed_can_be_deleted(lived: tuple[Service, dict[str, str]], kind: str) -> None:
+    service, headers = lived
+    store, (collection, path, _) = service.resources.store, SINGLE[kind]
+    if kind == "action":
+        pytest.skip("actions are deleted with their user")
+    (doc, *_) = await store.find(collection, TENANT, limit=1)
+    doc_id = doc[collection.id_field]
+    await plant_text(store, collection, doc_id)
+    refused = await service.client.delete(f"{path}/{doc_id}", headers={**await service.key("other")})
+    assert refused.status_code == 404
+    stale = await service.client.delete(f"{path}/{doc_id}", headers={**headers, "If-Match": '"77"'})
+    assert stale.status_code == 412
+    deleted = await service.client.delete(f"{path}/{doc_id}", headers=headers)
+    assert deleted.status_code == 204, deleted.text
+    assert (await service.client.get(f"{path}/{doc_id}", headers=headers)).status_code == 404
+
+
+async def test_a_user_with_a_record_that_cannot_be_parsed_is_erased(service: Service) -> None:
+    made = (await service.client.post("/v1/memories", json={**OWNER, "content": "green tea"})).json()
+    await plant_text(service.resources.store, MEMORIES, made["memory_id"])
+    erased = await service.client.delete("/v1/users/u")
+    assert erased.status_code == 200, erased.text
+    assert erased.json()["erased"]["agent_memories"] == 1
+    assert await service.resources.store.count(MEMORIES, TENANT) == 0
+
+
 async def test_a_users_export_goes_on_without_a_record_whose_expiry_is_no_time(service: Service) -> None:
     ids = [
         (await service.client.post("/v1/memories", json={**OWNER, "content": text})).json()["memory_id"]

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.errors import RecordDamaged
 from app.memories.models import MEMORIES
 from app.memories.records import new_memory
 from app.storage.changes import Allocate, Change, CommitConflict, Committed, Delete, DeleteWhere, Insert, Ref, Update
@@ -23,6 +24,7 @@ from tests.support.declared import (
     search_entry,
     thing,
 )
+from tests.support.planting import plant_text
 from tests.support.properties import on_a_store
 
 pytestmark = pytest.mark.anyio
@@ -212,6 +214,21 @@ async def test_deletions_by_filter_count_what_they_deleted_and_stay_in_their_ten
     committed = await store.commit([DeleteWhere(THINGS, T, Eq("group", "a")), DeleteWhere(THINGS, T, Eq("group", "x"))])
     assert committed.deleted == 2
     assert (await store.count(THINGS, T), await store.count(THINGS, OTHER)) == (1, 3)
+
+
+async def test_what_cannot_be_read_can_be_deleted_and_nothing_else(store: Store) -> None:
+    await store.commit([thing(name, state="x", metadata={"a": 1}) for name in ("one", "two", "three")])
+    for name in ("one", "two"):
+        await plant_text(store, THINGS, name, tenant=T)
+    with pytest.raises(RecordDamaged) as damaged:
+        await store.get(THINGS, T, "one")
+    assert {"thing_id": "one", "tenant_id": T, "state": "x", "created_at": at(0)}.items() <= damaged.value.known.items()
+    with pytest.raises(RecordDamaged):
+        await store.commit([Update(THINGS, T, "one", set={"name": "n"})])
+    assert (await refused(store, Delete(THINGS, T, "one", {"created_at": at(1)}))).reason == "expect"
+    await store.commit([Delete(THINGS, T, "one", {"created_at": at(0)})])
+    assert (await store.commit([DeleteWhere(THINGS, T, Eq("state", "x"))])).deleted == 2
+    assert await store.count(THINGS, T) == 0
 
 
 async def test_deletions_by_filter_see_the_changes_before_them(store: Store) -> None:

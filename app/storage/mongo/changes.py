@@ -36,9 +36,10 @@ from app.storage.mongo.codec import (
     ROW,
     SEPARATOR,
     Stored,
-    decode,
+    decoded,
     encode,
     key,
+    known_in,
     new_document,
     parts,
     unique_keys,
@@ -48,6 +49,7 @@ from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY
 from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key, owner, partition_key
 from app.storage.mongo.transactions import Retry
 from app.storage.mongo.usage import UsageWriting, usage_of
+from app.storage.records import unreadable
 from app.storage.schema import Collection, Doc
 
 WRITES = f"{OWN}.writes"
@@ -189,7 +191,7 @@ class ChangeAttempt:
             case Update():
                 await self._update(change)
             case Delete():
-                stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect)
+                stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect, to_delete=True)
                 self._writes.delete(change.collection.name, stored["_id"])
                 self._written(change.collection, stored["_id"])
                 self._deleted += 1
@@ -255,9 +257,10 @@ class ChangeAttempt:
         self._written(collection, stored["_id"])
 
     async def _take(
-        self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]
+        self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object], *, to_delete: bool = False
     ) -> tuple[Stored, Doc]:
-        """Returns the current document, as stored and as given. Raises CommitConflict."""
+        """Returns the current document, as stored and as given. Raises CommitConflict, and RecordDamaged for one that
+        cannot be read, unless it is `to_delete`."""
         stored_id = key(tenant, doc_id)
         await self._settle(collection, stored_id)
         if (collection.name, stored_id) not in self._read:
@@ -265,7 +268,11 @@ class ChangeAttempt:
         stored = self._read[collection.name, stored_id]
         if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
-        doc = decode(collection, dict(stored))
+        doc = decoded(collection, dict(stored))
+        if doc is None:
+            if not to_delete:
+                raise unreadable(collection, doc_id, {})
+            doc = known_in(collection, stored)
         if stale(doc, expect):
             raise CommitConflict(collection.name, doc_id, "expect")
         return stored, doc

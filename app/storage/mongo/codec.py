@@ -138,6 +138,12 @@ def decode(collection: Collection[R], stored: Stored) -> R:
     return cast(R, {name: _plain(value) for name, value in stored.items()})
 
 
+def known_in(collection: Collection, stored: Stored) -> Doc:
+    """Returns what a document says that cannot be read: all but its opaque fields."""
+    known: Doc = decode(collection, {name: value for name, value in stored.items() if name not in collection.opaque})
+    return known
+
+
 def _plain(value: Any) -> Any:
     """Returns the value with the driver's own integers as int."""
     kind = type(value)

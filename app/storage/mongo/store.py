@@ -146,10 +146,9 @@ class MongoStore(Shielded):
             stored = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
         if stored is None:
             return None
-        owners = {name: stored.get(name) for name in ("agent_id", "user_id")}
-        doc = decoded(collection, stored)
+        doc = decoded(collection, dict(stored))
         if doc is None:
-            raise unreadable(collection, doc_id, owners)
+            raise unreadable(collection, doc_id, codec.known_in(collection, stored))
         return doc
 
     @shielded

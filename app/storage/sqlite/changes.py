@@ -20,6 +20,7 @@ from app.storage.changes import (
     resolve,
     stale,
 )
+from app.storage.records import parsed_one, unreadable
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import search_rows, sql
 from app.storage.sqlite.usage import usage_of
@@ -64,8 +65,12 @@ class _Work:
             case Update():
                 self._update(change)
             case Delete():
-                row, doc = self._read(change.collection, change.tenant, change.id, change.expect)
-                self._delete(change.collection, row, doc)
+                collection, tenant = change.collection, change.tenant
+                row, text = self._stored(collection, tenant, change.id)
+                doc = self._to_delete(collection, tenant, change.id, text)
+                if stale(doc, change.expect):
+                    raise CommitConflict(collection.name, change.id, "expect")
+                self._delete(collection, row, doc)
             case DeleteWhere():
                 self._delete_where(change)
             case Allocate():
@@ -94,15 +99,27 @@ class _Work:
             like, _ = self._read(collection, doc["tenant_id"], change.like, {})
             self.rows.add_like(collection, doc, row, like)
 
-    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]) -> tuple[int, Doc]:
+    def _stored(self, collection: Collection, tenant: str, doc_id: str) -> tuple[int, str]:
         statement = f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         stored: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
         if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
-        doc: Doc = orjson.loads(stored[1])
+        return int(stored[0]), str(stored[1])
+
+    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]) -> tuple[int, Doc]:
+        """Returns the row and the document. Raises CommitConflict, or RecordDamaged if it cannot be read."""
+        row, text = self._stored(collection, tenant, doc_id)
+        doc = parsed_one(collection, doc_id, text)
+        if doc is None:
+            raise unreadable(collection, doc_id, {})
         if stale(doc, expect):
             raise CommitConflict(collection.name, doc_id, "expect")
-        return int(stored[0]), doc
+        return row, doc
+
+    def _to_delete(self, collection: Collection, tenant: str, doc_id: str, text: str) -> Doc:
+        """Returns the document, or what the columns say of one whose text cannot be read."""
+        doc: Doc | None = parsed_one(collection, doc_id, text)
+        return sql.known_by_columns(self._connection, collection, tenant, doc_id) if doc is None else doc
 
     def _update(self, change: Update) -> None:
         collection = change.collection
@@ -130,10 +147,10 @@ class _Work:
 
     def _delete_where(self, change: DeleteWhere) -> None:
         condition, values = sql.where(change.collection, change.where)
-        statement = f"SELECT row, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+        statement = f"SELECT row, id, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
         rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
-        for row, doc in rows:
-            self._delete(change.collection, int(row), orjson.loads(doc))
+        for row, doc_id, text in rows:
+            self._delete(change.collection, int(row), self._to_delete(change.collection, change.tenant, doc_id, text))
 
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:

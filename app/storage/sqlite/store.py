@@ -140,13 +140,8 @@ class EmbeddedStore:
             return None
         doc = parsed_one(collection, doc_id, text)
         if doc is None:
-            named = [name for name in ("agent_id", "user_id") if name in collection.columns]
-            statement = (
-                f"SELECT {', '.join(('id', *named))} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
-            )
             with self._faults.translated():
-                row: Any = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-            raise unreadable(collection, doc_id, dict(zip(named, row[1:] if row else (), strict=False)))
+                raise unreadable(collection, doc_id, sql.known_by_columns(self._reader, collection, tenant, doc_id))
         return doc
 
     def _select(self, collection: Collection, tenant: str, doc_id: str) -> Any:

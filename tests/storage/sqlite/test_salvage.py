@@ -99,6 +99,24 @@ async def test_a_log_that_was_cut_is_read_to_its_end(crashed: Path) -> None:
     assert faults == []
 
 
+async def test_a_page_of_zeros_is_a_lost_page_and_its_records_are_named(store: EmbeddedStore) -> None:
+    """Its checksum is right: nothing else tells that the page was written once."""
+    for number in range(NUMBER):
+        await store.commit([thing(f"t{number}", name="x" * 700)])
+    await store.close()
+    path = store._path
+    content = bytearray(path.read_bytes())
+    page = content.index(b'"t150"') // PAGE
+    content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
+    path.write_bytes(content)
+    result, docs, _ = await salvaged(path)
+    assert result.lost_pages == [page + 1]
+    lost = {f"t{number}" for number in range(NUMBER)} - set(docs)
+    assert "t150" in lost
+    assert len(lost) < 20
+    assert {doc_id for one in result.rescued for doc_id in one.lost.values()} == lost
+
+
 async def test_torn_pages_lose_only_their_records_which_are_named(store: EmbeddedStore) -> None:
     for number in range(NUMBER):
         await store.commit([thing(f"t{number}", name="x" * 700), entry("tea", f"e{number}")])
