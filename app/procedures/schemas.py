@@ -1,9 +1,9 @@
 """Procedures as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, StringConstraints
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     CLEARS_LIST,

@@ -7,7 +7,8 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, TypedDict, cast
+from typing import Final, TypeAlias, cast
+from typing_extensions import TypedDict
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.schemas import Json, differing

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal
+from typing_extensions import TypedDict
 
 from app.audit.trail import owned
 from app.core.clock import Clock

@@ -1,9 +1,9 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, TypedDict, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     CLEARS_TEXT,

@@ -18,7 +18,8 @@ from base64 import b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
+from typing_extensions import TypedDict
 from urllib.parse import unquote_to_bytes
 
 from pydantic import JsonValue, ValidationError

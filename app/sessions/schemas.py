@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 import orjson
 from pydantic import (
@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.limits import BODY_LIMITS
 from app.core.schemas import (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TypedDict
+from typing_extensions import TypedDict
 from urllib.parse import quote
 
 from app.core.clock import Clock, rfc3339

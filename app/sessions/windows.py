@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypedDict
+from typing_extensions import TypedDict
 
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339

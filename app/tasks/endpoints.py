@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Object, Page
@@ -33,13 +33,15 @@ _NO_LABEL, _LATEST = schemas.CheckpointIn(), schemas.Restore()
 WRITES = problems(404, 409, 412, *BODY)
 
 
-@router.post("", status_code=201, response_model=schemas.Task, responses=problems(404, 409, 412, *BODY))
-async def create_task(body: schemas.TaskCreate, tasks: Tasks, write: Writer, if_match: InPrecondition) -> Response:
+@router.post("", status_code=201, responses=problems(404, 409, 412, *BODY))
+async def create_task(
+    body: schemas.TaskCreate, tasks: Tasks, write: Writer, if_match: InPrecondition
+) -> Answer[schemas.Task]:
     """Begin a task."""
     return await write(lambda: tasks.create(body, if_match))
 
 
-@router.get("", response_model=Page[schemas.Task], responses=problems())
+@router.get("", responses=problems())
 async def list_tasks(
     tasks: Tasks,
     listing: InListing,
@@ -47,23 +49,23 @@ async def list_tasks(
     user_id: Annotated[Identifier | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query()] = None,
     status: Annotated[schemas.TaskStatus | None, Query()] = None,
-) -> Response:
+) -> Answer[Page[schemas.Task]]:
     """List the tasks, newest first."""
     filters = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
     return answer(await tasks.page(filters, listing))
 
 
-@router.get("/{task_id}", response_model=schemas.Task, responses=problems(404))
-async def get_task(task_id: TaskId, tasks: Tasks) -> Response:
+@router.get("/{task_id}", responses=problems(404))
+async def get_task(task_id: TaskId, tasks: Tasks) -> Answer[schemas.Task]:
     """Get a task with all its state."""
     task = await tasks.get(task_id)
     return answer(task, {"ETag": etag(task)})
 
 
-@router.patch("/{task_id}", response_model=schemas.TaskPatched, responses=WRITES)
+@router.patch("/{task_id}", responses=WRITES)
 async def update_task(
     task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.TaskPatched]:
     """Change a task. Status goes pending → in_progress → completed, failed or cancelled; pending → completed, failed or
     cancelled; failed → in_progress. Any other move is 409 `illegal_transition`: `detail` names the allowed ones.
 
@@ -77,88 +79,88 @@ async def delete_task(task_id: TaskId, tasks: Tasks, write: Writer, if_match: In
     return await write(lambda: tasks.delete(task_id, if_match))
 
 
-@router.patch("/{task_id}/context", response_model=schemas.Task, responses=WRITES)
+@router.patch("/{task_id}/context", responses=WRITES)
 async def update_task_context(
     task_id: TaskId,
     body: Annotated[Object, Body(examples=[{"current_focus": "performance", "draft": None}])],
     tasks: Tasks,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[schemas.Task]:
     """Merge into the context (JSON merge patch, RFC 7396): null removes a key. Keys are data, never paths."""
     return await write(lambda: tasks.patch_context(task_id, body, if_match))
 
 
-@router.put("/{task_id}/plan", response_model=schemas.Task, responses=WRITES)
+@router.put("/{task_id}/plan", responses=WRITES)
 async def put_task_plan(
     task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Task]:
     """Replace a task's plan."""
     return await write(lambda: tasks.put_plan(task_id, body.plan, if_match))
 
 
-@router.patch("/{task_id}/plan/{index}", response_model=schemas.Task, responses=WRITES)
+@router.patch("/{task_id}/plan/{index}", responses=WRITES)
 async def update_task_step(
     task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Task]:
     """Set a step's status and result. The result is stored whole; prompt text may cut it.
 
     With `checkpoint_every`, a checkpoint is kept on the way."""
     return await write(lambda: tasks.patch_step(task_id, index, body, if_match))
 
 
-@router.post("/{task_id}/scratchpad", status_code=201, response_model=schemas.Jotted, responses=WRITES)
+@router.post("/{task_id}/scratchpad", status_code=201, responses=WRITES)
 async def add_task_note(
     task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Jotted]:
     """Jot down a note. Past `max_tokens` the notes of lowest priority go, then the oldest; the answer says which."""
     return await write(lambda: tasks.jot(task_id, body, if_match))
 
 
-@router.post("/{task_id}/evidence", status_code=201, response_model=schemas.EvidenceAdded, responses=WRITES)
+@router.post("/{task_id}/evidence", status_code=201, responses=WRITES)
 async def add_task_evidence(
     task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.EvidenceAdded]:
     """Add a piece of evidence. Past `max_tokens` the oldest pieces go; `evicted` says which."""
     return await write(lambda: tasks.add_evidence(task_id, body, if_match))
 
 
-@router.get("/{task_id}/working-memory", response_model=schemas.WorkingMemory, responses=problems(404))
+@router.get("/{task_id}/working-memory", responses=problems(404))
 async def get_working_memory(
     task_id: TaskId, tasks: Tasks, max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None
-) -> Response:
+) -> Answer[schemas.WorkingMemory]:
     """Get the task as text for a prompt, within a token budget. The step in hand comes first, then goal, next steps,
     context, open questions, notes, last results and evidence, as far as there is room. Long entries are cut with a
     mark."""
     return answer(await tasks.working_memory(task_id, max_tokens))
 
 
-@router.post("/{task_id}/checkpoints", status_code=201, response_model=schemas.Checkpoint, responses=WRITES)
+@router.post("/{task_id}/checkpoints", status_code=201, responses=WRITES)
 async def create_checkpoint(
     task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
-) -> Response:
+) -> Answer[schemas.Checkpoint]:
     """Keep the task's state as it is now."""
     return await write(lambda: tasks.checkpoint(task_id, body.label, if_match))
 
 
-@router.get("/{task_id}/checkpoints", response_model=Page[schemas.Checkpoint], responses=problems(404))
-async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) -> Response:
+@router.get("/{task_id}/checkpoints", responses=problems(404))
+async def list_checkpoints(task_id: TaskId, tasks: Tasks, listing: InListing) -> Answer[Page[schemas.Checkpoint]]:
     """List the checkpoints of a task, newest first."""
     return answer(await tasks.checkpoints(task_id, listing))
 
 
-@router.get("/{task_id}/checkpoints/{seq}", response_model=schemas.Checkpoint, responses=problems(404))
+@router.get("/{task_id}/checkpoints/{seq}", responses=problems(404))
 async def get_checkpoint(
     task_id: TaskId, seq: Annotated[int, Path(ge=-1, le=MAX_SEQ, description="-1: the latest.")], tasks: Tasks
-) -> Response:
+) -> Answer[schemas.Checkpoint]:
     """Get one checkpoint."""
     return answer(await tasks.get_checkpoint(task_id, seq))
 
 
-@router.post("/{task_id}/restore", response_model=schemas.Task, responses=WRITES)
+@router.post("/{task_id}/restore", responses=WRITES)
 async def restore_task(
     task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.Restore = _LATEST
-) -> Response:
+) -> Answer[schemas.Task]:
     """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints. A
     task that is completed or cancelled needs `reopen: true`."""
     return await write(lambda: tasks.restore(task_id, body, if_match))

@@ -8,7 +8,7 @@ import orjson
 
 from app.core import prompt_text
 from app.core.schemas import JsonObject
-from app.tasks.schemas import StepStatus, TaskEvidence, TaskNote, TaskRecord, TaskStatus, TaskStep
+from app.tasks.schemas import Evidence, Note, Step, StepStatus, TaskRecord, TaskStatus
 
 E = TypeVar("E")
 
@@ -36,7 +36,7 @@ def most_keys(value: Any) -> int:
     return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
 
 
-def bound(scratchpad: Sequence[TaskNote], max_tokens: int) -> tuple[list[TaskNote], list[TaskNote]]:
+def bound(scratchpad: Sequence[Note], max_tokens: int) -> tuple[list[Note], list[Note]]:
     """Splits notes into those that fit into `max_tokens` and those that are dropped. Notes that could never fit are
     dropped first, then those of the lowest priority, then the oldest. Without priorities the oldest are dropped first.
     """
@@ -44,11 +44,11 @@ def bound(scratchpad: Sequence[TaskNote], max_tokens: int) -> tuple[list[TaskNot
     return _split(scratchpad, sizes, [note["priority"] for note in scratchpad], max_tokens)
 
 
-def bound_evidence(evidence: Sequence[TaskEvidence], max_tokens: int) -> tuple[list[TaskEvidence], list[TaskEvidence]]:
+def bound_evidence(evidence: Sequence[Evidence], max_tokens: int) -> tuple[list[Evidence], list[Evidence]]:
     """Splits evidence into the pieces that fit into `max_tokens` and `MAX_EVIDENCE`, and those that are dropped: pieces
     that could never fit first, then the oldest."""
-    counted = [_counted(piece) for piece in evidence]
-    fitting, dropped = _split(counted, [piece["tokens"] for piece in counted], [0.0] * len(counted), max_tokens)
+    sizes = [piece["tokens"] for piece in evidence]
+    fitting, dropped = _split(evidence, sizes, [0.0] * len(evidence), max_tokens)
     over = max(0, len(fitting) - MAX_EVIDENCE)
     return fitting[over:], [*dropped, *fitting[:over]]
 
@@ -65,14 +65,12 @@ def _split(
     return [part for at, part in enumerate(parts) if at not in leaving], [parts[at] for at in dropped]
 
 
-def _counted(piece: TaskEvidence) -> TaskEvidence:
-    """Adds the token count, which new pieces lack."""
-    if "tokens" in piece:
-        return piece
-    return {**piece, "tokens": prompt_text.count(f"{piece['source']}: {piece['content']}")}
+def new_evidence(source: str, content: str) -> Evidence:
+    """Returns a piece of evidence with its token count."""
+    return {"source": source, "content": content, "tokens": prompt_text.count(f"{source}: {content}")}
 
 
-def completed_steps(plan: Sequence[TaskStep]) -> int:
+def completed_steps(plan: Sequence[Step]) -> int:
     """Returns the number of completed steps of a plan."""
     return sum(step["status"] == "completed" for step in plan)
 
@@ -115,7 +113,7 @@ class NumberedStep(NamedTuple):
     """A step of a plan with its place in it, from 0."""
 
     place: int
-    step: TaskStep
+    step: Step
 
 
 def entries(task: TaskRecord) -> list[Entry]:
@@ -172,7 +170,7 @@ def _steps(steps: Iterable[NumberedStep], group: EntryGroup) -> Iterator[Entry]:
             yield replace(bare, text=f"{bare.text} → {result}")
 
 
-def _step(index: int, step: TaskStep, group: EntryGroup) -> Entry:
+def _step(index: int, step: Step, group: EntryGroup) -> Entry:
     params = " " + orjson.dumps(step["params"]).decode() if step["params"] else ""
     result = "" if step["result"] is None else f" → {cut_text(_plain(step['result']), LONG_VALUE)}"
     return Entry("step", index, f"step {step['step']} [{step['status']}]: {step['action']}{params}{result}", group)
@@ -214,7 +212,7 @@ def _questions(questions: Sequence[str]) -> Iterator[Entry]:
         yield Entry("question", at, cut_text(f"open question: {question}", LONG_VALUE), "question")
 
 
-def _notes(scratchpad: Sequence[TaskNote]) -> Iterator[Entry]:
+def _notes(scratchpad: Sequence[Note]) -> Iterator[Entry]:
     for at, note in sorted(enumerate(scratchpad), key=lambda placed: (-placed[1]["priority"], -placed[0])):
         yield Entry("note", at, f"note ({note['priority']:g}): {note['content']}", "note", note["tokens"])
 

@@ -1,8 +1,9 @@
 """Tasks and checkpoints as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, NotRequired
+from collections.abc import Mapping
+from typing import Annotated, Literal, cast
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import Field, GetPydanticSchema, JsonValue, StringConstraints, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
@@ -13,15 +14,13 @@ from app.core.schemas import (
     Count,
     Flag,
     Identifier,
-    Json,
-    JsonObject,
     NotNull,
     Object,
     Schema,
     Text,
     Timestamp,
     example,
-    shown_as,
+    shown,
 )
 from app.storage.schema import Collection, OwnedRecord, Unique
 
@@ -31,68 +30,85 @@ TaskStatus = TypeAliasType("TaskStatus", Literal["pending", "in_progress", "comp
 StepStatus = TypeAliasType("StepStatus", Literal["pending", "in_progress", "completed", "failed", "skipped"])
 
 
-class TaskStep(TypedDict):
-    """A step of a plan. `step` is its number, as the caller counts."""
-
-    step: int
+@shown
+class Step(TypedDict):
+    step: int  # as the caller counts
     action: str
-    params: JsonObject
+    params: Object
     status: StepStatus
     result: JsonValue
 
 
-class TaskNote(TypedDict):
-    """A note of the scratchpad."""
-
+@shown
+class Note(TypedDict):
     id: str
     content: str
     priority: float
-    tokens: int
+    tokens: Count
 
 
-class TaskEvidence(TypedDict):
-    """A piece of evidence. A new one has no count of its tokens yet."""
-
+@shown
+class Evidence(TypedDict):
     source: str
     content: str
-    tokens: NotRequired[int]
+    tokens: Annotated[Count, Field(description="Of source and content.")]
 
 
 class TaskState(TypedDict, total=False):
     """The parts of a task that a checkpoint stores and a restore sets back (`STATE`)."""
 
-    plan: list[TaskStep]
-    context: JsonObject
-    scratchpad: list[TaskNote]
-    evidence: list[TaskEvidence]
+    plan: list[Step]
+    context: Object
+    scratchpad: list[Note]
+    evidence: list[Evidence]
     open_questions: list[str]
     status: TaskStatus
 
 
-class TaskRecord(OwnedRecord, TaskState, total=False):
-    """A document of the collection `task_states`."""
-
+@shown
+class Task(TypedDict, total=False):
     task_id: str
+    agent_id: Annotated[str | None, WithJsonSchema({"type": "string"})]  # every task has one; other records may not
+    user_id: str | None
     session_id: str | None
     goal: str
+    status: TaskStatus
+    plan: list[Step]
+    context: Object
+    scratchpad: list[Note]
+    evidence: list[Evidence]
+    open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
-    metadata: JsonObject
+    metadata: Object
     expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class TaskRecord(Task, OwnedRecord, total=False):
+    """A document of the collection `task_states`."""
+
     kept_after_end: bool
     """True if the service, not the caller, set `expires_at` because the task ended."""
 
 
-class CheckpointRecord(OwnedRecord, total=False):
-    """A document of the collection `checkpoints`."""
-
-    checkpoint_id: str
+@shown
+class Checkpoint(TypedDict, total=False):
     task_id: str
     seq: int
     label: str | None
     reason: CheckpointReason
     restored_seq: int | None
-    state: TaskState
+    state: Annotated[TaskState, GetPydanticSchema(lambda _, handler: handler(Object))]  # to callers any object
+    created_at: str
+
+
+class CheckpointRecord(Checkpoint, OwnedRecord, total=False):
+    """A document of the collection `checkpoints`."""
+
+    checkpoint_id: str
 
 
 INTERNAL = frozenset({"kept_after_end"})
@@ -165,14 +181,6 @@ class StepIn(Schema):
     result: JsonValue = None
 
 
-class Step(Schema):
-    step: int
-    action: str
-    params: Object
-    status: StepStatus
-    result: JsonValue
-
-
 class StepPatch(Schema):
     model_config = example({"status": "completed", "result": "two stores"})
 
@@ -231,13 +239,6 @@ class NoteIn(Schema):
     priority: Priority = 0.0
 
 
-class Note(Schema):
-    id: str
-    content: str
-    priority: float
-    tokens: Count
-
-
 class EvidenceIn(Schema):
     model_config = example({"source": "paper", "content": "0.83 at ten"})
 
@@ -245,71 +246,45 @@ class EvidenceIn(Schema):
     content: Text
 
 
-class Evidence(Schema):
-    source: str
-    content: str
-    tokens: Count = Field(description="Of source and content.")
-
-
-class Task(Schema):
-    task_id: str
-    agent_id: str
-    user_id: str | None
-    session_id: str | None
-    goal: str
-    status: TaskStatus
-    plan: list[Step]
-    context: Object
-    scratchpad: list[Note]
-    evidence: list[Evidence]
-    open_questions: list[str]
-    max_tokens: int
-    checkpoint_every: int
-    metadata: Object
-    expires_at: str | None
-    version: int
-    created_at: str
-    updated_at: str
-
-
+@shown
 class TaskPatched(Task):
-    operation_id: str | None = Field(
-        description="The operation that learns from the task's session; null if this change starts none. It starts "
-        "where a task with a session completes or fails and a language model is configured."
-    )
+    operation_id: Annotated[
+        str | None,
+        Field(
+            description="The operation that learns from the task's session; null if this change starts none. It starts "
+            "where a task with a session completes or fails and a language model is configured."
+        ),
+    ]
 
 
+@shown
 class EvidenceAdded(Task):
-    evicted: list[Evidence] = Field(
-        description="Pieces that left for good: past `max_tokens` the oldest, and one that is larger than that itself."
-    )
+    evicted: Annotated[
+        list[Evidence],
+        Field(
+            description="Pieces that left for good: past `max_tokens` the oldest, and one that is larger than that "
+            "itself."
+        ),
+    ]
 
 
-class Jotted(Schema):
-    note: Note | None = Field(description="Null where it was evicted itself.")
+@shown
+class Jotted(TypedDict):
+    note: Annotated[Note | None, Field(description="Null where it was evicted itself.")]
     evicted: list[Note]
     scratchpad: list[Note]
 
 
-class WorkingMemory(Schema):
+@shown
+class WorkingMemory(TypedDict):
     text: str
-    tokens: Count = Field(description="o200k tokens of `text`.")
+    tokens: Annotated[Count, Field(description="o200k tokens of `text`.")]
 
 
 class CheckpointIn(Schema):
     model_config = example({"label": "halfway"})
 
     label: Annotated[str, StringConstraints(max_length=256)] | None = None
-
-
-class Checkpoint(Schema):
-    task_id: str
-    seq: int
-    label: str | None
-    reason: CheckpointReason
-    restored_seq: int | None
-    state: Object
-    created_at: str
 
 
 class Restore(Schema):
@@ -319,11 +294,12 @@ class Restore(Schema):
     reopen: Flag = Field(False, description="Needed where the task is completed or cancelled.")
 
 
-def render(task: TaskRecord) -> Json:
+def render(task: TaskRecord) -> Task:
     """Renders a task."""
-    return TASKS.public(task)
+    return cast(Task, TASKS.public(task))
 
 
-def render_checkpoint(checkpoint: CheckpointRecord) -> Json:
+def render_checkpoint(checkpoint: CheckpointRecord) -> Checkpoint:
     """Renders a checkpoint."""
-    return shown_as(Checkpoint, checkpoint)
+    fields: Mapping[str, object] = checkpoint
+    return cast(Checkpoint, {name: fields[name] for name in Checkpoint.__annotations__})

@@ -9,7 +9,7 @@ from datetime import timedelta
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import Json, JsonObject, Page, differing, equal_json, merge_patch, require_size
+from app.core.schemas import JsonObject, Page, differing, equal_json, merge_patch, require_size
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -27,20 +27,23 @@ from app.tasks.schemas import (
     TASKS,
     Checkpoint,
     CheckpointRecord,
+    EvidenceAdded,
     EvidenceIn,
+    Jotted,
+    Note,
     NoteIn,
     Restore,
+    Step,
     StepIn,
     StepPatch,
     Task,
     TaskCreate,
-    TaskEvidence,
-    TaskNote,
     TaskPatch,
+    TaskPatched,
     TaskRecord,
     TaskState,
     TaskStatus,
-    TaskStep,
+    WorkingMemory,
     counter,
     render,
     render_checkpoint,
@@ -125,7 +128,7 @@ class TaskService:
         self._tasks, self._limits, self._clock = tasks, limits, clock
         self._learns = learns
 
-    async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult:
+    async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult[Task]:
         """Creates a task; an expired one with its id goes. Raises AlreadyExists if the id is taken, NotFound if it is
         that of a task outside the bindings, Invalid or Forbidden."""
         precondition.check(None)
@@ -159,17 +162,17 @@ class TaskService:
         room = [] if old is None else self._tasks.remove(old)
         return WriteResult(render(task), [*room, self._tasks.insert(task)], 201, {"ETag": etag(task)})
 
-    async def get(self, task_id: str) -> Json:
+    async def get(self, task_id: str) -> Task:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Json]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Task]:
         """Returns a page of tasks that match the filters."""
         named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
         tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))
         return page_of(await render_items(TASKS, tasks, render, Task), cursor)
 
-    async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult:
+    async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult[TaskPatched]:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
         fields = differing(task, body.model_dump(exclude_unset=True))
@@ -182,12 +185,11 @@ class TaskService:
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
             fields["kept_after_end"] = False
         if "max_tokens" in fields:
-            fields = {**fields, **await _bounded(task, fields["max_tokens"])}
+            fields = {**fields, **_bounded(task, fields["max_tokens"])}
         outcome = self._changed(task, fields)
         operation_id, queued = self._learn_from({**task, **fields}, fields.get("status"))
-        return replace(
-            outcome, body={**outcome.body, "operation_id": operation_id}, changes=[*outcome.changes, *queued]
-        )
+        patched: TaskPatched = {**outcome.body, "operation_id": operation_id}
+        return WriteResult(patched, [*outcome.changes, *queued], headers=outcome.headers)
 
     def _learn_from(self, task: TaskRecord, status: TaskStatus | None) -> tuple[str | None, list[Change]]:
         """Returns the operation that learns from the task's session if the task completed or failed, and the changes
@@ -210,7 +212,7 @@ class TaskService:
             return {"expires_at": until, "kept_after_end": not own}
         return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
-    async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult:
+    async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult[None]:
         """Deletes a task and its checkpoints."""
         task = await self._tasks.get_to_delete(task_id, self._now())
         precondition.check(task)
@@ -218,7 +220,7 @@ class TaskService:
 
     # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
-    async def patch_context(self, task_id: str, patch: JsonObject, precondition: IfMatch) -> WriteResult:
+    async def patch_context(self, task_id: str, patch: JsonObject, precondition: IfMatch) -> WriteResult[Task]:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
@@ -227,12 +229,12 @@ class TaskService:
         require_size(merged, OBJECT_BYTES, "context", "")
         return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
 
-    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult:
+    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult[Task]:
         """Replaces the plan."""
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
-    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: IfMatch) -> WriteResult:
+    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: IfMatch) -> WriteResult[Task]:
         """Changes one step of the plan. Raises NotFound if there is no such step."""
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
@@ -242,7 +244,7 @@ class TaskService:
         require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
         return self._planned(task, plan)
 
-    def _planned(self, task: TaskRecord, plan: list[TaskStep]) -> WriteResult:
+    def _planned(self, task: TaskRecord, plan: list[Step]) -> WriteResult[Task]:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
         outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
         before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
@@ -252,10 +254,10 @@ class TaskService:
         checkpoints = self._tasks.snapshots({**task, "plan": plan}, self._now(), {"reason": "steps"})
         return replace(outcome, changes=[*outcome.changes, *self._tasks.keep(*checkpoints)])
 
-    async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult:
+    async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult[Jotted]:
         """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
-        note: TaskNote = {
+        note: Note = {
             "id": new_id("note"),
             "content": body.content,
             "priority": body.priority,
@@ -263,18 +265,19 @@ class TaskService:
         }
         notes, evicted = entries.bound([*task["scratchpad"], note], task["max_tokens"])
         outcome = self._changed(task, {"scratchpad": notes})
-        answer = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
+        answer: Jotted = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
-    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult:
+    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult[EvidenceAdded]:
         """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
-        piece: TaskEvidence = {"source": body.source, "content": body.content}
-        evidence, evicted = await _bound_evidence([*task["evidence"], piece], task["max_tokens"])
+        characters = len(body.source) + len(body.content)
+        piece = await off_loop(characters, entries.new_evidence, body.source, body.content)
+        evidence, evicted = entries.bound_evidence([*task["evidence"], piece], task["max_tokens"])
         outcome = self._changed(task, {"evidence": evidence})
         return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
-    async def working_memory(self, task_id: str, max_tokens: int | None) -> Json:
+    async def working_memory(self, task_id: str, max_tokens: int | None) -> WorkingMemory:
         """Returns the task as prompt text within `max_tokens`."""
         task = await self._live(task_id)
         text, size = await off_loop(characters(task), working_memory.describe, task, max_tokens)
@@ -282,25 +285,25 @@ class TaskService:
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
-    async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult:
+    async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult[Checkpoint]:
         """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
         (checkpoint,) = self._tasks.snapshots(task, self._now(), {"reason": "asked", "label": label})
         changes = [*self._tasks.keep(checkpoint), self._tasks.unchanged(task)]
         return WriteResult(render_checkpoint(checkpoint), changes, 201)
 
-    async def checkpoints(self, task_id: str, listing: Listing) -> Page[Json]:
+    async def checkpoints(self, task_id: str, listing: Listing) -> Page[Checkpoint]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, request=task_id)
         items = await render_items(CHECKPOINTS, checkpoints, render_checkpoint, Checkpoint)
         return page_of(items, cursor)
 
-    async def get_checkpoint(self, task_id: str, seq: int) -> Json:
+    async def get_checkpoint(self, task_id: str, seq: int) -> Checkpoint:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
-    async def restore(self, task_id: str, body: Restore, precondition: IfMatch) -> WriteResult:
+    async def restore(self, task_id: str, body: Restore, precondition: IfMatch) -> WriteResult[Task]:
         """Restores the state of a checkpoint in one write. The state before it and the restore itself become
         checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
@@ -308,7 +311,7 @@ class TaskService:
         if not entries.MOVES[task["status"]] and not body.reopen:
             raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
         state = TASKS.as_record({part: value for part, value in checkpoint["state"].items() if part in STATE})
-        state = {**state, **await _bounded(state, task["max_tokens"])}  # the limit may have been lowered since
+        state = {**state, **_bounded(state, task["max_tokens"])}  # the limit may have been lowered since
         outcome = self._changed(task, {**self._term(task, state["status"]), **state})
         checkpoints = self._tasks.snapshots(
             task,
@@ -320,7 +323,7 @@ class TaskService:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _changed(self, task: TaskRecord, fields: TaskRecord) -> WriteResult:
+    def _changed(self, task: TaskRecord, fields: TaskRecord) -> WriteResult[Task]:
         return changed(self._tasks, task, fields, render, self._now())
 
     async def _read(self, task_id: str, precondition: IfMatch) -> TaskRecord:
@@ -335,7 +338,7 @@ class TaskService:
         return rfc3339(self._clock.now())
 
 
-def _plan(steps: Sequence[StepIn]) -> list[TaskStep]:
+def _plan(steps: Sequence[StepIn]) -> list[Step]:
     return [
         {
             "action": step.action,
@@ -348,15 +351,8 @@ def _plan(steps: Sequence[StepIn]) -> list[TaskStep]:
     ]
 
 
-async def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:
+def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:
     """Returns scratchpad and evidence, each within `max_tokens`."""
     notes, _ = entries.bound(task["scratchpad"], max_tokens)
-    evidence, _ = await _bound_evidence(task["evidence"], max_tokens)
+    evidence, _ = entries.bound_evidence(task["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}
-
-
-async def _bound_evidence(
-    evidence: Sequence[TaskEvidence], max_tokens: int
-) -> tuple[list[TaskEvidence], list[TaskEvidence]]:
-    uncounted = sum(len(piece["source"]) + len(piece["content"]) for piece in evidence if "tokens" not in piece)
-    return await off_loop(uncounted, entries.bound_evidence, evidence, max_tokens)

@@ -17,7 +17,7 @@ from app.memories.schemas import SourceIn
 from app.profiles.schemas import AgentPatch, AgentSettings, Decay
 from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING
-from app.tasks.schemas import Checkpoint, CheckpointRecord, StepPatch, TaskPatch, TaskRecord, TaskStep
+from app.tasks.schemas import Step, StepPatch, TaskPatch, TaskRecord
 from tests.conftest import Service
 from tests.support.filled_store import fill
 from tests.support.operations import work
@@ -65,9 +65,8 @@ async def test_every_stored_document_is_as_its_type_says(service: Service) -> No
         (Decay, DecaySettings),
         (SessionPatch, SessionRecord),
         (SourceIn, Source),
-        (StepPatch, TaskStep),
+        (StepPatch, Step),
         (TaskPatch, TaskRecord),
-        (Checkpoint, CheckpointRecord),
         (EntityAlias, AliasRecord),
         (Fact, FactRecord),
         (PathFact, FactRecord),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core import prompt_text
 from app.core.schemas import merge_patch
 from app.tasks import entries
-from app.tasks.schemas import TaskEvidence, TaskNote, TaskStatus
+from app.tasks.schemas import Evidence, Note, TaskStatus
 from tests.support.memories import Json
 
 KEYS = st.sampled_from(["a", "b", "a.b", "$set", "", "ключ", "__proto__", "a/b", "0"])
@@ -92,13 +92,13 @@ NOTES = st.lists(
 
 
 @given(NOTES, st.integers(1, 60))
-def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes: list[TaskNote], limit: int) -> None:
+def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes: list[Note], limit: int) -> None:
     kept, evicted = entries.bound(notes, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     assert sorted([*kept, *evicted], key=lambda one: int(one["id"])) == notes
     assert [one for one in notes if one in kept] == kept  # in their order
 
-    def rank(one: TaskNote) -> tuple[bool, float, int]:
+    def rank(one: Note) -> tuple[bool, float, int]:
         return one["tokens"] <= limit, one["priority"], int(one["id"])
 
     assert evicted == sorted(notes, key=rank)[: len(evicted)]
@@ -119,7 +119,7 @@ EVIDENCE = st.lists(st.integers(0, 30), max_size=12).map(
 
 
 @given(EVIDENCE, st.integers(1, 60))
-def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[TaskEvidence], limit: int) -> None:
+def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Evidence], limit: int) -> None:
     kept, evicted = entries.bound_evidence(evidence, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     could_fit = [one for one in evidence if one["tokens"] <= limit]
@@ -132,10 +132,7 @@ def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Tas
 
 
 def test_new_evidence_is_counted() -> None:
-    old: list[TaskEvidence] = [
-        {"source": "paper", "content": "one two three"},
-        {"source": "web", "content": "four five six"},
-    ]
+    old = [entries.new_evidence("paper", "one two three"), entries.new_evidence("web", "four five six")]
     size = prompt_text.count("web: four five six")
     kept, evicted = entries.bound_evidence(old, size)
     assert kept == [{**old[1], "tokens": size}]
@@ -143,7 +140,7 @@ def test_new_evidence_is_counted() -> None:
 
 
 def test_a_task_holds_a_limited_number_of_pieces_however_small() -> None:
-    pieces: list[TaskEvidence] = [
+    pieces: list[Evidence] = [
         {"source": "s", "content": str(at), "tokens": 1} for at in range(entries.MAX_EVIDENCE + 3)
     ]
     kept, evicted = entries.bound_evidence(pieces, 1_000_000)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.core import prompt_text
 from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
 from app.tasks.schemas import TASKS as COLLECTION
-from app.tasks.schemas import TaskNote, TaskRecord
+from app.tasks.schemas import Note, TaskRecord
 from app.tasks.working_memory import describe, select
 from tests.support.memories import Json
 
@@ -193,7 +193,7 @@ def test_a_long_plan_keeps_neither_context_nor_notes_out() -> None:
     for step in task["plan"]:
         step["action"] = f"{step['action']} of the work, told in rather many words " * 3
         step["result"] = "and so it went " * 50 if step["status"] == "completed" else None
-    note: TaskNote = {"id": "note_1", "priority": 1.0, "content": "mind the gap", "tokens": 4}
+    note: Note = {"id": "note_1", "priority": 1.0, "content": "mind the gap", "tokens": 4}
     task["scratchpad"] = [note]
     for budget in (250, 400, 1000):
         text, _ = describe(task, budget)
