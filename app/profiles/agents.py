@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias, cast
+
 from typing_extensions import TypedDict
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Literal
+
 from typing_extensions import TypedDict
 
 from app.audit.trail import owned

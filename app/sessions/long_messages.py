@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
-from typing_extensions import TypedDict
 from urllib.parse import unquote_to_bytes
 
 from pydantic import JsonValue, ValidationError
+from typing_extensions import TypedDict
 
 from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Json, JsonObject

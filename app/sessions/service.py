@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing_extensions import TypedDict
 from urllib.parse import quote
+
+from typing_extensions import TypedDict
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
 from typing_extensions import TypedDict
 
 from app.core import prompt_text

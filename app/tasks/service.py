@@ -5,6 +5,7 @@ nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any, TypeVar
 
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
@@ -20,13 +21,14 @@ from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, page_of, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
-from app.tasks import entries, working_memory
+from app.tasks import working_memory
 from app.tasks.schemas import (
     CHECKPOINTS,
     STATE,
     TASKS,
     Checkpoint,
     CheckpointRecord,
+    Evidence,
     EvidenceAdded,
     EvidenceIn,
     Jotted,
@@ -116,6 +118,66 @@ class TaskRepository(Repository[TaskRecord]):
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
 
 
+E = TypeVar("E")
+
+MOVES: Mapping[TaskStatus, tuple[TaskStatus, ...]] = {
+    "pending": ("in_progress", "completed", "failed", "cancelled"),
+    "in_progress": ("completed", "failed", "cancelled"),
+    "failed": ("in_progress",),
+    "completed": (),
+    "cancelled": (),
+}
+ENDED: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"})
+MAX_EVIDENCE = 500
+"""The limit of evidence pieces of one task."""
+
+
+def may_move(old: TaskStatus, new: TaskStatus) -> bool:
+    """Returns True if a task may change from one status to the other."""
+    return old == new or new in MOVES[old]
+
+
+def most_keys(value: Any) -> int:
+    """Returns the number of keys of the largest object in a value."""
+    if isinstance(value, dict):
+        return max(len(value), *(most_keys(inner) for inner in value.values()), 0)
+    return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
+
+
+def bound(scratchpad: Sequence[Note], max_tokens: int) -> tuple[list[Note], list[Note]]:
+    """Splits notes into those that fit into `max_tokens` and those that are dropped. Notes that could never fit are
+    dropped first, then those of the lowest priority, then the oldest. Without priorities the oldest are dropped first.
+    """
+    sizes = [note["tokens"] for note in scratchpad]
+    return _split(scratchpad, sizes, [note["priority"] for note in scratchpad], max_tokens)
+
+
+def bound_evidence(evidence: Sequence[Evidence], max_tokens: int) -> tuple[list[Evidence], list[Evidence]]:
+    """Splits evidence into the pieces that fit into `max_tokens` and `MAX_EVIDENCE`, and those that are dropped: pieces
+    that could never fit first, then the oldest."""
+    sizes = [piece["tokens"] for piece in evidence]
+    fitting, dropped = _split(evidence, sizes, [0.0] * len(evidence), max_tokens)
+    over = max(0, len(fitting) - MAX_EVIDENCE)
+    return fitting[over:], [*dropped, *fitting[:over]]
+
+
+def _split(
+    parts: Sequence[E], sizes: Sequence[int], priorities: Sequence[float], max_tokens: int
+) -> tuple[list[E], list[E]]:
+    least_first = sorted(range(len(parts)), key=lambda index: (sizes[index] <= max_tokens, priorities[index], index))
+    total, dropped = sum(sizes), list[int]()
+    while total > max_tokens:
+        dropped.append(least_first[len(dropped)])
+        total -= sizes[dropped[-1]]
+    leaving = set(dropped)
+    return [part for index, part in enumerate(parts) if index not in leaving], [parts[index] for index in dropped]
+
+
+def new_evidence(source: str, content: str) -> Evidence:
+    """Returns a piece of evidence with its token count."""
+    return {"source": source, "content": content, "tokens": prompt_text.count(f"{source}: {content}")}
+
+
 KEPT_AFTER_END = timedelta(days=30)
 """How long a task stays stored after it ended."""
 
@@ -178,8 +240,8 @@ class TaskService:
         fields = differing(task, body.model_dump(exclude_unset=True))
         if "status" in fields:
             before, after = task["status"], fields["status"]
-            if not entries.may_move(before, after):
-                allowed = ", ".join(entries.MOVES[before]) or "none (a restore with `reopen: true` lets it go on)"
+            if not may_move(before, after):
+                allowed = ", ".join(MOVES[before]) or "none (a restore with `reopen: true` lets it go on)"
                 raise IllegalTransition(f"A task cannot go from {before} to {after}. Allowed: {allowed}.")
             fields = {**self._term(task, after), **fields}
         if "expires_at" in body.model_fields_set and fields.get("kept_after_end", task.get("kept_after_end")):
@@ -206,7 +268,7 @@ class TaskService:
 
     def _term(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
         """Returns the expiry that a task gets with this status. An expiry that the caller set is not changed."""
-        if status in entries.ENDED:
+        if status in ENDED:
             own = task["expires_at"] is not None and not task.get("kept_after_end")
             until = task["expires_at"] or rfc3339(self._clock.now() + KEPT_AFTER_END)
             return {"expires_at": until, "kept_after_end": not own}
@@ -224,7 +286,7 @@ class TaskService:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
-        if entries.most_keys(merged) > BODY_LIMITS.object_keys:
+        if most_keys(merged) > BODY_LIMITS.object_keys:
             raise invalid("", f"the context would have an object of more than {BODY_LIMITS.object_keys} keys")
         require_size(merged, OBJECT_BYTES, "context", "")
         return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
@@ -247,7 +309,7 @@ class TaskService:
     def _planned(self, task: TaskRecord, plan: list[Step]) -> WriteResult[Task]:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
         outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
-        before, after = entries.completed_steps(task["plan"]), entries.completed_steps(plan)
+        before, after = (sum(step["status"] == "completed" for step in steps) for steps in (task["plan"], plan))
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
             return outcome
@@ -263,7 +325,7 @@ class TaskService:
             "priority": body.priority,
             "tokens": prompt_text.count(body.content),
         }
-        notes, evicted = entries.bound([*task["scratchpad"], note], task["max_tokens"])
+        notes, evicted = bound([*task["scratchpad"], note], task["max_tokens"])
         outcome = self._changed(task, {"scratchpad": notes})
         answer: Jotted = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
@@ -272,8 +334,8 @@ class TaskService:
         """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
         characters = len(body.source) + len(body.content)
-        piece = await off_loop(characters, entries.new_evidence, body.source, body.content)
-        evidence, evicted = entries.bound_evidence([*task["evidence"], piece], task["max_tokens"])
+        piece = await off_loop(characters, new_evidence, body.source, body.content)
+        evidence, evicted = bound_evidence([*task["evidence"], piece], task["max_tokens"])
         outcome = self._changed(task, {"evidence": evidence})
         return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
@@ -308,7 +370,7 @@ class TaskService:
         checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
         checkpoint = await self._tasks.checkpoint(task, body.seq)
-        if not entries.MOVES[task["status"]] and not body.reopen:
+        if not MOVES[task["status"]] and not body.reopen:
             raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
         state = TASKS.as_record({part: value for part, value in checkpoint["state"].items() if part in STATE})
         state = {**state, **_bounded(state, task["max_tokens"])}  # the limit may have been lowered since
@@ -353,6 +415,6 @@ def _plan(steps: Sequence[StepIn]) -> list[Step]:
 
 def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:
     """Returns scratchpad and evidence, each within `max_tokens`."""
-    notes, _ = entries.bound(task["scratchpad"], max_tokens)
-    evidence, _ = entries.bound_evidence(task["evidence"], max_tokens)
+    notes, _ = bound(task["scratchpad"], max_tokens)
+    evidence, _ = bound_evidence(task["evidence"], max_tokens)
     return {"scratchpad": notes, "evidence": evidence}

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from app.tasks.entries import CUT_MARK
+from app.tasks.working_memory import CUT_MARK
 from tests.support.context import ask, dropped, items, texts
 from tests.support.profiles import register
 from tests.support.tasks import begin, note, send

@@ -7,10 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import prompt_text
-from app.tasks.entries import ALL_RESULTS, CUT_MARK, LONG_VALUE, NEXT_STEPS, READING_ORDER, entries
 from app.tasks.schemas import TASKS as COLLECTION
 from app.tasks.schemas import Note, TaskRecord
-from app.tasks.working_memory import describe, select
+from app.tasks.working_memory import (
+    ALL_RESULTS,
+    CUT_MARK,
+    LONG_VALUE,
+    NEXT_STEPS,
+    READING_ORDER,
+    describe,
+    entries,
+    select,
+)
 from tests.support.memories import Json
 
 TEXTS = st.text(alphabet=st.sampled_from("abz .\n\t\u2028€汉😀é<>`0#-[]:"), min_size=1, max_size=200).map(

@@ -34,10 +34,9 @@ from app.sessions.schemas import (
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
-from app.tasks.entries import entries
 from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
-from app.tasks.working_memory import select, shorten
+from app.tasks.working_memory import entries, select, shorten
 
 WORKING_PART = 0.15
 """Share of the context's budget that entries are chosen for.

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.core import prompt_text
 from app.core.schemas import merge_patch
-from app.tasks import entries
+from app.tasks import service
 from app.tasks.schemas import Evidence, Note, TaskStatus
 from tests.support.memories import Json
 
@@ -93,7 +93,7 @@ NOTES = st.lists(
 
 @given(NOTES, st.integers(1, 60))
 def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes: list[Note], limit: int) -> None:
-    kept, evicted = entries.bound(notes, limit)
+    kept, evicted = service.bound(notes, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     assert sorted([*kept, *evicted], key=lambda one: int(one["id"])) == notes
     assert [one for one in notes if one in kept] == kept  # in their order
@@ -104,13 +104,13 @@ def test_the_scratchpad_is_never_over_its_bound_and_what_goes_is_the_least(notes
     assert evicted == sorted(notes, key=rank)[: len(evicted)]
     if evicted:  # none went that could have stayed
         assert sum(one["tokens"] for one in kept) + evicted[-1]["tokens"] > limit
-    assert entries.bound(kept, limit) == (kept, [])
+    assert service.bound(kept, limit) == (kept, [])
 
 
 @pytest.mark.parametrize("old", ["pending", "in_progress", "completed", "failed", "cancelled"])
 @pytest.mark.parametrize("new", ["pending", "in_progress", "completed", "failed", "cancelled"])
 def test_only_the_moves_of_the_table_are_allowed(old: TaskStatus, new: TaskStatus) -> None:
-    assert entries.may_move(old, new) == (old == new or (old, new) in ALLOWED)
+    assert service.may_move(old, new) == (old == new or (old, new) in ALLOWED)
 
 
 EVIDENCE = st.lists(st.integers(0, 30), max_size=12).map(
@@ -120,7 +120,7 @@ EVIDENCE = st.lists(st.integers(0, 30), max_size=12).map(
 
 @given(EVIDENCE, st.integers(1, 60))
 def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Evidence], limit: int) -> None:
-    kept, evicted = entries.bound_evidence(evidence, limit)
+    kept, evicted = service.bound_evidence(evidence, limit)
     assert sum(one["tokens"] for one in kept) <= limit
     could_fit = [one for one in evidence if one["tokens"] <= limit]
     assert kept == could_fit[len(could_fit) - len(kept) :]  # the newest, in their order
@@ -128,20 +128,20 @@ def test_evidence_is_never_over_its_bound_and_the_oldest_goes(evidence: list[Evi
     older = could_fit[: len(could_fit) - len(kept)]
     if older:  # none went that could have stayed
         assert sum(one["tokens"] for one in kept) + older[-1]["tokens"] > limit
-    assert entries.bound_evidence(kept, limit) == (kept, [])
+    assert service.bound_evidence(kept, limit) == (kept, [])
 
 
 def test_new_evidence_is_counted() -> None:
-    old = [entries.new_evidence("paper", "one two three"), entries.new_evidence("web", "four five six")]
+    old = [service.new_evidence("paper", "one two three"), service.new_evidence("web", "four five six")]
     size = prompt_text.count("web: four five six")
-    kept, evicted = entries.bound_evidence(old, size)
+    kept, evicted = service.bound_evidence(old, size)
     assert kept == [{**old[1], "tokens": size}]
     assert evicted == [{**old[0], "tokens": prompt_text.count("paper: one two three")}]
 
 
 def test_a_task_holds_a_limited_number_of_pieces_however_small() -> None:
     pieces: list[Evidence] = [
-        {"source": "s", "content": str(at), "tokens": 1} for at in range(entries.MAX_EVIDENCE + 3)
+        {"source": "s", "content": str(at), "tokens": 1} for at in range(service.MAX_EVIDENCE + 3)
     ]
-    kept, evicted = entries.bound_evidence(pieces, 1_000_000)
+    kept, evicted = service.bound_evidence(pieces, 1_000_000)
     assert (kept, evicted) == (pieces[3:], pieces[:3])
