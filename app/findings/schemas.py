@@ -14,7 +14,7 @@ FindingKind = TypeAliasType(
 )
 FindingStatus = TypeAliasType("FindingStatus", Literal["open", "accepted", "dismissed", "settled"])
 FindingListStatus = TypeAliasType("FindingListStatus", Literal["open", "accepted", "dismissed", "settled", "any"])
-EvidenceKind = TypeAliasType("EvidenceKind", Literal["memory", "fact", "profile", "procedure", "action"])
+EvidenceKind = TypeAliasType("EvidenceKind", Literal["memory", "fact", "procedure", "action"])
 ProposedAction = TypeAliasType("ProposedAction", Literal["supersede", "end", "store", "revise", "none"])
 
 
@@ -90,7 +90,7 @@ class RecordName(Schema):
     """The name of a record: its kind and its id."""
 
     kind: EvidenceKind
-    id: str = Field(description="The id of the record; of a profile, the name of its field.")
+    id: str = Field(description="The id of the record.")
 
 
 class FindingEvidence(RecordName):
@@ -141,22 +141,10 @@ def evidence_names(finding: FindingRecord) -> list[tuple[str, str]]:
     return [(evidence["kind"], evidence["id"]) for evidence in finding["evidence"]]
 
 
-JUDGED = 0.75
-"""Confidence of a finding that a language model has judged."""
-UNCONFIRMED = 0.5
-"""Confidence of a finding about a memory that nothing confirmed."""
-
-
-def of_judge(finding: FindingRecord) -> bool:
-    """Returns whether a language model has found that two records cannot both hold."""
-    if finding["kind"] not in ("contradiction", "stale") or len(finding["evidence"]) != 2:
-        return False
-    return finding["proposal"]["details"].get("model") is not None
-
-
 def is_doubt(finding: FindingRecord) -> bool:
-    """Returns whether a finding says what is uncertain: a judge has found it, or two facts or values of the profile are
-    in conflict."""
-    kinds = {evidence["kind"] for evidence in finding["evidence"]}
-    in_conflict = len(finding["evidence"]) == 2 and finding["kind"] in ("contradiction", "stale")
-    return of_judge(finding) or (in_conflict and kinds <= {"fact", "profile"})
+    """Returns whether a finding says what is uncertain: a judge has found that two records cannot both hold, or two
+    facts are in conflict."""
+    evidence = finding["evidence"]
+    if finding["kind"] not in ("contradiction", "stale") or len(evidence) != 2:
+        return False
+    return "model" in finding["proposal"]["details"] or all(named["kind"] == "fact" for named in evidence)

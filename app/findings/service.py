@@ -17,7 +17,7 @@ from app.core.clock import Clock, rfc3339
 from app.core.language import sentence_spans
 from app.core.schemas import Json, Page
 from app.errors import Conflict
-from app.facts.keys import USERS, UserRecord, sentence
+from app.facts.keys import sentence
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
 from app.findings.schemas import (
@@ -41,7 +41,7 @@ from app.storage.scope import Scope
 from app.writes.executor import IfMatch
 
 Name = tuple[str, str]
-"""Kind and id of a record. The id of an entry of the profile is `user_id`, a slash and the field."""
+"""Kind and id of a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +100,6 @@ class FactEvidence(BaseEvidence):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileEvidence(BaseEvidence):
-    """A field of a profile that an earlier version stored, and no fact states, as evidence."""
-
-    kind: Literal["profile"]
-    user: UserRecord = field(compare=False, repr=False)
-    field: str
-
-    @property
-    def value(self) -> str:
-        """What the field says."""
-        return str(self.user["profile"].get(self.field))
-
-
-@dataclass(frozen=True, slots=True)
 class ProcedureEvidence(BaseEvidence):
     """A procedure as evidence. Its fingerprint covers its steps, so that a revised procedure is another one."""
 
@@ -128,12 +114,10 @@ class ActionEvidence(BaseEvidence):
     kind: Literal["action"]
 
 
-EvidenceRecord: TypeAlias = MemoryEvidence | FactEvidence | ProfileEvidence | ProcedureEvidence | ActionEvidence
+EvidenceRecord: TypeAlias = MemoryEvidence | FactEvidence | ProcedureEvidence | ActionEvidence
 """A record as evidence shows it."""
 TextEvidence: TypeAlias = MemoryEvidence | FactEvidence
 """A record whose text is searched by its vector."""
-ValueEvidence: TypeAlias = FactEvidence | ProfileEvidence
-"""A record that states a value."""
 
 
 def facts_of_one_group(record: EvidenceRecord, other: EvidenceRecord) -> bool:
@@ -166,15 +150,6 @@ def of_fact(fact: FactRecord) -> FactEvidence:
     return FactEvidence("fact", fact["fact_id"], text, said_at, fact["trust"], *owner, fingerprint_of(text), fact)
 
 
-def of_profile(user: UserRecord, name: str) -> ProfileEvidence:
-    """Returns a field of a profile as evidence."""
-    text, record_id = f"{name}: {user['profile'].get(name)}", f"{user['user_id']}/{name}"
-    owner = user.get("agent_id"), user.get("user_id")
-    return ProfileEvidence(
-        "profile", record_id, text, user["updated_at"], 1.0, *owner, fingerprint_of(text), user, name
-    )
-
-
 def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
     """Returns a procedure as evidence."""
     fingerprint = fingerprint_of(orjson.dumps([procedure["name"], *procedure["steps"]]).decode())
@@ -205,8 +180,8 @@ class EvidenceReader:
         self._store, self._scope, self._now, self._retired = store, scope, now, retired
 
     async def read(self, names: Iterable[Name]) -> dict[Name, EvidenceRecord]:
-        """Returns the records that stand: active memories, facts that are not closed, values of profiles, active
-        procedures, and actions."""
+        """Returns the records that stand: active memories, facts that are not closed, active procedures, and
+        actions."""
         ids: dict[str, list[str]] = {}
         for kind, record_id in dict.fromkeys(names):
             ids.setdefault(kind, []).append(record_id)
@@ -224,16 +199,8 @@ class EvidenceReader:
         if kind == "procedure":
             procedures = (await Repository(self._store, self._scope, PROCEDURES).get_many(ids)).values()
             return [of_procedure(one) for one in procedures if self._retired or one["status"] == "active"]
-        if kind == "action":
-            actions = (await Repository(self._store, self._scope, ACTIONS).get_many(ids)).values()
-            return [of_action(action) for action in actions]
-        fields = [(user_id, name) for user_id, _, name in (record_id.rpartition("/") for record_id in ids)]
-        users = await Repository(self._store, self._scope, USERS).get_many([user_id for user_id, _ in fields])
-        return [
-            of_profile(users[user_id], name)
-            for user_id, name in fields
-            if user_id in users and users[user_id]["profile"].get(name) is not None
-        ]
+        actions = (await Repository(self._store, self._scope, ACTIONS).get_many(ids)).values()
+        return [of_action(action) for action in actions]
 
 
 def whole(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> bool:

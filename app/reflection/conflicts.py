@@ -1,5 +1,4 @@
-"""Pairs of records that cannot both hold: two facts, or values of the profile, with different values of one thing. Pure
-functions.
+"""Pairs of records that cannot both hold: two facts with different values of one thing. Pure functions.
 
 A group of facts settles its own conflicts (`app/facts/conflict_resolution.py`). These are of different groups: one
 agent learned of another home than all agents know, or a fact names the user by name.
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from app.facts.keys import USER, field_of, key_of, predicate_key
-from app.findings.service import EvidenceRecord, FactEvidence, ProfileEvidence, ValueEvidence, facts_of_one_group
+from app.findings.service import EvidenceRecord, FactEvidence, facts_of_one_group
 from app.learning.extraction import is_user
 
 MOST_OF_ONE = 50
@@ -38,30 +37,24 @@ class Contradiction:
 
 
 def facts_in_conflict(records: Sequence[EvidenceRecord], names: Sequence[str]) -> Iterator[tuple[Contradiction, str]]:
-    """Yields the single-valued facts and values of the profile that cannot both hold, each pair with its predicate or
-    its field of the profile. `names`: those of the user."""
-    stated: dict[tuple[str, str], list[ValueEvidence]] = defaultdict(list)
+    """Yields the single-valued facts that cannot both hold, each pair with its predicate or its field of the profile.
+    `names`: those of the user."""
+    stated: dict[tuple[str, str], list[FactEvidence]] = defaultdict(list)
     for record in sorted(records, key=lambda record: (record.said_at, record.id)):
-        if isinstance(record, FactEvidence | ProfileEvidence) and (key := _key(record, names)) is not None:
+        if isinstance(record, FactEvidence) and (key := _key(record, names)) is not None:
             stated[key].append(record)
     for (_, of), same in stated.items():
         for earlier, later in combinations(same[-MOST_OF_ONE:], 2):
-            if not facts_of_one_group(earlier, later) and key_of(value_of(earlier)) != key_of(value_of(later)):
+            differ = key_of(earlier.fact["object"]) != key_of(later.fact["object"])
+            if differ and not facts_of_one_group(earlier, later):
                 yield Contradiction(earlier, later), of
 
 
-def _key(record: ValueEvidence, names: Sequence[str]) -> tuple[str, str] | None:
-    """Returns subject and predicate of a record that states a single value, or None."""
-    if isinstance(record, ProfileEvidence):
-        return USER, record.field
+def _key(record: FactEvidence, names: Sequence[str]) -> tuple[str, str] | None:
+    """Returns subject and predicate of a fact that states a single value, or None."""
     fact = record.fact
     if fact["cardinality"] != "one":
         return None
     if not is_user(fact["subject"], names):
         return fact["subject_key"], predicate_key(fact["predicate"])
     return USER, field_of({**fact, "subject": USER}) or predicate_key(fact["predicate"])
-
-
-def value_of(record: ValueEvidence) -> str:
-    """Returns the value that a fact or a field of the profile states."""
-    return record.fact["object"] if isinstance(record, FactEvidence) else record.value

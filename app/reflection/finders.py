@@ -12,12 +12,9 @@ from typing import Literal, NamedTuple, TypeAlias
 from app.core.clock import rfc3339
 from app.core.language import words
 from app.core.work import in_turn
-from app.facts.keys import USERS
 from app.facts.replaced import holds
 from app.facts.schemas import FACTS
 from app.findings.schemas import (
-    JUDGED,
-    UNCONFIRMED,
     FindingKind,
     FindingRecord,
     ProposalDetails,
@@ -32,7 +29,6 @@ from app.findings.service import (
     new_finding,
     of_fact,
     of_memory,
-    of_profile,
 )
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
@@ -45,16 +41,16 @@ from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
 from app.reflection.unconfirmed import unconfirmed
 from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import Absent, Collection, Eq, Filter, In, Not, Or, both
+from app.storage.schema import Absent, Eq, Filter, In, Not, Or, both
 from app.storage.scope import Partition, Scope
 
 UNCONFIRMED_DAYS = 180
 """A learned memory of little trust that nobody confirmed, used or said again for so long is stale."""
 MOST_MEMORIES = 2_000
 """The limit of memories, and of facts, that a run compares in one partition, the latest ones."""
-OF_FACTS = 0.9
-"""Confidence of a finding about two facts."""
-SINGLE_VALUES = ("home", "occupation")
+OF_FACTS, JUDGED, UNCONFIRMED = 0.9, 0.75, 0.5
+"""Confidence of a finding about two facts, of one that a language model has judged, and of one about a memory that
+nothing confirmed."""
 MOST_PAIRS = 2_000
 """The limit of pairs by similarity in one partition, the nearest ones."""
 NOT_READ = ("instruction", "summary", "issue", "solution", "learned")
@@ -131,9 +127,6 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     records: list[EvidenceRecord] = [record for _, record in first_said if record is not None]
     records += [record for _, record in handled(FACTS, facts, of_fact)]
     user = None if owner.user is None else await ProfileReader(store, scope, tools.clock).find(owner.user)
-    if user is not None:  # what facts state is among the facts
-        fields = [name for name in SINGLE_VALUES if user.profile.get(name) and name not in user.facts]
-        records += [of_profile(user.record, name) for name in fields]
     named = None if user is None else user.profile.get("name")
     names = [str(name) for name in (owner.user, named) if name]
     return PartitionView(tools, scope, owner, records, names, now)
@@ -157,7 +150,7 @@ def is_usable(memory: MemoryRecord, now: str) -> bool:
 
 
 async def of_facts(look: PartitionView) -> list[FindingRecord]:
-    """Finds facts and values of the profile that cannot both hold."""
+    """Finds facts that cannot both hold."""
     compared = await in_turn(lambda: list(facts_in_conflict(look.records, look.names)))
     findings = []
     for conflict, of in compared:
@@ -189,10 +182,9 @@ FINDERS: tuple[Finder, ...] = (of_facts, never_confirmed)
 
 async def without_unread(look: PartitionView) -> PartitionView:
     """Returns the view without the records that the finders cannot read even alone. The job skips these."""
-    collections: Mapping[str, Collection] = {"memory": MEMORIES, "fact": FACTS}
     records: list[EvidenceRecord] = []
     for record in look.records:
-        with skipping(collections.get(record.kind, USERS), record.id):
+        with skipping(FACTS if record.kind == "fact" else MEMORIES, record.id):
             single = replace(look, records=[record])
             await near_pairs(single, [finding for finder in FINDERS for finding in await finder(single)])
             records.append(record)

@@ -41,10 +41,10 @@ Verdict = Literal["same", "contradicts", "replaces", "unrelated", "unfounded", "
 
 
 class JudgedPairRecord(OwnedRecord, total=False):
-    """A document of the collection `judged_pairs`. Its verdict is a `Verdict`, or one that 1.0.0 asked for."""
+    """A document of the collection `judged_pairs`."""
 
     judged_id: str
-    verdict: str
+    verdict: Verdict
 
 
 JUDGED_PAIRS: Collection[JudgedPairRecord] = Collection(
@@ -59,8 +59,6 @@ words in the prompt make no new pair. `verdict` is that of the answer, `unfounde
 `waiting` for the record of a partition with pairs that no call was left for."""
 
 PROMPT = "contradictions"
-EARLIER_PROMPT = "contradictions.1"
-"""1.0.0 hashed the prompt into the id, too."""
 BATCH = 20
 """The limit of pairs in one call."""
 SHOWN_CHARS = 600
@@ -237,19 +235,18 @@ async def _linked(run: Run, look: PartitionView, finding: FindingRecord, stored:
     return True
 
 
-def judged_id(owner: Owner, pair: CandidatePair, *more: str) -> str:
+def judged_id(owner: Owner, pair: CandidatePair) -> str:
     """Returns the id under which the verdict of a pair is remembered."""
     named = [pair.earlier.named(), pair.later.named()]
-    key = orjson.dumps([owner.agent, owner.user, named, *more], option=orjson.OPT_SORT_KEYS)
+    key = orjson.dumps([owner.agent, owner.user, named], option=orjson.OPT_SORT_KEYS)
     return f"jdg_{blake2b(key, digest_size=16).hexdigest()}"
 
 
 async def unjudged(look: PartitionView, pairs: Sequence[CandidatePair]) -> list[CandidatePair]:
     """Returns the pairs that were not judged before."""
-    ids = [{judged_id(look.owner, pair), judged_id(look.owner, pair, EARLIER_PROMPT)} for pair in pairs]
-    judged = Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS)
-    known = await judged.get_many([judged_id for of_pair in ids for judged_id in of_pair])
-    return [pair for pair, of_pair in zip(pairs, ids, strict=True) if known.keys().isdisjoint(of_pair)]
+    ids = [judged_id(look.owner, pair) for pair in pairs]
+    known = await Repository(look.tools.store, Scope(look.owner.tenant), JUDGED_PAIRS).get_many(ids)
+    return [pair for pair, pair_id in zip(pairs, ids, strict=True) if pair_id not in known]
 
 
 def _record(owner: Owner, judged_id: str, verdict: Verdict, now: str) -> JudgedPairRecord:

@@ -22,7 +22,6 @@ from app.findings.service import (
     FindingService,
     MemoryEvidence,
     Name,
-    ProfileEvidence,
     of_memory,
     says_more,
     whole,
@@ -40,7 +39,6 @@ from app.memories.schemas import MemoryCreate
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
-from app.reflection.conflicts import value_of
 from app.reflection.decisions import Decisions
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
@@ -94,7 +92,7 @@ class Applier:
 
     async def _supersede(self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], now: str) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
-        value = value_of(keep) if isinstance(keep, FactEvidence | ProfileEvidence) else None
+        value = keep.fact["object"] if isinstance(keep, FactEvidence) else None
         for record in retired:
             match record:
                 case MemoryEvidence(memory=memory):
@@ -106,11 +104,10 @@ class Applier:
                 case FactEvidence(fact=fact):
                     name = field_of(fact)
                     if value and name is not None and fact["user_id"] is not None:
-                        changes += await self._set_profile(fact["user_id"], name, value)
+                        users, patch = self._tools.users(self._scope), ProfilePatch.model_validate({name: value})
+                        changes += (await users.patch_profile(fact["user_id"], patch, ALWAYS)).changes
                     else:
                         changes += (await self._tools.facts(self._scope).retract(record.id, ALWAYS)).changes
-                case ProfileEvidence(user=user):
-                    changes += await self._set_profile(user["user_id"], record.field, value)
                 case _:
                     raise Conflict(f"A record of the kind {record.kind} cannot be replaced by this finding.")
         if superseded and isinstance(keep, MemoryEvidence):
@@ -148,13 +145,6 @@ class Applier:
         memory = record.memory
         ends = until if until > (memory["valid_from"] or record.said_at) else now
         return self._memories.revise(memory, revision(memory, {"valid_until": min(ends, now)}, now), now)
-
-    async def _set_profile(self, user: str, name: str, value: str | None) -> Sequence[Change]:
-        """Returns the changes that give a field of a profile the value of the record that is kept."""
-        if value is None:
-            raise Conflict("The record that is to be kept states no value for the profile.")
-        patch = ProfilePatch.model_validate({name: value})
-        return (await self._tools.users(self._scope).patch_profile(user, patch, ALWAYS)).changes
 
     async def _revise(self, procedures: Sequence[EvidenceRecord], details: ProposalDetails) -> list[Change]:
         tools = self._tools

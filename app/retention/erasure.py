@@ -25,7 +25,7 @@ from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.protocol import Store, fewer_at_once
 from app.storage.repository import pages
-from app.storage.schema import EVERYTHING, BaseRecord, Collection, Doc, Eq, Filter, Has, In, R
+from app.storage.schema import EVERYTHING, BaseRecord, Collection, Eq, Filter, Has, In, R
 from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope
 from app.storage.search import SearchQuery
 from app.tasks import schemas as tasks
@@ -203,7 +203,10 @@ class _Erasing:
         async for docs in self._batches(collection, where):
             ids = [str(doc[collection.id_field]) for doc in docs]
             gone = DeleteWhere(collection, self._tenant, In(collection.id_field, tuple(ids)))
-            known = [*ids, *_rolled_up(collection, docs)]
+            # what was learned from actions that were rolled up is derived, too
+            rolled_up = [action_ids for doc in docs if isinstance(action_ids := doc.get("action_ids"), list)]
+            purged = [str(action_id) for action_ids in rolled_up for action_id in action_ids]
+            known = [*ids, *purged] if collection is ROLL_UPS else ids
             try:
                 await self._commit([gone], len(ids), name=collection.name, of=collection, ids=known)
             except StorageFull as error:
@@ -332,17 +335,3 @@ def _ids_named(entry: Mapping[str, Any]) -> list[str]:
     user."""
     records = entry.get("records")
     return [record_id for record_id in records if isinstance(record_id, str)] if isinstance(records, list) else []
-
-
-def _rolled_up(collection: Collection, docs: Sequence[Doc]) -> list[str]:
-    """Returns the ids of purged actions that these records stand for: what was learned from them is derived, too.
-
-    Earlier versions made no notes of roll-ups; their summaries name the actions.
-    """
-    if collection is ROLL_UPS:
-        holders: list[Any] = list(docs)
-    else:
-        holders = [doc.get("source") for doc in docs if doc.get("memory_type") == "summary"]
-    # a record goes whatever it holds, and no receipt names it
-    named = [holder.get("action_ids") for holder in holders if isinstance(holder, dict)]
-    return [str(action_id) for ids in named if isinstance(ids, list) for action_id in ids]

@@ -6,24 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.clock import rfc3339
-from app.learning.dependencies import Tools
 from app.learning.prompts import JudgedPair
 from app.reflection.candidates import CandidatePair
-from app.reflection.finders import Owner, look_at, near_pairs
 from app.reflection.judge import (
-    JUDGED_PAIRS,
     PLAIN_REASON,
     REASON_CHARS,
-    JudgedPairRecord,
     _loops,
     _read,
-    judged_id,
     safe_reason,
 )
 from app.settings import Settings
-from app.storage.changes import Insert
-from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, judging, knows, memory, record, reflect, verdict
 from tests.support.learning import end, learned, undo
@@ -161,26 +153,6 @@ async def test_a_text_that_says_more_stays_and_its_sentence_is_named_as_replaced
     assert [one["status"] for one in await findings(judged)] == ["open"]
     prompt = (await judged.client.post("/v1/context", json=query)).json()["text"]
     assert f"{more} (earlier, \u201cI live in Rome.\u201d; since 2026-03-05: I now live in Oslo.)" in prompt
-
-
-async def test_other_words_in_the_prompt_ask_nothing_again(judged: Service, llm: Model) -> None:
-    """A verdict of 1.0.0, whose id holds the version of the prompt, counts too."""
-    await memory(judged, VEGETARIAN)
-    await memory(judged, STEAK)
-    held, owner = judged.resources, Owner("default", "a", "u")
-    look = await look_at(Tools(held.store, held.embedder, held.clock, held.settings), Scope("default"), owner)
-    (pair,) = await near_pairs(look, [])
-    earlier: JudgedPairRecord = {
-        "judged_id": judged_id(owner, pair, "contradictions.1"),
-        "tenant_id": "default",
-        "agent_id": "a",
-        "user_id": "u",
-        "verdict": "both_hold",
-        "created_at": rfc3339(held.clock.now()),
-    }
-    await held.store.commit([Insert(JUDGED_PAIRS, earlier)])
-    assert (await reflect(judged))["result"]["judge"] == {"skipped": 0}
-    assert llm.shown("JudgedPairs") == []
 
 
 @pytest.mark.parametrize(

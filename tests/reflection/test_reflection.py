@@ -7,8 +7,8 @@ import pytest
 from app.core.clock import rfc3339
 from app.settings import Settings
 from tests.conftest import Service, Starter
-from tests.support.findings import findings, found, judging, knows, memory, reflect
-from tests.support.learning import undo, work
+from tests.support.findings import findings, judging, knows, memory, reflect
+from tests.support.learning import undo
 from tests.support.memories import PAIR, problem
 from tests.support.model import Model
 from tests.support.operations import rows
@@ -93,30 +93,6 @@ async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owne
     (finding,) = await findings(service)
     assert [one["text"] for one in finding["evidence"]] == ["Ben works at Acme", "Ben works at Initech"]
     assert finding["reason"] == "They give different values (works at)."
-
-
-@pytest.mark.parametrize("scheduled", [False, True])
-async def test_findings_that_rules_made_of_texts_mark_nothing_and_are_settled(
-    service: Service, *, scheduled: bool
-) -> None:
-    """As 1.0.0 made them, by rules of words and by similarity. A judge's and those about trust stay."""
-    rome, oslo = await memory(service, ROME, "2026-01-01T00:00:00Z"), await memory(service, OSLO)
-    plan = await memory(service, "I fly to Lisbon on 3 March.")
-    by_rule = [await found(service, rome, oslo), await found(service, plan, kind="stale", action="end", sure=0.6)]
-    aged = await found(service, oslo, kind="stale", action="end", sure=0.5)
-    query = {**PAIR, "query": "Where does the user live? Lisbon?"}
-    assert "uncertain" not in (await service.client.post("/v1/context", json=query)).json()["text"]
-    judge = await found(service, plan, oslo, sure=0.75, details={"aspect": "statement"})
-    assert "uncertain" in (await service.client.post("/v1/context", json=query)).json()["text"]
-    if scheduled:
-        started = await service.client.post("/v1/jobs/reflection/run", json={})
-        assert started.status_code == 202, started.text
-        await work(service)
-    else:
-        assert (await reflect(service))["result"]["settled"] == 2
-    settled = await findings(service, status="settled")
-    assert {one["finding_id"] for one in settled} == {*by_rule}
-    assert {one["finding_id"] for one in await findings(service)} == {aged, judge}
 
 
 async def test_users_are_never_compared_with_each_other(judged: Service) -> None:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 80f77ae4c71cf2273add6d98621031bd."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 33373f645e7baad350b51db023500b3d."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -589,7 +589,7 @@ class EvidenceIn(TypedDict):
     content: str
 
 
-EvidenceKind: TypeAlias = Literal["memory", "fact", "profile", "procedure", "action"]
+EvidenceKind: TypeAlias = Literal["memory", "fact", "procedure", "action"]
 
 
 class Experience(TypedDict):
