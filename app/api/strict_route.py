@@ -4,7 +4,8 @@ strictly."""
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, get_args, get_origin
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from fastapi import Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
@@ -83,10 +84,12 @@ class StrictRequest(Request):
 class StrictRoute(APIRoute):
     """A route that authenticates and checks the request before its endpoint runs.
     `openapi_extra={"x-verb": …}` sets the verb that a key needs. By default GET needs `read`, and everything else
-    `write`. An endpoint that returns `Answer[Action]` declares its response model so."""
+    `write`. An endpoint that returns `Answer[Action]` declares its response model so; of
+    `Answer[Receipt] | Answer[Operation]` the first one counts."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        answer = inspect.signature(endpoint, eval_str=True).return_annotation
+        returned = inspect.signature(endpoint, eval_str=True).return_annotation
+        answer, *_ = get_args(returned) if get_origin(returned) in (Union, UnionType) else (returned,)
         if get_origin(answer) is Answer:
             (options["response_model"],) = get_args(answer)
         super().__init__(path, endpoint, **options)

@@ -36,7 +36,7 @@ from app.core.schemas import Json
 from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
 from app.retention.decay_job import BARS, DecayJob, Histograms, bar_of, histogram
-from app.retention.service import ForgetPreview, ForgetRequest, ForgettableMemory, Forgetting
+from app.retention.service import ForgetPlan, ForgetRequest, Forgettable, Forgetting
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
@@ -132,7 +132,7 @@ def forget(
         _show_plan(plan)
 
 
-class PreviewOfStore(ForgetPreview, total=False):
+class PreviewOfStore(ForgetPlan, total=False):
     """What would be forgotten, with the number of memories in each bar of importance if this process has counted
     them."""
 
@@ -189,7 +189,7 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfS
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
         counts = [0] * BARS
 
-        def step(item: ForgettableMemory) -> None:
+        def step(item: Forgettable) -> None:
             counts[bar_of(item["importance"])] += 1
             progress.advance(bar)
 

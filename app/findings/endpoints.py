@@ -2,10 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request
 
 from app.api.errors import problems
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
@@ -36,16 +36,16 @@ async def list_filters(
     return {"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status}
 
 
-@router.get("", response_model=Page[schemas.ReflectionFinding], responses=problems())
+@router.get("", responses=problems())
 async def list_findings(
     findings: Findings, where: Annotated[FindingFilters, Depends(list_filters)], listing: InListing
-) -> Response:
+) -> Answer[Page[schemas.ReflectionFinding]]:
     """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
     return answer(await findings.page(where, listing))
 
 
-@router.get("/{finding_id}", response_model=schemas.ReflectionFinding, responses=problems(404))
-async def get_finding(finding_id: FindingId, findings: Findings) -> Response:
+@router.get("/{finding_id}", responses=problems(404))
+async def get_finding(finding_id: FindingId, findings: Findings) -> Answer[schemas.ReflectionFinding]:
     """Get one finding with its evidence."""
     finding = await findings.get(finding_id)
     return answer(finding, {"ETag": etag(finding)})

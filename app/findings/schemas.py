@@ -1,11 +1,11 @@
 """Findings as they are stored, and as responses show them."""
 
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
-from pydantic import Field
-from typing_extensions import TypeAliasType
+from pydantic import Field, GetPydanticSchema
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import Object, Schema, Share
+from app.core.schemas import JsonObject, Share, shown
 from app.memories.models import EvidenceName, MemoryType, Source
 from app.storage.schema import Collection, OwnedRecord
 
@@ -18,11 +18,12 @@ EvidenceKind = TypeAliasType("EvidenceKind", Literal["memory", "fact", "procedur
 ProposedAction = TypeAliasType("ProposedAction", Literal["supersede", "end", "store", "revise", "none"])
 
 
-class StoredName(TypedDict):
-    """The kind and the id of a record."""
+@shown
+class RecordName(TypedDict):
+    """The name of a record: its kind and its id."""
 
     kind: EvidenceKind
-    id: str
+    id: Annotated[str, Field(description="The id of the record.")]
 
 
 class QuotedMemory(TypedDict):
@@ -46,13 +47,61 @@ class ProposalDetails(TypedDict, total=False):
     status: Literal["archived"]
 
 
-class StoredProposal(TypedDict):
-    """What accepting a finding does."""
+@shown
+class Proposal(TypedDict):
+    """What accepting the finding does."""
 
-    action: ProposedAction
-    keep: StoredName | None
-    retire: list[StoredName]
-    details: ProposalDetails
+    action: Annotated[
+        ProposedAction,
+        Field(
+            description="`supersede`: `keep` replaces `retire`. `end`: `retire` stops being valid. `store`: a memory "
+            "of `details` is stored. `revise`: a procedure gets `details`. `none`: nothing changes."
+        ),
+    ]
+    keep: Annotated[RecordName | None, Field(default=None)]
+    retire: Annotated[list[RecordName], Field(default=[])]
+    details: Annotated[ProposalDetails, Field(default={}), GetPydanticSchema(lambda _, handler: handler(JsonObject))]
+
+
+@shown
+class FindingEvidence(RecordName):
+    text: Annotated[
+        str | None,
+        Field(
+            description="What it says; null if it is gone or was changed. What a decided finding retired is neither."
+        ),
+    ]
+    said_at: Annotated[str | None, Field(description="When it was said, or else stored.")]
+    trust: Annotated[float | None, Field(default=None, description="How far it is believed.")]
+    source: Annotated[
+        Source | None, Field(default=None, description="Of a memory or fact: where it comes from; else null.")
+    ]
+    quote: Annotated[
+        str | None,
+        Field(
+            default=None, description="The sentences of it that the finding is about; null if it is about all of it."
+        ),
+    ]
+
+
+@shown
+class ReflectionFinding(TypedDict):
+    finding_id: str
+    agent_id: str | None
+    user_id: str | None
+    kind: FindingKind
+    status: Annotated[FindingStatus, Field(description="`settled`: its evidence is gone, or was settled elsewhere.")]
+    reason: Annotated[str, Field(description="Why it was found.")]
+    evidence: list[FindingEvidence]
+    proposal: Proposal
+    confidence: Annotated[Share, Field(description="How sure the rule or the model is.")]
+    trust: Annotated[Share, Field(description="The least trust of the evidence.")]
+    operation_id: Annotated[str | None, Field(description="The operation that applied it; it can be undone.")]
+    settled_by: Annotated[str | None, Field(description="The API key that settled it, or `policy` or `reflection`.")]
+    settled_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
 
 
 class FindingRecord(OwnedRecord, total=False):
@@ -63,7 +112,7 @@ class FindingRecord(OwnedRecord, total=False):
     status: FindingStatus
     reason: str
     evidence: list[EvidenceName]
-    proposal: StoredProposal
+    proposal: Proposal
     confidence: float
     trust: float
     operation_id: str | None
@@ -84,56 +133,6 @@ FINDINGS: Collection[FindingRecord] = Collection(
 The id is a hash of the owners, the kind and the evidence, so the same finding is never stored twice, whatever became of
 it. A finding names its evidence and stores no text of it: texts are read with the finding, so none outlives its record.
 """
-
-
-class RecordName(Schema):
-    """The name of a record: its kind and its id."""
-
-    kind: EvidenceKind
-    id: str = Field(description="The id of the record.")
-
-
-class FindingEvidence(RecordName):
-    text: str | None = Field(
-        description="What it says; null if it is gone or was changed. What a decided finding retired is neither."
-    )
-    said_at: str | None = Field(description="When it was said, or else stored.")
-    trust: float | None = Field(None, description="How far it is believed.")
-    source: Source | None = Field(None, description="Of a memory or fact: where it comes from; else null.")
-    quote: str | None = Field(
-        None, description="The sentences of it that the finding is about; null if it is about all of it."
-    )
-
-
-class Proposal(Schema):
-    """What accepting the finding does."""
-
-    action: ProposedAction = Field(
-        description="`supersede`: `keep` replaces `retire`. `end`: `retire` stops being valid. `store`: a memory of "
-        "`details` is stored. `revise`: a procedure gets `details`. `none`: nothing changes."
-    )
-    keep: RecordName | None = None
-    retire: list[RecordName] = []
-    details: Object = {}
-
-
-class ReflectionFinding(Schema):
-    finding_id: str
-    agent_id: str | None
-    user_id: str | None
-    kind: FindingKind
-    status: FindingStatus = Field(description="`settled`: its evidence is gone, or was settled elsewhere.")
-    reason: str = Field(description="Why it was found.")
-    evidence: list[FindingEvidence]
-    proposal: Proposal
-    confidence: Share = Field(description="How sure the rule or the model is.")
-    trust: Share = Field(description="The least trust of the evidence.")
-    operation_id: str | None = Field(description="The operation that applied it; it can be undone.")
-    settled_by: str | None = Field(description="The API key that settled it, or `policy` or `reflection`.")
-    settled_at: str | None
-    version: int
-    created_at: str
-    updated_at: str
 
 
 def evidence_names(finding: FindingRecord) -> list[tuple[str, str]]:

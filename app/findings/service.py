@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Literal, TypeAlias, TypedDict
+from typing import Literal, TypeAlias, TypedDict, cast
 
 import orjson
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import Clock, rfc3339
 from app.core.language import sentence_spans
-from app.core.schemas import Json, Page
+from app.core.schemas import Page
 from app.errors import Conflict
 from app.facts.keys import sentence
 from app.facts.models import FactRecord
@@ -23,12 +23,13 @@ from app.facts.repository import FactRepository
 from app.findings.schemas import (
     FINDINGS,
     EvidenceKind,
+    FindingEvidence,
     FindingKind,
     FindingListStatus,
     FindingRecord,
     FindingStatus,
+    Proposal,
     ReflectionFinding,
-    StoredProposal,
     evidence_names,
 )
 from app.memories.models import MEMORIES, EvidenceName, MemoryRecord, Source
@@ -239,7 +240,7 @@ def new_finding(
     kind: FindingKind,
     reason: str,
     evidence: Sequence[EvidenceRecord],
-    proposal: StoredProposal,
+    proposal: Proposal,
     confidence: float,
     now: str,
     spans: Mapping[Name, tuple[int, int]] | None = None,
@@ -321,12 +322,12 @@ class FindingRepository(Repository[FindingRecord]):
             settled["proposal"] = {**finding["proposal"], "details": {}}
         return self.update(finding, settled, now=now)
 
-    async def render(self, findings: Sequence[FindingRecord], now: str) -> list[Json]:
-        """Returns findings as `ReflectionFinding`, with the texts of their evidence. An open finding whose evidence no
+    async def render(self, findings: Sequence[FindingRecord], now: str) -> list[ReflectionFinding]:
+        """Returns findings with the texts of their evidence. An open finding whose evidence no
         longer stands is shown as settled; one that was decided shows what it retired, too."""
         decided = [finding for finding in findings if finding["status"] in DECIDED]
         others = [finding for finding in findings if finding["status"] not in DECIDED]
-        shown: dict[str, Json] = {}
+        shown: dict[str, ReflectionFinding] = {}
         for group, retired in ((decided, True), (others, False)):
             reader = EvidenceReader(self.store, self.scope, now, retired=retired)
             records = await reader.read(name for finding in group for name in evidence_names(finding))
@@ -334,19 +335,14 @@ class FindingRepository(Repository[FindingRecord]):
         return [shown[finding["finding_id"]] for finding in findings]
 
 
-def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> Json:
-    """Returns a finding as `ReflectionFinding`, with the texts of its evidence, as far as it stands."""
-    shown = FINDINGS.public(finding)
-    if not whole(finding, records):
-        # A reason of a model and the details of a proposal may repeat what was deleted.
-        shown |= {"reason": GONE, "proposal": {**finding["proposal"], "details": {}}}
-        shown["status"] = "settled" if finding["status"] == "open" else finding["status"]
-    evidence: list[Json] = []
+def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> ReflectionFinding:
+    """Returns a finding with the texts of its evidence, as far as it stands."""
+    evidence: list[FindingEvidence] = []
     for named in finding["evidence"]:
         record = as_found(named, records)
         evidence.append(
             {
-                "kind": named["kind"],
+                "kind": cast(EvidenceKind, named["kind"]),
                 "id": named["id"],
                 "text": record.text if record else None,
                 "said_at": record.said_at if record else None,
@@ -355,7 +351,12 @@ def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> 
                 "quote": quoted(named, record.text) if record and says_more(named, record.text) else None,
             }
         )
-    return shown | {"evidence": evidence}
+    shown = cast(ReflectionFinding, {**FINDINGS.public(finding), "evidence": evidence})
+    if not whole(finding, records):
+        # A reason of a model and the details of a proposal may repeat what was deleted.
+        shown["reason"], shown["proposal"] = GONE, {**finding["proposal"], "details": {}}
+        shown["status"] = "settled" if finding["status"] == "open" else finding["status"]
+    return shown
 
 
 class FindingService:
@@ -364,11 +365,11 @@ class FindingService:
     def __init__(self, findings: FindingRepository, clock: Clock) -> None:
         self._findings, self._clock = findings, clock
 
-    async def get(self, finding_id: str) -> Json:
+    async def get(self, finding_id: str) -> ReflectionFinding:
         """Returns a finding with its evidence. Raises NotFound."""
         return await self._render(await self._findings.get(finding_id))
 
-    async def page(self, filters: FindingFilters, listing: Listing) -> Page[Json]:
+    async def page(self, filters: FindingFilters, listing: Listing) -> Page[ReflectionFinding]:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
         limit: those whose evidence no longer stands are left out."""
         where = both(
@@ -392,6 +393,6 @@ class FindingService:
             raise Conflict(f"This finding is not open: it is {status}.")
         return finding
 
-    async def _render(self, finding: FindingRecord) -> Json:
+    async def _render(self, finding: FindingRecord) -> ReflectionFinding:
         (shown,) = await self._findings.render([finding], rfc3339(self._clock.now()))
         return shown

@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Depends, Path, Request
 
 from app.api.errors import BODY, problems
+from app.api.strict import Answer
 from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
@@ -38,12 +39,11 @@ sessions_router = APIRouter(prefix="/v1/sessions", tags=["sessions"], route_clas
 @memories_router.post(
     "/extract",
     status_code=201,
-    response_model=service.Extracted,
     responses={202: {"model": Operation, "description": "It takes longer"}, **problems(409, 412, 503, *BODY)},
 )
 async def extract_memories(
     request: Request, body: service.ExtractRequest, learning: InLearning, write: Writer
-) -> Response:
+) -> Answer[service.Extracted] | Answer[Operation]:
     """Extract memories from messages: the language model reads them, and what it finds is stored by the usual rules.
     After 30 s the answer is 202 with an operation, whose result is that of a 201. Without a
     model: 409 `llm_not_configured`."""
@@ -59,14 +59,12 @@ async def extract_memories(
     return answer
 
 
-@sessions_router.post(
-    "/{session_id}/summarize", status_code=202, response_model=Operation, responses=problems(404, 409, 412)
-)
+@sessions_router.post("/{session_id}/summarize", status_code=202, responses=problems(404, 409, 412))
 async def summarize_session(
     session_id: Annotated[Identifier, Path(examples=["chat-1"])],
     learning: InLearning,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[Operation]:
     """Write the session's summary anew from all its messages. Without a language model: 409 `llm_not_configured`."""
     return await write(lambda: learning.summarize(session_id, if_match))

@@ -2,10 +2,11 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
 from app.api.errors import BODY, problems
+from app.api.strict import Answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.facts.endpoints import FactId, FactServiceDep
@@ -51,36 +52,34 @@ facts_router = APIRouter(prefix="/v1/facts", tags=["facts"], route_class=StrictR
 memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
 
-@router.post("", status_code=202, response_model=Operation, responses=problems(409, 412, *BODY))
-async def reflect(body: ReflectRequest, reflection: Reflection, write: Writer) -> Response:
+@router.post("", status_code=202, responses=problems(409, 412, *BODY))
+async def reflect(body: ReflectRequest, reflection: Reflection, write: Writer) -> Answer[Operation]:
     """Look for contradictions between memories, facts and the profile, and for what is past. The operation's result
     counts the findings; with `dry_run` nothing is stored."""
 
-    async def plan() -> WriteResult:
+    async def plan() -> WriteResult[Operation]:
         return reflection.reflect(body)
 
     return await write(plan, keyed=not body.dry_run)
 
 
-@findings_router.post(
-    "/{finding_id}/accept", response_model=ReflectionFinding, responses=problems(404, 409, 412, *BODY)
-)
+@findings_router.post("/{finding_id}/accept", responses=problems(404, 409, 412, *BODY))
 async def accept_finding(
     finding_id: FindingId,
     reflection: Reflection,
     write: Writer,
     if_match: InPrecondition,
     body: Acceptance = _AS_PROPOSED,
-) -> Response:
+) -> Answer[ReflectionFinding]:
     """Do what a finding proposes, or keep the other one of its two records. `operation_id` names the operation, which
     can be undone; the finding is then open again. 409 where it is settled already."""
     return await write(lambda: reflection.accept(finding_id, body, if_match))
 
 
-@findings_router.post("/{finding_id}/dismiss", response_model=ReflectionFinding, responses=problems(404, 409, 412))
+@findings_router.post("/{finding_id}/dismiss", responses=problems(404, 409, 412))
 async def dismiss_finding(
     finding_id: FindingId, reflection: Reflection, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[ReflectionFinding]:
     """Settle a finding. Its `replaced_by` no longer counts; nothing else changes. `operation_id` names the operation,
     which can be undone. 409 where it is settled already."""
     return await write(lambda: reflection.dismiss(finding_id, if_match))
@@ -94,7 +93,7 @@ class ResolvedMemory(Memory):
     operation_id: str = Field(description="To undo it: the memories are in dispute again.")
 
 
-@facts_router.post("/{fact_id}/resolve", response_model=ResolvedFact, responses=problems(404, 409, 412, *BODY))
+@facts_router.post("/{fact_id}/resolve", responses=problems(404, 409, 412, *BODY))
 async def resolve_fact(
     fact_id: FactId,
     body: Resolution,
@@ -102,7 +101,7 @@ async def resolve_fact(
     decisions: DecisionsDep,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[ResolvedFact]:
     """Settle a dispute between facts. Answers the fact that was kept, and the operation, which can be undone."""
 
     async def plan() -> WriteResult:
@@ -112,7 +111,7 @@ async def resolve_fact(
     return await write(plan)
 
 
-@memories_router.post("/{memory_id}/resolve", response_model=ResolvedMemory, responses=problems(404, 409, 412, *BODY))
+@memories_router.post("/{memory_id}/resolve", responses=problems(404, 409, 412, *BODY))
 async def resolve_memory(
     memory_id: MemoryId,
     body: DisputeResolution,
@@ -120,7 +119,7 @@ async def resolve_memory(
     decisions: DecisionsDep,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[ResolvedMemory]:
     """Settle a dispute between memories. Answers the memory that is kept, and the operation, which can be undone. A
     disputed one that is kept is believed as much as the ones that it replaces."""
 

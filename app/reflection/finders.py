@@ -17,8 +17,8 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import (
     FindingKind,
     FindingRecord,
+    Proposal,
     ProposalDetails,
-    StoredProposal,
     evidence_names,
 )
 from app.findings.service import (
@@ -89,7 +89,7 @@ class PartitionView:
         kind: FindingKind,
         reason: str,
         evidence: Sequence[EvidenceRecord],
-        proposal: StoredProposal,
+        proposal: Proposal,
         sure: float,
         spans: Mapping[Name, tuple[int, int]] | None = None,
     ) -> FindingRecord:
@@ -167,7 +167,7 @@ async def never_confirmed(look: PartitionView) -> list[FindingRecord]:
     findings = []
     for record in aged:
         if look.owns(record):
-            proposal: StoredProposal = {
+            proposal: Proposal = {
                 "action": "end",
                 "keep": None,
                 "retire": [{"kind": record.kind, "id": record.id}],
@@ -222,7 +222,7 @@ def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> 
     return look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.spans)
 
 
-def _replacing(conflict: Contradiction, details: ProposalDetails) -> StoredProposal:
+def _replacing(conflict: Contradiction, details: ProposalDetails) -> Proposal:
     """Returns the proposal that one record of a contradiction takes the place of the other."""
     return {
         "action": "supersede",

@@ -17,7 +17,7 @@ from app.core.language import STOP_WORDS, words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.schemas import FindingRecord, StoredProposal
+from app.findings.schemas import FindingRecord, Proposal
 from app.findings.service import FindingRepository, MemoryEvidence, new_finding, of_memory
 from app.jobs.runner import Run
 from app.jobs.skipping import handled, skipping
@@ -277,7 +277,7 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
 
 
 def _finding(of: Partition, text: str, cited: Sequence[Cited], model: str, prompt_id: str, now: str) -> FindingRecord:
-    proposal: StoredProposal = {
+    proposal: Proposal = {
         "action": "store",
         "keep": None,
         "retire": [],

@@ -5,7 +5,7 @@ from typing import Literal
 
 from app.core.clock import rfc3339
 from app.core.schemas import Json
-from app.findings.schemas import StoredProposal, evidence_names
+from app.findings.schemas import Proposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
     FindingRepository,
@@ -120,7 +120,7 @@ class ProcedureReviews:
         episodes = await episodes_of(self._tools, scope, procedure)
         failed = dict.fromkeys(outcome["action_id"] for outcome in why.outcomes if outcome["action_id"] is not None)
         actions = [of_action(episodes[action_id]) for action_id in failed if action_id in episodes]
-        proposal: StoredProposal = {
+        proposal: Proposal = {
             "action": "revise",
             "keep": None,
             "retire": [{"kind": evidence.kind, "id": evidence.id}],

@@ -13,7 +13,7 @@ from app.core.schemas import Flag, Identifier, Schema, Text, example
 from app.errors import Conflict, invalid
 from app.facts.keys import field_of
 from app.findings.replacing import unlinking
-from app.findings.schemas import FindingRecord, ProposalDetails, StoredName, StoredProposal, evidence_names
+from app.findings.schemas import FindingRecord, Proposal, ProposalDetails, RecordName, ReflectionFinding, evidence_names
 from app.findings.service import (
     EvidenceReader,
     EvidenceRecord,
@@ -27,7 +27,7 @@ from app.findings.service import (
     whole,
 )
 from app.jobs import queue
-from app.jobs.models import REFLECTION
+from app.jobs.models import REFLECTION, Operation
 from app.learning.dependencies import ALWAYS, Tools
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
@@ -83,7 +83,7 @@ class Applier:
                 return await self._revise(retired, proposal["details"])
         return []
 
-    def _needed(self, records: Mapping[Name, EvidenceRecord], name: StoredName) -> EvidenceRecord:
+    def _needed(self, records: Mapping[Name, EvidenceRecord], name: RecordName) -> EvidenceRecord:
         """Returns a record that a proposal names. Raises Conflict if it no longer stands."""
         record = records.get((name["kind"], name["id"]))
         if record is None:
@@ -185,7 +185,7 @@ class Acceptance(Schema):
     )
 
 
-def keeping(proposal: StoredProposal, record_id: str) -> StoredProposal:
+def keeping(proposal: Proposal, record_id: str) -> Proposal:
     """Returns a proposal to replace one record by another so that the record with this id is the one that is kept.
     Raises Invalid if it is none of the two."""
     keep, retire = proposal["keep"], proposal["retire"]
@@ -204,7 +204,7 @@ class ReflectionService:
         self._tools, self._scope = tools, scope
         self._findings = FindingRepository(tools.store, scope)
 
-    def reflect(self, body: ReflectRequest) -> WriteResult:
+    def reflect(self, body: ReflectRequest) -> WriteResult[Operation]:
         """Returns 202 with the operation that looks for findings. Raises Forbidden."""
         self._scope.require_write(body.agent_id, body.user_id)
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
@@ -212,7 +212,7 @@ class ReflectionService:
         answer, changes = queue.start(self._scope, REFLECTION, payload, self._tools.clock.now(), **owner)
         return WriteResult(answer, changes, 202)
 
-    async def accept(self, finding_id: str, body: Acceptance, precondition: IfMatch) -> WriteResult:
+    async def accept(self, finding_id: str, body: Acceptance, precondition: IfMatch) -> WriteResult[ReflectionFinding]:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,
         Forbidden, Invalid if the record that is to be kept is none of its two, and Conflict if it is settled already
         or its evidence has changed."""
@@ -221,7 +221,7 @@ class ReflectionService:
             finding = {**finding, "proposal": keeping(finding["proposal"], body.keep)}
         return await self._settled(finding, "accepted", await Applier(self._tools, self._scope).changes(finding))
 
-    async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult:
+    async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult[ReflectionFinding]:
         """Settles a finding and removes the link that it made between its statements, as an operation that can be
         undone. Nothing else changes. It is not found again as long as its evidence stays as it is. Raises NotFound,
         Forbidden and Conflict as `accept` does."""
@@ -234,7 +234,7 @@ class ReflectionService:
 
     async def _settled(
         self, finding: FindingRecord, status: Literal["accepted", "dismissed"], changes: Sequence[Change]
-    ) -> WriteResult:
+    ) -> WriteResult[ReflectionFinding]:
         """Returns a finding with its new status, and the changes that settle it besides those that are given."""
         decisions, now = Decisions(self._tools, self._scope), rfc3339(self._tools.clock.now())
         operation = decisions.begin(REFLECTION, finding["agent_id"], finding["user_id"])

@@ -1,13 +1,12 @@
 """HTTP endpoints for retention policies, erasure and export."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
-import orjson
 from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.errors import BODY, problems
-from app.api.strict import answer
+from app.api.strict import Answer, answer
 from app.api.strict_route import StrictRoute
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
@@ -16,7 +15,7 @@ from app.core.schemas import Identifier
 from app.jobs.models import Operation
 from app.memories.repository import MemoryRepository
 from app.retention import service
-from app.retention.erasure import Erasure
+from app.retention.erasure import Erasure, Receipt
 from app.retention.service import Forgetting, UserExport
 from app.writes.dependencies import Writer
 
@@ -64,12 +63,11 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
 
 @router.post(
     "/forget",
-    response_model=service.ForgetPlan,
     responses={**problems(409, 412, *BODY), 202: {"model": Operation, "description": "It is under way."}},
 )
 async def forget_memories(
     body: service.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
-) -> Response:
+) -> Answer[service.ForgetPlan] | Answer[Operation]:
     """Forget memories by policy. The dry run, the default, answers what would go and why; applied, an operation
     archives it, which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
     if body.dry_run:
@@ -98,10 +96,11 @@ async def export_user(user_id: ErasedUserId, export: InExport, request: Request)
 
 @users_router.delete(
     "/{user_id}",
-    response_model=service.Receipt,
     responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
 )
-async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request) -> Response:
+async def erase_user(
+    user_id: ErasedUserId, erasure: InErasure, request: Request
+) -> Answer[Receipt] | Answer[Operation]:
     """Erase a user. All records go, with what was derived from them, their history, vectors, undo logs, jobs and stored
     answers. Answers 200 with the receipt when a search has found nothing, within 10 s; else 202 with the operation,
     which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
@@ -109,6 +108,6 @@ async def erase_user(user_id: ErasedUserId, erasure: InErasure, request: Request
     one bound to other users neither."""
     _, principal = get_caller(request)
     erased = await erasure.erase(user_id, Actor(principal.scope.tenant, principal.key_id, "erase_user"))
-    if erased.verified:
-        return answer(erased.body)
-    return Response(orjson.dumps(erased.body), 202, media_type="application/json")
+    if "verification" in erased:
+        return answer(cast(Receipt, erased))
+    return Answer(erased, 202)

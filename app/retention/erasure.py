@@ -3,20 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, cast
 
 import numpy as np
+from pydantic import Field, with_config
+from typing_extensions import TypedDict
 
 from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
 from app.audit.trail import AUDIT, ERASED, Actor, AuditRecord, TombstoneRecord, owned
 from app.core.clock import Clock, new_id, rfc3339
+from app.core.schemas import Count, Identifier, example, shown
 from app.errors import Conflict, Forbidden, StorageFull
 from app.jobs import queue
-from app.jobs.models import ERASE_USER, JOBS, OPERATIONS
+from app.jobs.models import ERASE_USER, JOBS, OPERATIONS, Operation, SkippedRecords
 from app.jobs.queue import Job, fence
 from app.jobs.runner import Done, Run
 from app.resources import JobRunner
@@ -54,18 +56,47 @@ ERASURE_NOTES: Collection[ErasureNote] = Collection(
 continues after a crash reads the notes. They are deleted when the erasure is verified."""
 
 
+@shown
+class Verification(TypedDict):
+    """What was looked for after all was gone."""
+
+    records_found: Annotated[Count, Field(description="Records of the user in any collection: 0.")]
+    search_found: Annotated[Count, Field(description="What searches of the user's scope have to look at: 0.")]
+
+
+@shown
+@with_config(
+    example(
+        {
+            "user_id": "ada",
+            "tombstone": "2b1f1d3b0d8e5f6a7c4e9d0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e",
+            "erased_at": "2026-06-01T12:00:00.000Z",
+            "erased": {"agent_memories": 12, "messages": 30, "conversation_sessions": 2},
+            "verification": {"records_found": 0, "search_found": 0},
+        }
+    )
+)
+class Receipt(TypedDict):
+    """What an erasure took away."""
+
+    user_id: Identifier
+    tombstone: Annotated[str, Field(description="Keyed hash of the user's id: all that remains of it.")]
+    erased_at: Annotated[str, Field(description="When it was verified.")]
+    erased: Annotated[dict[str, Count], Field(description="How many went, by collection.")]
+    verification: Verification
+    skipped_records: Annotated[
+        SkippedRecords | None,
+        Field(
+            default=None,
+            description="Records of others that may come of the user's and could not be looked at; null: none.",
+        ),
+    ]
+
+
 WAIT_SECONDS = 10.0
 """The time in seconds that a request waits for the receipt."""
 ATTEMPTS = 64
 """The number of attempts to commit a request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """The answer: the receipt if the erasure is verified, otherwise the operation."""
-
-    verified: bool
-    body: Mapping[str, Any]
 
 
 class Erasure:
@@ -75,8 +106,10 @@ class Erasure:
         self._store, self._scope, self._clock = store, scope, clock
         self._tombstones, self._runner = tombstones, runner
 
-    async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Erased:
-        """Erases a user and waits up to `seconds` for the job.
+    async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Receipt | Operation:
+        """Erases a user and waits up to `seconds` for the job. Returns the receipt if the erasure is verified, else the
+        operation.
+
         Raises Forbidden; ErasureKeyUnavailable, before anything was changed; Conflict if the job failed for good; and
         StoreUnavailable."""
         if self._scope.agents is not None:
@@ -90,8 +123,8 @@ class Erasure:
             raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
         receipt = operation["result"]
         if operation["status"] in ("succeeded", "partial") and receipt is not None:
-            return Erased(True, {"user_id": user_id, **receipt})
-        return Erased(False, queue.render(operation, self._clock.now()))
+            return cast(Receipt, {"user_id": user_id, **receipt})
+        return queue.render(operation, self._clock.now())
 
     async def _begun(self, user_id: str, actor: Actor) -> TombstoneRecord:
         """Returns `operation_id` and `job_id` of the erasure under way, which this or an earlier request started."""

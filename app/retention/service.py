@@ -9,25 +9,25 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
 from pydantic import Field
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.actions.schemas import ACTIONS
 from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
-from app.core.schemas import Count, Flag, Identifier, Json, JsonObject, Owned, Schema, Share, example
+from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, example, shown
 from app.core.work import characters, off_loop
 from app.facts.aliases import ENTITY_ALIASES
 from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs import queue
-from app.jobs.models import FORGET, Payload, SkippedRecords
+from app.jobs.models import FORGET, Operation, Payload
 from app.jobs.skipping import collecting, skipping
 from app.memories.decays import Decays
 from app.memories.models import MEMORIES, MemoryRecord, MemoryType
@@ -89,38 +89,37 @@ class RetentionPolicy:
 ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
 
 
-class ScoreReason(TypedDict):
-    """A part of a memory's retention score, as responses show it."""
-
+@shown
+class Reason(TypedDict):
     reason: ForgetReason
-    points: float
+    points: Annotated[float, Field(description="Rounded to a whole number, as the score.")]
     detail: str
 
 
-class ForgettableMemory(TypedDict):
-    """A memory that would be forgotten, as responses show it."""
-
+@shown
+class Forgettable(TypedDict):
     memory_id: str
     content: str
     memory_type: MemoryType
     importance: float
     score: float
-    reasons: list[ScoreReason]
+    reasons: list[Reason]
 
 
-class ForgetPreview(TypedDict):
-    """What would be forgotten, as responses show it."""
+@shown
+class ForgetPlan(TypedDict):
+    """What would be forgotten."""
 
     dry_run: Literal[True]
-    total: int
-    items: list[ForgettableMemory]
+    total: Count
+    items: Annotated[list[Forgettable], Field(description="The first 100, lowest score first.")]
 
 
-def score(memory: MemoryRecord, now_ms: int) -> tuple[float, list[ScoreReason]]:
+def score(memory: MemoryRecord, now_ms: int) -> tuple[float, list[Reason]]:
     """Returns a memory's retention score and the reasons that it is the sum of."""
     age = (now_ms - to_ms(memory["created_at"])) / DAY_MS
     kind, accesses = memory["memory_type"], memory["access_count"]
-    reasons: list[ScoreReason] = [
+    reasons: list[Reason] = [
         {"reason": "recency", "points": max(0.0, RECENCY_POINTS - age), "detail": f"{age:.0f} days old"},
         {"reason": "type", "points": TYPE_POINTS * (kind in KEPT_TYPES), "detail": kind},
         {"reason": "access", "points": ACCESS_POINTS * (accesses > OFTEN), "detail": f"{accesses} times"},
@@ -144,59 +143,6 @@ class ForgetRequest(Owned):
 
     policy: PolicyIn
     dry_run: Flag = Field(True, description="Only say what would go.")
-
-
-class Reason(Schema):
-    reason: ForgetReason
-    points: float = Field(description="Rounded to a whole number, as the score.")
-    detail: str
-
-
-class Forgettable(Schema):
-    memory_id: str
-    content: str
-    memory_type: MemoryType
-    importance: float
-    score: float
-    reasons: list[Reason]
-
-
-class ForgetPlan(Schema):
-    """What would be forgotten."""
-
-    dry_run: Literal[True]
-    total: Count
-    items: list[Forgettable] = Field(description="The first 100, lowest score first.")
-
-
-class Verification(Schema):
-    """What was looked for after all was gone."""
-
-    records_found: Count = Field(description="Records of the user in any collection: 0.")
-    search_found: Count = Field(description="What searches of the user's scope have to look at: 0.")
-
-
-class Receipt(Schema):
-    """What an erasure took away."""
-
-    model_config = example(
-        {
-            "user_id": "ada",
-            "tombstone": "2b1f1d3b0d8e5f6a7c4e9d0a1b2c3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e",
-            "erased_at": "2026-06-01T12:00:00.000Z",
-            "erased": {"agent_memories": 12, "messages": 30, "conversation_sessions": 2},
-            "verification": {"records_found": 0, "search_found": 0},
-        }
-    )
-
-    user_id: Identifier
-    tombstone: str = Field(description="Keyed hash of the user's id: all that remains of it.")
-    erased_at: str = Field(description="When it was verified.")
-    erased: dict[str, Count] = Field(description="How many went, by collection.")
-    verification: Verification
-    skipped_records: SkippedRecords | None = Field(
-        None, description="Records of others that may come of the user's and could not be looked at; null: none."
-    )
 
 
 EXPORT_BATCH = 100
@@ -311,7 +257,7 @@ class Forgetting:
         """The scope of the caller or job."""
         return self._memories.scope
 
-    async def request(self, body: ForgetRequest) -> WriteResult:
+    async def request(self, body: ForgetRequest) -> WriteResult[Operation]:
         """Returns 202 with the operation that archives. The job has the bindings of the caller's key."""
         scope = self.scope
         agent_id, user_id = _only(body.agent_id, scope.agents), _only(body.user_id, scope.users)
@@ -325,19 +271,17 @@ class Forgetting:
         answer, changes = queue.start(scope, FORGET, payload, self._clock.now(), agent_id=agent_id, user_id=user_id)
         return WriteResult(answer, changes, 202)
 
-    async def plan(
-        self, body: ForgetRequest, step: Callable[[ForgettableMemory], None] = lambda item: None
-    ) -> ForgetPreview:
+    async def plan(self, body: ForgetRequest, step: Callable[[Forgettable], None] = lambda item: None) -> ForgetPlan:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
         not listed. Damaged memories are left out and logged, as the run does."""
         chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
-        forgettable: list[ForgettableMemory] = []
+        forgettable: list[Forgettable] = []
         with collecting():
             async for memory in chosen:
                 now_ms = to_ms(self._clock.now())
                 with skipping(MEMORIES, memory["memory_id"]):
                     points, reasons = score(memory, now_ms)
-                    item: ForgettableMemory = {
+                    item: Forgettable = {
                         "memory_id": memory["memory_id"],
                         "content": memory["content"],
                         "memory_type": memory["memory_type"],
@@ -397,9 +341,9 @@ class Forgetting:
         return self._memories.revise(memory, {"status": "active", "archived_by": None, "archived_at": None}, now)
 
 
-def _in_whole_numbers(item: ForgettableMemory) -> ForgettableMemory:
+def _in_whole_numbers(item: Forgettable) -> Forgettable:
     """Returns a candidate with whole numbers: nobody forgets by the ninth digit of an age."""
-    reasons: list[ScoreReason] = [{**reason, "points": round(reason["points"])} for reason in item["reasons"]]
+    reasons: list[Reason] = [{**reason, "points": round(reason["points"])} for reason in item["reasons"]]
     return {**item, "score": round(item["score"]), "reasons": reasons}
 
 

@@ -33,7 +33,6 @@ from app.profiles.schemas import (
     SolutionAnswer,
     StoredProfile,
 )
-from app.retention.service import ForgetPlan, ForgetPreview
 from app.retrieval.repetition import ShownRepetition
 from app.retrieval.retriever import ShownReplacement
 from app.sessions.schemas import SessionContext, SessionStats
@@ -45,7 +44,6 @@ ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (CreatedMemory, MemoryCreated),
     (ExtractedAnswer, Extracted),
     (FeedbackAnswer, FeedbackApplied),
-    (ForgetPreview, ForgetPlan),
     (IssueAnswer, Issue),
     (ProfileAnswer, StoredProfile),
     (PromptAnswer, Prompt),

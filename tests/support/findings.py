@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from app.core.clock import rfc3339
-from app.findings.schemas import FindingKind, ProposalDetails, ProposedAction, StoredName, StoredProposal
+from app.findings.schemas import FindingKind, Proposal, ProposalDetails, ProposedAction, RecordName
 from app.findings.service import EvidenceReader, FindingRepository, MemoryEvidence, new_finding, of_memory
 from app.memories.models import MemoryRecord
 from app.memories.records import new_memory
@@ -40,9 +40,9 @@ async def found(
     held, now = service.resources, rfc3339(service.clock.now())
     scope = Scope("default")
     records = await EvidenceReader(held.store, scope, now).read(("memory", memory_id) for memory_id in memory_ids)
-    names: list[StoredName] = [{"kind": "memory", "id": memory_id} for memory_id in memory_ids]
+    names: list[RecordName] = [{"kind": "memory", "id": memory_id} for memory_id in memory_ids]
     keep = None if action == "end" else names.pop()
-    proposal: StoredProposal = {"action": action, "keep": keep, "retire": names, "details": details or {}}
+    proposal: Proposal = {"action": action, "keep": keep, "retire": names, "details": details or {}}
     evidence, of = list(records.values()), (owner.get("agent_id"), owner.get("user_id"))
     finding = new_finding(*of, kind, "They differ.", evidence, proposal, sure, now)
     await held.store.commit([FindingRepository(held.store, scope).insert(finding)])
