@@ -49,9 +49,9 @@ from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES
 from app.memories.pending import MEMORY, PENDING, Embeddable
 from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
+from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE

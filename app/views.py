@@ -22,7 +22,7 @@ from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.memories.agents import AGENTS, AgentRecord
 from app.memories.decays import Decays
-from app.memories.models import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
+from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
 from app.procedures import schemas as procedures
 from app.profiles.merge import ProfileReader
 from app.profiles.schemas import render_agent, render_profile

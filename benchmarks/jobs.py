@@ -20,8 +20,8 @@ from app.core.clock import rfc3339
 from app.jobs.models import JOBS
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.protocol import DecayRule
 from app.storage.schema import Eq, Not
 from app.storage.scope import SYSTEM

@@ -7,7 +7,7 @@ import pytest
 
 from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, REFLECTION, RETENTION, SCHEDULES
 from app.lifespan import job_runner
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store

@@ -14,7 +14,7 @@ import pytest
 
 from app.cli._common import JsonFormatter
 from app.core import tracing
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.setting_groups import LLMSettings
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter

@@ -21,7 +21,7 @@ from app.actions.schemas import Action, ActionRecord, DayCell, Figures, Rate
 from app.core.clock import new_id
 from app.core.schemas import JsonObject
 from app.errors import no_such
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository

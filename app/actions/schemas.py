@@ -20,8 +20,7 @@ from app.core.schemas import (
     example,
     shown,
 )
-from app.memories.models import Source
-from app.memories.schemas import SourceIn
+from app.memories.schemas import Source, SourceIn
 from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, OwnedRecord, SearchSchema, Unique
 

@@ -42,10 +42,10 @@ from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import MemoryRecord
 from app.memories.pending import Embeddable, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
+from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
 from app.storage.repository import Listing, Repository, between, having, page_of, pages, render_items

@@ -13,8 +13,8 @@ from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE
-from app.memories.models import StoredEmbedding
 from app.memories.pending import Embeddable, pending_note
+from app.memories.schemas import NOT_EMBEDDED, EmbeddingInfo
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update
 from app.storage.factory import require_unused, salvage_store, where_of
@@ -69,9 +69,8 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
         record = await store.get(kind.collection, tenant, doc_id)
         if record is None:
             continue
-        unknown: StoredEmbedding = {"model": "", "dim": 0, "status": "pending"}
-        stored: StoredEmbedding | None = record.get("embedding")
-        embedding: StoredEmbedding = {**(stored or unknown), "status": "pending"}
+        stored: EmbeddingInfo | None = record.get("embedding")
+        embedding: EmbeddingInfo = {**(stored or NOT_EMBEDDED), "status": "pending"}
         entry = IndexEntry(kind.passage(record).indexed(), None, embedding["model"])
         update = Update(kind.collection, tenant, doc_id, set=kind.fields(embedding), entry=entry)
         await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])

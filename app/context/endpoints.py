@@ -15,7 +15,7 @@ from app.context.service import ContextService
 from app.core.clock import rfc3339, zone_named
 from app.core.schemas import Identifier, TimeZone
 from app.facts.repository import FactRepository
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.profiles.endpoints import AgentId, Agents
 from app.profiles.schemas import Prompt

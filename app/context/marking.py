@@ -22,7 +22,7 @@ from app.facts.models import FactRecord
 from app.facts.outdated import MOST_GROUPS, Utterance, outdated, values_behind
 from app.facts.replaced import ReplacedValue
 from app.facts.repository import FactRepository, View, of_pairs
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.retrieval.retriever import SearchWarning
 from app.storage.schema import Eq, Or, both

@@ -14,7 +14,7 @@ from app.errors import RecalldError
 from app.facts.models import FactRecord
 from app.facts.repository import View
 from app.findings.replacing import ReplacedStatement
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import SearchWarning

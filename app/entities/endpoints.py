@@ -18,9 +18,8 @@ from app.facts.endpoints import EntityName, InSight
 from app.facts.repository import FactRepository
 from app.facts.schemas import Fact
 from app.memories.endpoints import MemoryId
-from app.memories.models import MEMORIES
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import Memory
+from app.memories.schemas import MEMORIES, Memory
 from app.retrieval.retriever import Retriever, SearchWarning
 
 

@@ -14,8 +14,8 @@ from app.errors import EmbeddingUnavailable
 from app.facts.aliases import AliasRepository
 from app.facts.repository import FactRepository, of_pairs
 from app.memories.decays import Decays
-from app.memories.models import NO_SMALL_TALK, SMALL_TALK, MemoryRecord
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import NO_SMALL_TALK, SMALL_TALK, MemoryRecord
 from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning
 from app.storage.repository import expired, unexpired

@@ -25,7 +25,7 @@ from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import render
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
+from app.memories.schemas import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Eq, Filter, Has, In, Or, Range, both

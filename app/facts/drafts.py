@@ -26,7 +26,7 @@ from app.facts.keys import (
 )
 from app.facts.models import FactRecord
 from app.facts.schemas import FactCreate, object_type
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.storage.changes import Change, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository

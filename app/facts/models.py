@@ -5,7 +5,7 @@ from typing import Literal
 from typing_extensions import TypeAliasType
 
 from app.facts.conflict_resolution import Cardinality
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.storage.schema import OwnedRecord
 
 ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])

@@ -16,7 +16,7 @@ from app.facts.keys import PREDICATES, USER, group_of_field, key_of
 from app.facts.replaced import ReplacedValue, replaced_values
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
 from app.storage.protocol import Store

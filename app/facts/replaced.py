@@ -10,7 +10,7 @@ from app.core.clock import day_of
 from app.core.language import Letters
 from app.facts.keys import field_of, sentence
 from app.facts.models import FactRecord
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 
 
 @dataclass(frozen=True, slots=True)

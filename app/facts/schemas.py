@@ -24,8 +24,7 @@ from app.core.schemas import (
 from app.facts.conflict_resolution import Cardinality
 from app.facts.keys import field_of, sentence
 from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
-from app.memories.models import Source
-from app.memories.schemas import ImportOrigin, SourceIn
+from app.memories.schemas import ImportOrigin, Source, SourceIn
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, SearchSchema

@@ -16,9 +16,9 @@ from app.facts.models import FactRecord
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render, render_asserted
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import Source
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
+from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import Listing, page_of, render_items

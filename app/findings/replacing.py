@@ -24,10 +24,10 @@ from app.findings.service import (
     fingerprint_of,
     quoted,
 )
-from app.memories.models import MemoryRecord, ReplacementLink
 from app.memories.records import repeats
 from app.memories.repository import MemoryRepository, same_pair
-from app.retrieval.retriever import Hit, ShownReplacement
+from app.memories.schemas import MemoryRecord, ReplacementLink
+from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.schema import Or, matches
@@ -45,7 +45,7 @@ class ReplacedStatement(NamedTuple):
     later_words: str
     linked_at: str
 
-    def shown(self) -> ShownReplacement:
+    def shown(self) -> Replacement:
         """Returns the later statement as responses show it."""
         return {
             "kind": self.later.kind,

@@ -6,7 +6,7 @@ from pydantic import Field, GetPydanticSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import JsonObject, Share, shown
-from app.memories.models import EvidenceName, MemoryType, Source
+from app.memories.schemas import EvidenceName, MemoryType, Source
 from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(

@@ -22,8 +22,8 @@ from app.learning.dependencies import NO_LLM, Report, Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, undo_of
 from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
 from app.llm.base import LLM
-from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
+from app.memories.schemas import MEMORIES
 from app.storage.changes import CommitConflict, Update
 from app.storage.repository import anything, having, pages
 from app.storage.schema import EVERYTHING, Absent, Collection, Filter, Not, Range, both

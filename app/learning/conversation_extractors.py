@@ -22,9 +22,9 @@ from app.memories.agents import AGENTS
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, CreatedMemory, MemoryRecord, Source
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, MemoryCreated, MemoryRecord, Source
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
@@ -114,7 +114,7 @@ class StoredMemories:
     """What a plan of memories does: a result for the report, the memories as callers see them, and the changes."""
 
     result: DerivationResult
-    items: list[CreatedMemory]
+    items: list[MemoryCreated]
     changes: list[Change]
 
 

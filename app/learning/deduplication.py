@@ -16,8 +16,8 @@ from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted
 from app.memories.decays import Decays
-from app.memories.models import MAX_TAGS, MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository, of_pair
+from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import pages, unexpired
 from app.storage.schema import Eq, Filter, Not, both

@@ -18,9 +18,9 @@ from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES
 from app.memories.succession import Disputes
 from app.procedures.schemas import PROCEDURES, OutcomeCounts
 from app.procedures.service import COUNTED, ProcedureRepository

@@ -18,9 +18,9 @@ from app.learning.lessons import known_lessons, learned_experience, new_lessons,
 from app.learning.sharing import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
-from app.memories.models import Source
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
+from app.memories.schemas import Source
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, new_procedure, passage
 from app.retrieval.retriever import RetrievalQuery, Retriever

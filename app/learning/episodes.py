@@ -32,8 +32,8 @@ from app.learning.derivations import DerivationRecord
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, about, is_user
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.models import Source
 from app.memories.repository import same_pair
+from app.memories.schemas import Source
 from app.procedures.schemas import ProcedureCreate, ProcedureRecord, Trial
 from app.procedures.service import ended_trial, learned
 from app.procedures.trials import new_trial

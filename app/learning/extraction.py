@@ -17,9 +17,8 @@ from app.facts.schemas import FactCreate
 from app.learning import checks
 from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.memories.models import MemoryRecord, Source
 from app.memories.repository import same_pair
-from app.memories.schemas import MemoryCreate
+from app.memories.schemas import MemoryCreate, MemoryRecord, Source
 from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
 

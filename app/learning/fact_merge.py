@@ -21,7 +21,7 @@ from app.learning.checks import stands
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.storage.changes import Change
 from app.storage.scope import Scope
 

@@ -23,8 +23,8 @@ from app.learning.derivations import DerivationResult, commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
 from app.llm.base import LLM, configured
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.profiles.schemas import InteractionIn
 from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord

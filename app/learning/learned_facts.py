@@ -10,7 +10,7 @@ from app.facts.schemas import FACTS, FactCreate
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationResult
 from app.learning.extraction import DroppedCounts
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
 from app.storage.scope import Partition, Scope

@@ -8,7 +8,7 @@ from app.learning.derivations import DerivationResult
 from app.learning.learning_run import Skipped
 from app.learning.prompts import LearnedLesson
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.profiles.merge import LESSONS, merge_experience
 from app.storage.changes import Change
 from app.storage.repository import Repository

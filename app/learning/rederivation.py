@@ -20,8 +20,8 @@ from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord
-from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.memories.succession import Succession
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord

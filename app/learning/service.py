@@ -24,7 +24,6 @@ from app.learning.conversation_extractors import Conversation, MemoryExtractor
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
-from app.memories.models import CreatedMemory
 from app.memories.schemas import MemoryCreated
 from app.sessions.long_messages import KeptMessages, MessageWarningAnswer, within_limit
 from app.sessions.repository import SessionRepository
@@ -70,7 +69,7 @@ class Extracted(Schema):
 class ExtractedAnswer(TypedDict):
     """The answer of `Extracted`."""
 
-    items: list[CreatedMemory]
+    items: list[MemoryCreated]
     created: int
     superseded: int
     disputed: int

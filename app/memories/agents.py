@@ -3,7 +3,7 @@ memories is among its settings."""
 
 from typing import Literal, TypedDict
 
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.storage.schema import BaseRecord, Collection, Unique
 
 LessonList = Literal[

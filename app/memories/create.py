@@ -29,7 +29,6 @@ from app.core.work import characters, off_loop, with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import MAX_TAGS, MEMORIES, CreatedMemory, MemoryChange, MemoryRecord, MemoryType, Source
 from app.memories.records import (
     identity_hash,
     is_rule,
@@ -41,7 +40,16 @@ from app.memories.records import (
     said_again,
 )
 from app.memories.repository import MemoryRepository, same_pair
-from app.memories.schemas import MemoryCreate
+from app.memories.schemas import (
+    MAX_TAGS,
+    MEMORIES,
+    MemoryChange,
+    MemoryCreate,
+    MemoryCreated,
+    MemoryRecord,
+    MemoryType,
+    Source,
+)
 from app.memories.succession import NearDuplicate, NearDuplicates
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired
@@ -83,7 +91,7 @@ _Equality: TypeAlias = tuple[str | None, str | None, MemoryType, int]
 class MemoryPlan:
     """What the bodies of a request become: an answer for each, in their order, and the changes of one commit."""
 
-    answers: list[CreatedMemory]
+    answers: list[MemoryCreated]
     created: list[bool]
     """For each answer, whether the memory is new."""
     changes: list[Change]
@@ -180,7 +188,7 @@ class MemoryPlanner:
         entries = iter(await self._embeddings.entries([passage(memory) for memory in new_texts if memory is not None]))
         drafts = [None if memory is None else _Draft(memory, next(entries)) for memory in new_texts]
 
-        answers, created = list[CreatedMemory](), list[bool]()
+        answers, created = list[MemoryCreated](), list[bool]()
         for item, draft in zip(items, drafts, strict=True):
             answer, is_new = await with_a_turn_for_others(self._plan_item(item, draft))
             answers.append(answer)
@@ -231,7 +239,7 @@ class MemoryPlanner:
             self._changes += self._memories.remove(gone)
         return next((memory for memory in memories if not expired(memory, self._now)), None)
 
-    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[CreatedMemory, bool]:
+    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[MemoryCreated, bool]:
         """Adds the changes of one item. Returns its answer, and whether the memory is new."""
         outcome = self._after_earlier_items(item)
         if isinstance(outcome, Repeat):
@@ -280,7 +288,7 @@ class MemoryPlanner:
             raise Conflict(f"{item.pointer}: {memory_id} is superseded by an earlier item.")
         return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
-    async def _answer(self, memory: MemoryRecord, similar: _Similar, superseded: Sequence[str]) -> CreatedMemory:
+    async def _answer(self, memory: MemoryRecord, similar: _Similar, superseded: Sequence[str]) -> MemoryCreated:
         listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar.listed]
         return {**await self._decays.render_at(memory, self._now_ms), "similar": listed}
 
@@ -360,7 +368,7 @@ class MemoryPlanner:
 
     async def _dispute(
         self, item: _Item, contradicted: Sequence[MemoryRecord], similar: _Similar, draft: _Draft | None
-    ) -> tuple[CreatedMemory, bool]:
+    ) -> tuple[MemoryCreated, bool]:
         """Stores the body as disputed, out of search, until a caller settles it. An equal dispute is answered instead.
 
         `draft`: the memory that the body would have created. None: its text was not embedded, because it repeats or

@@ -6,8 +6,7 @@ import numpy as np
 
 from app.core.clock import to_ms
 from app.memories.agents import AGENTS
-from app.memories.models import MemoryRecord, ShownMemory
-from app.memories.schemas import render
+from app.memories.schemas import Memory, MemoryRecord, render
 from app.retrieval import decay
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.storage.protocol import Store
@@ -68,6 +67,6 @@ class Decays:
             memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], curve
         )
 
-    async def render_at(self, memory: MemoryRecord, now_ms: int) -> ShownMemory:
+    async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:
         """Returns a memory as responses show it, with its importance at that time."""
         return render(memory, await self.importance(memory, now_ms))

@@ -15,7 +15,7 @@ from app.core.work import in_parts
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
-from app.memories.models import EmbeddingStatus, StoredEmbedding
+from app.memories.schemas import EmbeddingInfo, EmbeddingStatus
 from app.storage.changes import IndexEntry
 from app.storage.text import IndexedText, index_text
 
@@ -86,7 +86,7 @@ class Embeddings:
         halves = passages[:middle], passages[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
 
-    def info(self, entry: IndexEntry) -> StoredEmbedding:
+    def info(self, entry: IndexEntry) -> EmbeddingInfo:
         """Returns the value of a record's field `embedding`."""
         status: EmbeddingStatus = "pending" if entry.vector is None else "ready"
         return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}

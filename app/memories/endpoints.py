@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
+from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
 from app.api.strict_route import StrictRoute
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
@@ -16,9 +16,9 @@ from app.memories import schemas
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
-from app.memories.models import MEMORIES, MemoryType, Origin
 from app.memories.narrowing import TagsMatch
 from app.memories.repository import MemoryFilters, MemoryListStatus, MemoryRepository, TagFilters
+from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import MemorySearch
 from app.memories.search_schemas import SearchRequest, SearchResult
 from app.memories.service import MemoryService
@@ -131,8 +131,8 @@ async def list_filters(
 Filters = Annotated[MemoryFilters, Depends(list_filters)]
 
 
-@router.post("/search", response_model=SearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: SearchRequest, request: Request) -> Response:
+@router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_memories(body: SearchRequest, request: Request) -> Answer[SearchResult]:
     """Find what matters for a query, best first. What has just been remembered is found."""
     if body.everyone:
         get_caller(request)[1].require("admin")
@@ -142,7 +142,6 @@ async def search_memories(body: SearchRequest, request: Request) -> Response:
 @router.post(
     "",
     status_code=201,
-    response_model=schemas.MemoryCreated,
     responses={
         200: {"model": schemas.MemoryCreated, "description": "The memory that is there already, or had that key"},
         **problems(409, 412, *BODY),
@@ -150,65 +149,65 @@ async def search_memories(body: SearchRequest, request: Request) -> Response:
 )
 async def create_memory(
     body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.MemoryCreated]:
     """Remember one thing. 201 when it is new; 200 with the memory that is equal, or has its `key`. A memory of less
     trust than one that it would replace is stored as `disputed`, without its key and out of search."""
     return await write(lambda: memories.create(body, if_match))
 
 
-@router.post("/batch", status_code=201, response_model=schemas.MemoryBatchCreated, responses=problems(409, 412, *BODY))
+@router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
 async def create_memories(
     body: schemas.MemoryBatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.MemoryBatchCreated]:
     """Remember up to 500 things: all of them, or none."""
     return await write(lambda: memories.create_batch(body.items, if_match))
 
 
-@router.post("/feedback", response_model=schemas.FeedbackResult, responses=problems(409, 412, *BODY))
+@router.post("/feedback", responses=problems(409, 412, *BODY))
 async def give_memory_feedback(
     body: schemas.FeedbackRequest, feedback: FeedbackServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.FeedbackResult]:
     """Say which memories helped to answer and which misled. One that helped gains 0.05 of importance and fades anew;
     one that misled loses 0.1. Each counts once for a memory, API key and UTC day. Each item is applied on its own, and
     its answer says why where it was not. The version of a memory stays."""
     return await write(lambda: feedback.give(body.items, if_match))
 
 
-@router.get("", response_model=Page[schemas.Memory], responses=problems())
+@router.get("", responses=problems())
 async def list_memories(
     memories: MemoryServiceDep,
     where: Filters,
     listing: InListing,
     status: Annotated[MemoryListStatus, Query()] = "active",
-) -> Response:
+) -> Answer[Page[schemas.Memory]]:
     """List the memories that have exactly the owner fields named; shared ones are not added."""
     return answer(await memories.page({**where, "status": status}, listing))
 
 
-@router.delete("", response_model=schemas.Deleted, responses=problems(412))
+@router.delete("", responses=problems(412))
 async def delete_memories(
     request: Request,
     memories: MemoryServiceDep,
     where: Filters,
     status: Annotated[MemoryListStatus, Query()] = "any",
-) -> Response:
+) -> Answer[schemas.Deleted]:
     """Delete all memories that match, with their history. `agent_id`, `user_id` or both are required."""
     _, principal = get_caller(request)
     actor = Actor(principal.scope.tenant, principal.key_id, "delete_memories")
     return answer({"deleted": await memories.delete_some({**where, "status": status}, actor)})
 
 
-@router.get("/{memory_id}", response_model=schemas.Memory, responses=problems(404))
-async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Response:
+@router.get("/{memory_id}", responses=problems(404))
+async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Answer[schemas.Memory]:
     """Get one memory. Reading it so is no access: it fades on."""
     memory = await memories.get(memory_id)
     return answer(memory, {"ETag": etag(memory)})
 
 
-@router.patch("/{memory_id}", response_model=schemas.Memory, responses=problems(404, 409, 412, *BODY))
+@router.patch("/{memory_id}", responses=problems(404, 409, 412, *BODY))
 async def update_memory(
     memory_id: MemoryId, body: schemas.MemoryPatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Memory]:
     """Change a memory: what is absent stays, null clears. The version that goes is kept as history."""
     return await write(lambda: memories.patch(memory_id, body, if_match))
 
@@ -228,7 +227,9 @@ async def delete_memory(
     return await write(lambda: memories.delete(memory_id, predecessors, if_match))
 
 
-@router.get("/{memory_id}/history", response_model=Page[schemas.HistoryEntry], responses=problems(404))
-async def get_memory_history(memory_id: MemoryId, memories: MemoryServiceDep, listing: InListing) -> Response:
+@router.get("/{memory_id}/history", responses=problems(404))
+async def get_memory_history(
+    memory_id: MemoryId, memories: MemoryServiceDep, listing: InListing
+) -> Answer[Page[schemas.HistoryEntry]]:
     """List the earlier versions of a memory, each as it was when it left."""
     return answer(await memories.history(memory_id, listing))

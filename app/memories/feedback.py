@@ -13,9 +13,18 @@ from hashlib import blake2b
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
 from app.memories.decays import Decays
-from app.memories.models import FEEDBACK, MEMORIES, FeedbackAnswer, FeedbackNote, FeedbackReason, MemoryRecord
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import FeedbackItem, rounded
+from app.memories.schemas import (
+    FEEDBACK,
+    MEMORIES,
+    FeedbackApplied,
+    FeedbackItem,
+    FeedbackNote,
+    FeedbackReason,
+    FeedbackResult,
+    MemoryRecord,
+    rounded,
+)
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change
 from app.storage.repository import Repository, expired
@@ -74,7 +83,7 @@ class FeedbackService:
         self._notes = Repository(memories.store, memories.scope, FEEDBACK)
         self._decays = Decays(memories.store, memories.scope.tenant)
 
-    async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult:
+    async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult[FeedbackResult]:
         """Applies each item on its own.
 
         The answer of an item that cannot be applied has the reason; the others are applied.
@@ -89,7 +98,7 @@ class FeedbackService:
         memories = {name: memory for name, memory in stored.items() if not expired(memory, rfc3339(now))}
         if precondition.header is not None:
             precondition.check(memories.get(ids[0]) if len(ids) == 1 else None)
-        answers, changes = list[FeedbackAnswer](), list[Change]()
+        answers, changes = list[FeedbackApplied](), list[Change]()
         for item in items:
             memory = memories.get(item.memory_id)
             note = notes.get(self._note_id(item.memory_id, now))
@@ -104,7 +113,7 @@ class FeedbackService:
 
     async def _applied(
         self, item: FeedbackItem, memory: MemoryRecord, note: FeedbackNote | None, now: datetime
-    ) -> tuple[FeedbackAnswer, list[Change]]:
+    ) -> tuple[FeedbackApplied, list[Change]]:
         try:
             self._memories.require_write(memory)
         except Forbidden:
@@ -122,7 +131,7 @@ class FeedbackService:
                 "anchored_at": memory["anchored_at"] if after.anchor_ms == before.anchor_ms else rfc3339(now),
                 "importance": after.at(to_ms(now)),
             }
-        expect = MEMORIES.as_record({name: memory.get(name) for name in EXPECTED})
+        expect = MEMORIES.as_record({name: value for name, value in memory.items() if name in EXPECTED})
         counted = self._memories.append(memory, fields, expect=expect)
         answer = await self._answer(item, memory | fields, now, None, replaced=note is not None)
         return answer, [counted, self._noted(item, memory, note, effect, now)]
@@ -169,7 +178,7 @@ class FeedbackService:
         reason: FeedbackReason | None,
         *,
         replaced: bool = False,
-    ) -> FeedbackAnswer:
+    ) -> FeedbackApplied:
         return {
             "memory_id": item.memory_id,
             "applied": reason is None,
@@ -177,17 +186,17 @@ class FeedbackService:
             "replaced": replaced,
             "importance": rounded(await self._decays.importance(memory, to_ms(now))),
             "base_importance": memory["base_importance"],
-            "helpful_count": memory.get("helpful_count", 0),
-            "misleading_count": memory.get("misleading_count", 0),
+            "helpful_count": memory["helpful_count"],
+            "misleading_count": memory["misleading_count"],
         }
 
 
-def _refused(item: FeedbackItem, reason: FeedbackReason) -> tuple[FeedbackAnswer, list[Change]]:
+def _refused(item: FeedbackItem, reason: FeedbackReason) -> tuple[FeedbackApplied, list[Change]]:
     """Returns the answer of an item that is not applied.
 
     It reveals nothing about a memory that the key may not see or change.
     """
-    answer: FeedbackAnswer = {
+    answer: FeedbackApplied = {
         "memory_id": item.memory_id,
         "applied": False,
         "reason": reason,
@@ -202,7 +211,7 @@ def _refused(item: FeedbackItem, reason: FeedbackReason) -> tuple[FeedbackAnswer
 
 def _counted(memory: MemoryRecord, item: FeedbackItem, note: FeedbackNote | None) -> MemoryRecord:
     """Returns the counts after a feedback. A feedback that replaces the opposite one also reverts its count."""
-    helpful, misleading = memory.get("helpful_count", 0), memory.get("misleading_count", 0)
+    helpful, misleading = memory["helpful_count"], memory["misleading_count"]
     if item.helpful:
         reverted: MemoryRecord = {} if note is None else {"misleading_count": max(0, misleading - 1)}
         return reverted | {"helpful_count": helpful + 1}

@@ -13,9 +13,8 @@ from typing_extensions import TypeAliasType
 
 from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
 from app.core.schemas import JsonObject, MetadataFilter, Schema
-from app.memories.models import MemoryRecord
 from app.memories.records import metadata_term
-from app.memories.schemas import Tags
+from app.memories.schemas import MemoryRecord, Tags
 from app.storage.schema import And, Filter, Has, Not, Or, both
 
 TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])

@@ -9,8 +9,8 @@ from typing import Generic
 
 from app.core.clock import new_id
 from app.memories.embedding import Passage
-from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
 from app.memories.records import needs_new_entry, passage
+from app.memories.schemas import MEMORIES, EmbeddingInfo, MemoryRecord
 from app.storage.changes import Insert
 from app.storage.schema import BaseRecord, Collection, R
 from app.storage.scope import SYSTEM
@@ -56,7 +56,7 @@ class Embeddable(Generic[R]):
 
     collection: Collection[R]
     passage: Callable[[R], Passage]
-    fields: Callable[[StoredEmbedding], R]
+    fields: Callable[[EmbeddingInfo], R]
     needs_new_entry: Callable[[R], bool] = lambda changed: True
     """Returns whether a change of these fields needs a new index entry."""
 

@@ -12,7 +12,7 @@ from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import JsonObject, differing
 from app.memories.embedding import Passage
-from app.memories.models import SMALL_TALK, STANDING, MemoryChange, MemoryRecord, Source
+from app.memories.schemas import NOT_EMBEDDED, SMALL_TALK, STANDING, MemoryChange, MemoryRecord, Source
 from app.storage.text import content_hash, normalise_content
 
 SOURCE: Source = {
@@ -77,7 +77,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "misleading_count": 0,
         "anchored_at": now,
         "content_hash": content_hash(fields["content"]),
-        "embedding": None,
+        "embedding": {**NOT_EMBEDDED},
         "version": 1,
         "created_at": now,
         "updated_at": now,

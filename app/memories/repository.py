@@ -12,7 +12,10 @@ from app.core.schemas import JsonObject
 from app.core.work import characters, off_loop
 from app.errors import Forbidden, invalid
 from app.memories.embedding import Embeddings
-from app.memories.models import (
+from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
+from app.memories.pending import MEMORY, Embeddable, pending_note
+from app.memories.records import identity_hash, is_rule, needs_new_terms, passage, repeats
+from app.memories.schemas import (
     FEEDBACK,
     HISTORY,
     MEMORIES,
@@ -22,9 +25,6 @@ from app.memories.models import (
     MemoryType,
     Origin,
 )
-from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
-from app.memories.pending import MEMORY, Embeddable, pending_note
-from app.memories.records import identity_hash, is_rule, needs_new_terms, passage, repeats
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, expired, having, pages

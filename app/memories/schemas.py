@@ -1,10 +1,12 @@
-"""Schemas of long-term memory."""
+"""Memories as they are stored, and as requests and answers show them; with the collections of earlier versions and of
+feedback."""
 
+from collections.abc import Mapping
 from math import floor
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, cast
 
 from pydantic import Field, StringConstraints, model_validator
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     CLEARS_LIST,
@@ -21,18 +23,364 @@ from app.core.schemas import (
     Share,
     Timestamp,
     example,
+    shown,
 )
-from app.memories.models import (
-    MAX_TAGS,
-    MEMORIES,
-    EmbeddingStatus,
-    FeedbackReason,
-    MemoryRecord,
-    MemoryStatus,
-    MemoryType,
-    ShownMemory,
-    Source,
+from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique
+from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
+
+MAX_TAGS = 64
+STANDING = "instruction"
+SMALL_TALK = "small_talk"
+"""Values of the field `standing`."""
+LINKS = "replaced_by"
+"""The field that links a memory with later statements that replace it."""
+INTERNAL = frozenset(
+    {
+        "tenant_id",
+        "content_hash",
+        "identity_hash",
+        "dedupe_key",
+        "metadata_terms",
+        "anchored_at",
+        "archived_by",
+        "archived_at",
+        "kept_apart",
+        "merged",
+        "claimed_key",
+        "standing",
+        LINKS,
+    }
 )
+"""Fields that no response contains."""
+
+NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
+
+
+MemoryType = TypeAliasType(
+    "MemoryType",
+    Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
+)
+MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
+EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
+Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
+
+
+FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
+
+
+@shown
+class Source(TypedDict, total=False):
+    """Where a record comes from: what the caller said, and what the service adds."""
+
+    origin: Origin
+    session_id: Annotated[str | None, Field(default=None)]
+    message_seq: Annotated[int | None, Field(default=None)]
+    speaker: Annotated[
+        str | None, Field(default=None, description="Name of the speaker; their role where the message had no name.")
+    ]
+    role: Annotated[
+        str | None, Field(default=None, description="Of the message that it was made from: `user` or `assistant`.")
+    ]
+    action_ids: Annotated[
+        list[str],
+        Field(default=[], description="`GET /v1/actions/{action_id}` answers for each, also once purged."),
+    ]
+    memory_ids: Annotated[list[str], Field(default=[])]
+    url: Annotated[str | None, Field(default=None)]
+    note: Annotated[str | None, Field(default=None)]
+    model: Annotated[str | None, Field(default=None)]
+    prompt_version: Annotated[str | None, Field(default=None)]
+    quote: Annotated[
+        str | None, Field(default=None, description="The words of the message that show what was extracted.")
+    ]
+    api_key_id: Annotated[str | None, Field(default=None)]
+
+
+@shown
+class EmbeddingInfo(TypedDict):
+    model: str
+    dim: int
+    status: EmbeddingStatus
+
+
+NOT_EMBEDDED: EmbeddingInfo = {"model": "", "dim": 0, "status": "pending"}
+"""Of a record whose vector no model has made."""
+
+
+class EvidenceName(TypedDict, total=False):
+    """A statement as findings and links name it, without its text: `{"kind": "memory", "id": "mem_1", "mark": "9f…"}`.
+    `mark` is a digest of its text; `span` says where the sentences stand in it, if it is not all of it."""
+
+    kind: str
+    id: str
+    mark: str
+    span: list[int]
+
+
+class ReplacementLink(EvidenceName, total=False):
+    """A later statement that replaces what a memory says. `said` names the memory, as it was judged."""
+
+    finding_id: str
+    at: str
+    said: EvidenceName
+
+
+@shown
+class Memory(TypedDict, total=False):
+    memory_id: str
+    agent_id: str | None
+    user_id: str | None
+    key: str | None
+    memory_type: MemoryType
+    content: str
+    context: str | None
+    importance: float
+    base_importance: float
+    trust: float
+    tags: list[str]
+    metadata: Object
+    pinned: bool
+    status: MemoryStatus
+    supersedes: list[str]
+    superseded_by: str | None
+    contradicts: Annotated[
+        list[str],
+        Field(
+            description="Of a disputed memory: those that it would have replaced. At least one of them has more trust."
+        ),
+    ]
+    source: Source
+    event_at: str | None
+    valid_from: str | None
+    valid_until: str | None
+    expires_at: str | None
+    last_accessed: str | None
+    access_count: Count
+    helpful_count: Annotated[Count, Field(description="How often feedback said that it helped.")]
+    misleading_count: Annotated[Count, Field(description="How often feedback said that it misled.")]
+    embedding: EmbeddingInfo
+    version: int
+    created_at: str
+    updated_at: str
+
+
+@shown
+class Similar(TypedDict):
+    memory_id: str
+    content: str
+    score: Annotated[float, Field(description="Cosine.")]
+    superseded: bool
+
+
+@shown
+class MemoryCreated(Memory, total=False):
+    similar: Annotated[list[Similar], Field(description="Near-duplicates, cosine 0.95 and above.")]
+
+
+class MemoryRecord(Memory, OwnedRecord, total=False):
+    """A document of the collection `agent_memories`: what is shown of a memory, and internal fields that `MEMORIES`
+    explains."""
+
+    content_hash: int
+    metadata_terms: list[str]
+    replaced_by: list[ReplacementLink] | None
+    merged: bool
+    kept_apart: bool
+    claimed_key: str | None
+    anchored_at: str
+    archived_by: str | None
+    archived_at: str | None
+    identity_hash: int
+    dedupe_key: str | None
+    standing: str | None
+
+
+MemoryChange: TypeAlias = MemoryRecord
+"""Some fields of a memory with new values: `{"content": "Lives in Rome", "content_hash": …, "identity_hash": …}`."""
+
+FLAG_FIELDS = ("source", "memory_type", "event_at")
+"""Fields that `flags_of` reads."""
+
+_OF_ROLE: dict[str | None, int] = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
+
+
+def flags_of(doc: Mapping[str, Any]) -> int:
+    """Returns the flags of a memory: the bits of `storage/text.py`. Memories of messages keep the message's role."""
+    return (
+        _OF_ROLE.get((doc.get("source") or {}).get("role"), 0)
+        | SUMMARY * (doc.get("memory_type") == "summary")
+        | HAS_EVENT_TIME * (doc.get("event_at") is not None)
+    )
+
+
+MEMORIES: Collection[MemoryRecord] = Collection(
+    name="agent_memories",
+    kind="memory",
+    counted=True,
+    id_field="memory_id",
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "key": "text",
+        "memory_type": "text",
+        "status": "text",
+        "tags": "list",
+        "metadata_terms": "list",
+        "pinned": "flag",
+        "importance": "number",
+        "base_importance": "number",
+        "anchored_at": "time",
+        "trust": "number",
+        "content_hash": "number",
+        "dedupe_key": "text",
+        "archived_by": "text",
+        "archived_at": "time",
+        "event_at": "time",
+        "expires_at": "time",
+        "created_at": "time",
+        "source.session_id": "text",
+        "source.message_seq": "number",
+        "source.origin": "text",
+    },
+    unique=(
+        Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),
+        Unique(
+            "content", ("agent_id", "user_id", "dedupe_key"), And((Eq("status", "active"), Not(Absent("dedupe_key"))))
+        ),
+    ),
+    indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
+    covered=("memory_type", "status", "agent_id", "user_id"),
+    global_indexes=("created_at", "expires_at", "archived_at"),
+    opaque=("metadata",),
+    searched=SearchSchema(
+        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing"),
+        ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
+        time=("event_at", "created_at"),
+        anchor=("anchored_at",),
+        content=("identity_hash", "content_hash"),
+        later_replaces=True,
+        said_with=("context", "valid_from", "valid_until", "expires_at", "metadata", "key"),
+        placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
+        flags=flags_of,
+        flag_fields=FLAG_FIELDS,
+    ),
+    needs={
+        "memory_type": "text",
+        "content": "text",
+        "status": "text",
+        "source": "object",
+        "tags": "list",
+        "metadata": "object",
+        "pinned": "flag",
+        "base_importance": "number",
+        "trust": "number",
+        "content_hash": "number",
+        "version": "number",
+        "anchored_at": "time",
+        "created_at": "time",
+    },
+    internal=INTERNAL,
+)
+"""The collection of memories. Some of its fields:
+
+`anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
+contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
+`identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
+memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
+key that a disputed memory was sent with. `standing` is `STANDING` for a memory that belongs into every prompt: it is
+pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.
+`replaced_by` (`LINKS`) has links to later statements that replace what the memory says (`app/findings/replacing.py`);
+memories without any may lack it.
+"""
+
+
+class HistoryRecord(OwnedRecord, Generic[R], total=False):
+    """An earlier version of a record: the record as it was, when it was replaced, and by which API key."""
+
+    history_id: str
+    record_id: str
+    record: R
+    changed_at: str
+    changed_by: str | None
+
+
+def history(name: str, internal: frozenset[str]) -> Collection[HistoryRecord[R]]:
+    """Returns a collection of earlier versions of records: one document for each, stored by the change that replaces
+    it. `internal`: the fields of the records that no response contains."""
+    return Collection(
+        name=name,
+        counted=True,
+        id_field="history_id",
+        fields={"agent_id": "text", "user_id": "text", "record_id": "text", "version": "number"},
+        order="version",
+        indexes=(("record_id",), ("user_id",)),
+        opaque=("record",),
+        audited=False,
+        internal=internal,
+    )
+
+
+HISTORY: Collection[HistoryRecord[MemoryRecord]] = history("memory_history", INTERNAL)
+
+
+@shown
+class HistoryEntry(TypedDict):
+    version: int
+    changed_at: Annotated[str, Field(description="When this version was replaced.")]
+    changed_by: Annotated[str | None, Field(description="Id of the API key that replaced it.")]
+    record: Annotated[Mapping[str, Any], Field(description="The memory as it was.")]
+
+
+class FeedbackNote(OwnedRecord, total=False):
+    """A document of the collection `memory_feedback`."""
+
+    feedback_id: str
+    memory_id: str
+    key: str
+    helpful: bool
+    query: str | None
+    effect: float
+    expires_at: str
+
+
+@shown
+class FeedbackApplied(TypedDict):
+    memory_id: str
+    applied: Annotated[bool, Field(description="False: nothing was changed, and `reason` says why.")]
+    reason: Annotated[
+        FeedbackReason | None,
+        Field(
+            description="`already_today`: this API key said the same of this memory on this UTC day. `not_found`: "
+            "there is no such memory that the key may see. `forbidden`: the key may read it, but not change it."
+        ),
+    ]
+    replaced: Annotated[
+        bool,
+        Field(description="It takes the place of the opposite feedback of the same key and day, which is undone."),
+    ]
+    importance: Annotated[float | None, Field(description="Of the memory after this; null where `reason` hides it.")]
+    base_importance: float | None
+    helpful_count: Count | None
+    misleading_count: Count | None
+
+
+FEEDBACK: Collection[FeedbackNote] = Collection(
+    name="memory_feedback",
+    counted=True,
+    id_field="feedback_id",
+    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "expires_at": "time"},
+    indexes=(("memory_id",), ("user_id",)),
+    global_indexes=("expires_at",),
+    audited=False,
+)
+"""Notes that an API key gave feedback on a memory on one UTC day; the id is derived from these three.
+
+`key` is the lineage of the API key, and `effect` is the change that the feedback made to the importance. Notes are
+purged two days later; the counts stay with the memory.
+"""
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
 
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])
 OnSimilar = TypeAliasType("OnSimilar", Literal["keep", "supersede"])
@@ -144,70 +492,13 @@ class MemoryPatch(_Times):
     status: Annotated[SettableStatus | None, NotNull] = None
 
 
-class EmbeddingInfo(Schema):
-    model: str
-    dim: int
-    status: EmbeddingStatus
-
-
-class Memory(Schema):
-    memory_id: str
-    agent_id: str | None
-    user_id: str | None
-    key: str | None
-    memory_type: MemoryType
-    content: str
-    context: str | None
-    importance: float
-    base_importance: float
-    trust: float
-    tags: list[str]
-    metadata: Object
-    pinned: bool
-    status: MemoryStatus
-    supersedes: list[str]
-    superseded_by: str | None
-    contradicts: list[str] = Field(
-        description="Of a disputed memory: those that it would have replaced. At least one of them has more trust."
-    )
-    source: Source
-    event_at: str | None
-    valid_from: str | None
-    valid_until: str | None
-    expires_at: str | None
-    last_accessed: str | None
-    access_count: Count
-    helpful_count: Count = Field(description="How often feedback said that it helped.")
-    misleading_count: Count = Field(description="How often feedback said that it misled.")
-    embedding: EmbeddingInfo
-    version: int
-    created_at: str
-    updated_at: str
-
-
-class Similar(Schema):
-    memory_id: str
-    content: str
-    score: float = Field(description="Cosine.")
-    superseded: bool
-
-
-class MemoryCreated(Memory):
-    similar: list[Similar] = Field(description="Near-duplicates, cosine 0.95 and above.")
-
-
-class MemoryBatchCreated(Schema):
+@shown
+class MemoryBatchCreated(TypedDict):
     items: list[MemoryCreated]
 
 
-class HistoryEntry(Schema):
-    version: int
-    changed_at: str = Field(description="When this version was replaced.")
-    changed_by: str | None = Field(description="Id of the API key that replaced it.")
-    record: dict[str, Any] = Field(description="The memory as it was.")
-
-
-class Deleted(Schema):
+@shown
+class Deleted(TypedDict):
     deleted: int
 
 
@@ -238,31 +529,16 @@ class FeedbackRequest(Schema):
     )
 
 
-class FeedbackApplied(Schema):
-    memory_id: str
-    applied: bool = Field(description="False: nothing was changed, and `reason` says why.")
-    reason: FeedbackReason | None = Field(
-        description="`already_today`: this API key said the same of this memory on this UTC day. `not_found`: there is "
-        "no such memory that the key may see. `forbidden`: the key may read it, but not change it."
-    )
-    replaced: bool = Field(
-        description="It takes the place of the opposite feedback of the same key and day, which is undone."
-    )
-    importance: float | None = Field(description="Of the memory after this; null where `reason` hides it.")
-    base_importance: float | None
-    helpful_count: Count | None
-    misleading_count: Count | None
+@shown
+class FeedbackResult(TypedDict):
+    items: Annotated[list[FeedbackApplied], Field(description="In the order of the request.")]
 
 
-class FeedbackResult(Schema):
-    items: list[FeedbackApplied] = Field(description="In the order of the request.")
-
-
-def render(memory: MemoryRecord, importance: float) -> ShownMemory:
+def render(memory: MemoryRecord, importance: float) -> Memory:
     """Returns a stored memory as responses show it. `importance`: its current value (`memories/decays.py`)."""
-    shown: ShownMemory = MEMORIES.as_record(MEMORIES.public(memory))
-    shown["importance"] = rounded(importance)
-    return shown
+    answer: Memory = MEMORIES.as_record(MEMORIES.public(memory))
+    answer["importance"] = rounded(importance)
+    return answer
 
 
 def rounded(importance: float) -> float:

@@ -3,7 +3,6 @@ answer as JSON."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypedDict
 
 import orjson
 
@@ -11,10 +10,9 @@ from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
 from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import Forbidden, invalid
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, MemoryRecord
-from app.memories.schemas import render, rounded
+from app.memories.schemas import MEMORIES, MemoryRecord, render, rounded
 from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
-from app.memories.search_schemas import SearchRequest
+from app.memories.search_schemas import SearchRequest, Understood, UnderstoodTime
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
@@ -22,20 +20,11 @@ from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
 from app.storage.scope import Partition, Scope, Viewpoint
 
-TimeAnswer = TypedDict("TimeAnswer", {"from": str, "until": str, "words": str, "empty": bool})
-"""The interval of time that a query speaks of, as responses show it."""
-
-
-class UnderstoodQuery(TypedDict):
-    """What was read out of a query, as responses show it."""
-
-    time: TimeAnswer | None
-
 
 class HowUnderstood(HowSearched):
     """What the response says beside its items, if it says what was read out of the query."""
 
-    understood: UnderstoodQuery
+    understood: Understood
 
 
 class MemoryFragment:
@@ -171,7 +160,7 @@ class MemorySearch:
         return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
 
 
-def _time_understood(interval: TimeInterval) -> TimeAnswer:
+def _time_understood(interval: TimeInterval) -> UnderstoodTime:
     return {
         "from": from_ms(interval.start),
         "until": from_ms(interval.end),

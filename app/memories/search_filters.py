@@ -7,8 +7,8 @@ from functools import lru_cache
 import numpy as np
 
 from app.core.characters import says_nothing
-from app.memories.models import NO_SMALL_TALK, SMALL_TALK
 from app.memories.narrowing import SplitFilter
+from app.memories.schemas import NO_SMALL_TALK, SMALL_TALK
 from app.memories.search_schemas import SearchRequest
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, And, Eq, Filter, In, Or, Range, both

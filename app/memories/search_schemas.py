@@ -4,18 +4,15 @@
 """
 
 from difflib import get_close_matches
-from typing import Annotated, Literal, NotRequired, Self
+from typing import Annotated, NotRequired, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core.core_schema import CoreSchema
-from typing_extensions import TypeAliasType
+from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     Flag,
     Identifier,
     Owned,
-    Schema,
     Share,
     Timestamp,
     TimeZone,
@@ -23,34 +20,24 @@ from app.core.schemas import (
     example,
     shown,
 )
-from app.memories.models import MemoryStatus, MemoryType
 from app.memories.narrowing import TagAndMetadataFilters
-from app.memories.schemas import Memory, MemoryText
+from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType
 from app.retrieval.ranking import SearchMode
-from app.retrieval.retriever import HowSearched
+from app.retrieval.repetition import Repetition
+from app.retrieval.retriever import HowSearched, Replacement
 
 
 def _known_field(name: str) -> str:
-    if name in Memory.model_fields:
+    if name in Memory.__annotations__:
         return name
-    nearest = get_close_matches(name[:64], Memory.model_fields, 1, 0)[0]
+    nearest = get_close_matches(name[:64], Memory.__annotations__, 1, 0)[0]
     raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
 
 
 MemoryField = TypeAliasType(
     "MemoryField",
-    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.model_fields]})],
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.__annotations__]})],
 )
-
-
-class FoundMemory(Memory):
-    """A memory. If the request names `fields`, it has these and its id."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        result = handler(core)
-        handler.resolve_ref_schema(result)["required"] = ["memory_id"]
-        return result
 
 
 class SearchRequest(Owned, TagAndMetadataFilters):
@@ -111,63 +98,67 @@ class SearchRequest(Owned, TagAndMetadataFilters):
 Scores = TypeAliasType("Scores", dict[str, float])
 
 
-ReplacementKind = TypeAliasType("ReplacementKind", Literal["memory", "fact"])
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={"required": ["memory_id"]}))
+class FoundMemory(Memory, total=False):
+    """A memory. If the request names `fields`, it has these and its id."""
 
 
-class Replacement(Schema):
-    """A later statement that replaces a memory, as a language model has judged."""
-
-    kind: ReplacementKind
-    id: str
-    quote: str = Field(description="What it says instead.")
-    replaced: str = Field(description="What the memory says that no longer holds.")
-    said_at: str = Field(description="When the later statement was made.")
-
-
-class Repetition(Schema):
-    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
-    alone."""
-
-    count: int = Field(description="The texts that say it, this one included.")
-    since: Timestamp = Field(description="The time of the first (`event_at`, else `created_at`).")
-    ids: list[str] = Field([], description="With `explain`: the others, the newest 20. Else absent.")
-
-
-class Found(Schema):
+@shown
+class Found(TypedDict):
     memory: FoundMemory
-    score: float = Field(
-        description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
-        "cosine. `text`: BM25."
-    )
-    replaced_by: list[Replacement] = Field(
-        [],
-        description="The later statements that replace what the memory says. The memory is active, and stands behind "
-        "those of them that were found. Absent where there are none.",
-    )
-    repeated: Repetition | None = Field(
-        None, description="That it was said several times; absent where it was said once. The newest stands for all."
-    )
-    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
-    contributions: Scores | None = Field(
-        None,
-        description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. `kind`: "
-        "what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
-    )
+    score: Annotated[
+        float,
+        Field(
+            description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
+            "cosine. `text`: BM25."
+        ),
+    ]
+    replaced_by: Annotated[
+        NotRequired[list[Replacement]],
+        Field(
+            default=[],
+            description="The later statements that replace what the memory says. The memory is active, and stands "
+            "behind those of them that were found. Absent where there are none.",
+        ),
+    ]
+    repeated: Annotated[
+        NotRequired[Repetition | None],
+        Field(
+            default=None,
+            description="That it was said several times; absent where it was said once. The newest stands for all.",
+        ),
+    ]
+    scores: Annotated[
+        NotRequired[Scores | None], Field(default=None, description="With `explain`: what the score is made of.")
+    ]
+    contributions: Annotated[
+        NotRequired[Scores | None],
+        Field(
+            default=None,
+            description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. "
+            "`kind`: what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+        ),
+    ]
 
 
-class UnderstoodTime(Schema):
-    """The interval of time that a query speaks of. Memories from then rank higher; none is left out."""
+UnderstoodTime = TypedDict(
+    "UnderstoodTime",
+    {
+        "from": str,
+        "until": Annotated[str, Field(description="That moment excluded.")],
+        "words": Annotated[str, Field(description="The part of the query that says so.", examples=["last month"])],
+        "empty": Annotated[bool, Field(description="True if no memory that could be found is from then.")],
+    },
+)
+UnderstoodTime.__doc__ = (
+    "The interval of time that a query speaks of. Memories from then rank higher; none is left out."
+)
+shown(UnderstoodTime)
 
-    model_config = ConfigDict(populate_by_name=True)
 
-    from_: str = Field(alias="from")
-    until: str = Field(description="That moment excluded.")
-    words: str = Field(description="The part of the query that says so.", examples=["last month"])
-    empty: bool = Field(description="True if no memory that could be found is from then.")
-
-
-class Understood(Schema):
-    time: UnderstoodTime | None = Field(description="Null where the query speaks of no time.")
+@shown
+class Understood(TypedDict):
+    time: Annotated[UnderstoodTime | None, Field(description="Null where the query speaks of no time.")]
 
 
 @shown

@@ -10,10 +10,22 @@ from app.errors import Conflict, StorageFull, invalid
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import HISTORY, MEMORIES, HistoryRecord, MemoryRecord, MemoryStatus, ShownMemory, ShownVersion
 from app.memories.records import revision
 from app.memories.repository import MemoryListFilters, MemoryRepository, listed
-from app.memories.schemas import HistoryEntry, Memory, MemoryCreate, MemoryPatch, Predecessors
+from app.memories.schemas import (
+    HISTORY,
+    MEMORIES,
+    HistoryEntry,
+    HistoryRecord,
+    Memory,
+    MemoryBatchCreated,
+    MemoryCreate,
+    MemoryCreated,
+    MemoryPatch,
+    MemoryRecord,
+    MemoryStatus,
+    Predecessors,
+)
 from app.memories.succession import Disputes, Succession
 from app.storage.changes import Change, CommitConflict
 from app.storage.protocol import fewer_at_once
@@ -31,13 +43,15 @@ class MemoryService:
         self._memories, self._embeddings, self._clock = memories, embeddings, clock
         self._decays = Decays(memories.store, memories.scope.tenant)
 
-    async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult:
+    async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult[MemoryCreated]:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
         plan = await self._planner(precondition).plan([body], "")
         (answer,), (created,) = plan.answers, plan.created
         return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
 
-    async def create_batch(self, bodies: Sequence[MemoryCreate], precondition: IfMatch) -> WriteResult:
+    async def create_batch(
+        self, bodies: Sequence[MemoryCreate], precondition: IfMatch
+    ) -> WriteResult[MemoryBatchCreated]:
         """Plans several memories: all of them are stored, or none."""
         plan = await self._planner(precondition).plan(bodies, "/items")
         return WriteResult({"items": plan.answers}, plan.changes, 201)
@@ -45,12 +59,12 @@ class MemoryService:
     def _planner(self, precondition: IfMatch) -> MemoryPlanner:
         return MemoryPlanner(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
 
-    async def get(self, memory_id: str) -> ShownMemory:
+    async def get(self, memory_id: str) -> Memory:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""
         now = self._clock.now()
         return await self._decays.render_at(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
-    async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[ShownMemory]:
+    async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[Memory]:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
         where, keep = listed(filters)
@@ -59,13 +73,13 @@ class MemoryService:
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
         return page_of(await render_items(MEMORIES, memories, shown, Memory), cursor)
 
-    async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult:
+    async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult[Memory]:
         """Changes the fields that are set in `body`."""
         return await self.change(memory_id, lambda _: body, precondition)
 
     async def change(
         self, memory_id: str, patch: Callable[[MemoryRecord], MemoryPatch], precondition: IfMatch
-    ) -> WriteResult:
+    ) -> WriteResult[Memory]:
         """Changes a memory by a patch that is computed from the very version that it replaces."""
         now = self._clock.now()
         memory = await self._memories.get_unexpired(memory_id, rfc3339(now))
@@ -101,7 +115,7 @@ class MemoryService:
             raise Conflict("Another active memory of this scope has that key.")
         return self._memories.remove(others) if others else []
 
-    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult:
+    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult[None]:
         """Deletes a memory.
 
         The memories that it superseded become active again (`restore`) or are deleted too (`delete`). A dispute with it
@@ -118,7 +132,7 @@ class MemoryService:
         gone = [memory, *await succession.chain(memory)]
         return WriteResult(None, [*self._memories.remove(gone), *await Disputes(self._memories, now).over(gone)], 204)
 
-    async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult:
+    async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult[Memory]:
         """Settles a dispute. The answer is the memory that is kept."""
         now = self._clock.now()
         disputed = await self._memories.get_unexpired(memory_id, rfc3339(now))
@@ -153,12 +167,12 @@ class MemoryService:
                 at_once = fewer_at_once(error, len(matching))
         return deleted
 
-    async def history(self, memory_id: str, listing: Listing) -> Page[ShownVersion]:
+    async def history(self, memory_id: str, listing: Listing) -> Page[HistoryEntry]:
         """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
         versions, cursor = await self._memories.history_page(memory_id, listing)
 
-        async def shown(version: HistoryRecord[MemoryRecord]) -> ShownVersion:
+        async def shown(version: HistoryRecord[MemoryRecord]) -> HistoryEntry:
             return {
                 "version": version["version"],
                 "changed_at": version["changed_at"],

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from app.errors import Conflict, invalid
-from app.memories.models import MEMORIES, MemoryRecord, SimilarMemory
 from app.memories.records import identity_hash
 from app.memories.repository import MemoryRepository, of_pair
+from app.memories.schemas import MEMORIES, MemoryRecord, Similar
 from app.storage.changes import Change, IndexEntry, Update
 from app.storage.repository import expired, pages, unexpired
 from app.storage.schema import EVERYTHING, Eq, Filter, Not, both, matches
@@ -32,7 +32,7 @@ class NearDuplicate(NamedTuple):
     memory: MemoryRecord
     cosine: float
 
-    def shown(self, *, superseded: bool) -> SimilarMemory:
+    def shown(self, *, superseded: bool) -> Similar:
         """Returns it as responses list it."""
         return {
             "memory_id": self.memory["memory_id"],

@@ -19,7 +19,7 @@ from app.facts.keys import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES, MemoryType
+from app.memories.schemas import MEMORIES, MemoryType
 from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
 from app.resources import AccessLog

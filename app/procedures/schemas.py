@@ -23,8 +23,7 @@ from app.core.schemas import (
     TopK,
     example,
 )
-from app.memories.models import HistoryRecord, Source, StoredEmbedding, history
-from app.memories.schemas import EmbeddingInfo, Tags, Trust
+from app.memories.schemas import EmbeddingInfo, HistoryRecord, Source, Tags, Trust, history
 from app.memories.search_schemas import Scores
 from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, Eq, OwnedRecord, SearchSchema, Unique
@@ -92,7 +91,7 @@ class ProcedureRecord(OwnedRecord, total=False):
     metadata: JsonObject
     source: Source
     content_hash: int
-    embedding: StoredEmbedding | None
+    embedding: EmbeddingInfo | None
 
 
 def situation(procedure: ProcedureRecord) -> str:

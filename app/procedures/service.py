@@ -8,10 +8,10 @@ from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding import Embeddings, Passage
-from app.memories.models import HistoryRecord, Source
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
+from app.memories.schemas import HistoryRecord, Source
 from app.procedures.review import to_review
 from app.procedures.schemas import (
     MAX_NOTES,

@@ -19,7 +19,7 @@ from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_use
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View
 from app.memories.agents import ExperienceRecord, LessonList, LessonRecord, first_learned_at
-from app.memories.models import MemoryRecord, Source
+from app.memories.schemas import MemoryRecord, Source
 from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out

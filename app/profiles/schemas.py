@@ -21,7 +21,7 @@ from app.core.schemas import (
 )
 from app.facts.keys import MAX_AGE, MAX_LINE, UserProfile, UserRecord
 from app.memories.agents import AgentRecord, AgentSettingsRecord
-from app.memories.models import MemoryRecord, ShownMemory, Source
+from app.memories.schemas import Memory, MemoryRecord, Source
 from app.storage.scope import Scope
 
 ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
@@ -365,7 +365,7 @@ def status_of(memory: MemoryRecord) -> IssueStatus | None:
     return next((known for known in ISSUE_STATUSES if known == status), "open")
 
 
-def render_issue(memory: ShownMemory) -> IssueAnswer:
+def render_issue(memory: Memory) -> IssueAnswer:
     """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
@@ -380,7 +380,7 @@ def render_issue(memory: ShownMemory) -> IssueAnswer:
     }
 
 
-def render_solution(memory: ShownMemory) -> SolutionAnswer:
+def render_solution(memory: Memory) -> SolutionAnswer:
     """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {

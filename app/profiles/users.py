@@ -22,8 +22,7 @@ from app.facts.keys import (
 )
 from app.facts.repository import View
 from app.facts.service import FactService
-from app.memories.models import MemoryRecord, MemoryType, ShownMemory
-from app.memories.schemas import MemoryCreate, MemoryPatch
+from app.memories.schemas import Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
 from app.memories.service import MemoryService
 from app.profiles import merge
 from app.profiles.earlier import with_change
@@ -219,9 +218,7 @@ class UserService:
         """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
-    async def _page(
-        self, user_id: str, kind: MemoryType, render: Callable[[ShownMemory], A], listing: Listing
-    ) -> Page[A]:
+    async def _page(self, user_id: str, kind: MemoryType, render: Callable[[Memory], A], listing: Listing) -> Page[A]:
         page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
         return page_of([render(memory) for memory in page["items"]], page["next_cursor"])
 
@@ -244,5 +241,5 @@ async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInte
     ]
 
 
-def _as(outcome: WriteResult, render: Callable[[ShownMemory], A]) -> WriteResult:
+def _as(outcome: WriteResult, render: Callable[[Memory], A]) -> WriteResult:
     return replace(outcome, body=render(outcome.body))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from app.core.work import in_turn
 from app.facts.schemas import FACTS
 from app.findings.service import EvidenceRecord, FactEvidence, MemoryEvidence, TextEvidence, facts_of_one_group
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Collection

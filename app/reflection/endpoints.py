@@ -9,6 +9,7 @@ from app.api.errors import BODY, problems
 from app.api.strict import Answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
+from app.core.schemas import shown
 from app.facts.endpoints import FactId, FactServiceDep
 from app.facts.schemas import Fact, Resolution
 from app.findings.endpoints import FindingId
@@ -89,8 +90,9 @@ class ResolvedFact(Fact):
     operation_id: str = Field(description="To undo it: the facts are in dispute again.")
 
 
-class ResolvedMemory(Memory):
-    operation_id: str = Field(description="To undo it: the memories are in dispute again.")
+@shown
+class ResolvedMemory(Memory, total=False):
+    operation_id: Annotated[str, Field(description="To undo it: the memories are in dispute again.")]
 
 
 @facts_router.post("/{fact_id}/resolve", responses=problems(404, 409, 412, *BODY))

@@ -28,9 +28,9 @@ from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, 
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.memories.records import passage
 from app.memories.repository import of_pair
+from app.memories.schemas import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry

@@ -26,8 +26,8 @@ from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM
-from app.memories.models import MEMORIES
 from app.memories.repository import of_pair
+from app.memories.schemas import MEMORIES
 from app.reflection.candidates import CandidatePair
 from app.reflection.finders import (
     FINDERS,

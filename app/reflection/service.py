@@ -32,10 +32,9 @@ from app.learning.dependencies import ALWAYS, Tools
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import Source
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair
-from app.memories.schemas import MemoryCreate
+from app.memories.schemas import MemoryCreate, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from app.core.clock import rfc3339
 from app.core.language import STOP_WORDS, words
 from app.findings.service import EvidenceRecord, MemoryEvidence
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.storage.schema import Eq, Filter, In, Range, both
 
 LITTLE_TRUST = 0.8

@@ -16,9 +16,9 @@ from app.embedding.embedder import Embedder
 from app.jobs.runner import Run
 from app.jobs.skipping import skipping
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, MemoryRecord, Source
 from app.memories.records import new_memory, revision
 from app.memories.repository import MemoryRepository, of_pair
+from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Eq, both

@@ -10,7 +10,7 @@ from app.jobs import skipping
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import handled
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.protocol import DecayRule, Store
 from app.storage.repository import having, pages

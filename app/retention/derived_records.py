@@ -9,7 +9,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs.models import ERASE_USER, OPERATIONS, JobRecord, OperationRecord
 from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.models import HISTORY, MEMORIES, HistoryRecord, Source
+from app.memories.schemas import HISTORY, MEMORIES, HistoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.merge import LESSONS

@@ -16,8 +16,8 @@ from app.jobs import queue
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import handled
-from app.memories.models import FEEDBACK, MEMORIES, MemoryRecord
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import FEEDBACK, MEMORIES, MemoryRecord
 from app.retention.day_summaries import MOST, DaySummaries, by_day, counted
 from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository

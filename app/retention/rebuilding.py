@@ -14,8 +14,8 @@ from app.facts.keys import EMPTY_PROFILE, USERS, key_of
 from app.facts.models import FactRecord
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS, OperationRecord
-from app.memories.models import HISTORY, MEMORIES, MemoryRecord, Source
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
+from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.retention.service import KEPT
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage, extra_of, shortened

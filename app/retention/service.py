@@ -30,9 +30,9 @@ from app.jobs import queue
 from app.jobs.models import FORGET, Operation, Payload
 from app.jobs.skipping import collecting, skipping
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, MemoryRecord, MemoryType
 from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retrieval.decay import DAY_MS
 from app.sessions.schemas import MESSAGES, SESSIONS

@@ -12,7 +12,7 @@ from app.errors import RecordDamaged
 from app.facts import schemas as facts
 from app.memories import schemas as memories
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.procedures import schemas as procedures
 from app.profiles.schemas import Agent, render_agent
 from app.sessions import schemas as sessions
@@ -99,7 +99,7 @@ def _stored_fields(collection: Collection) -> set[str]:
     """Returns the names of fields that every document of a collection has."""
     model = _SHAPES[collection.name].model if collection.name in _SHAPES else None
     return {
-        *getattr(model, "model_fields", ()),
+        *getattr(model, "model_fields", getattr(model, "__annotations__", ())),
         *collection.fields,
         *collection.needs,
         "created_at",

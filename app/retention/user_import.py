@@ -22,8 +22,8 @@ from app.errors import RecalldError
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import ENDED
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES
 from app.memories.pending import Embeddable, pending_note
+from app.memories.schemas import MEMORIES
 from app.retention.rebuilding import rebuild
 from app.retention.service import FORMAT
 from app.retention.shapes import fault_in

@@ -6,13 +6,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NotRequired, TypedDict
+from typing import Annotated, NotRequired
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.core.caches import kept_by_digest
 from app.core.clock import from_ms
 from app.core.language import STOP_WORDS, wording
+from app.core.schemas import Timestamp, shown
 from app.retrieval.decay import DAY_MS
 from app.retrieval.features import equal_contents
 from app.retrieval.memory_kinds import plain_memories
@@ -32,12 +35,17 @@ _PUNCTUATION = frozenset(".,;:!\"'()\u2026\u201c\u201d\u201e\u2018\u2019\u00ab\u
 _USER = name_id("user")
 
 
-class ShownRepetition(TypedDict):
-    """How often a hit was said, as responses show it. `ids`: the others, if they are asked for."""
+@shown
+class Repetition(TypedDict):
+    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
+    alone."""
 
-    count: int
-    since: str
-    ids: NotRequired[list[str]]
+    count: Annotated[int, Field(description="The texts that say it, this one included.")]
+    since: Annotated[Timestamp, Field(description="The time of the first (`event_at`, else `created_at`).")]
+    ids: Annotated[
+        NotRequired[list[str]],
+        Field(default=[], description="With `explain`: the others, the newest 20. Else absent."),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +58,12 @@ class HitRepetition:
     others: Sequence[int]
     """The newest `MOST_NAMED` of them, without the hit."""
 
-    def shown(self, documents: Mapping[int, Fetched], id_field: str | None) -> ShownRepetition:
+    def shown(self, documents: Mapping[int, Fetched], id_field: str | None) -> Repetition:
         """Returns it as responses show it. `id_field`: the field with the ids of the others, if they are asked for."""
-        shown: ShownRepetition = {"count": self.count, "since": from_ms(self.since)}
+        answer: Repetition = {"count": self.count, "since": from_ms(self.since)}
         if id_field is not None:
-            shown["ids"] = [documents[index].doc[id_field] for index in self.others if index in documents]
-        return shown
+            answer["ids"] = [documents[index].doc[id_field] for index in self.others if index in documents]
+        return answer
 
 
 def says_the_same(text: str, other: str) -> bool:

@@ -25,7 +25,7 @@ from typing import Annotated, Generic, Literal, NamedTuple, NotRequired, Protoco
 
 import numpy as np
 from pydantic import Field
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import shown
 from app.core.tracing import span
@@ -48,7 +48,7 @@ from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, dif
 from app.retrieval.repetition import (
     COMPARED,
     ROUNDS,
-    ShownRepetition,
+    Repetition,
     merged,
     repetitions_among,
     repetitions_of_hits,
@@ -107,15 +107,18 @@ class HowSearched(TypedDict):
     took_ms: TookMs
 
 
-class ShownReplacement(TypedDict):
-    """A later statement that replaces what a hit says, as responses show it. `replaced`: the words of the hit that no
-    longer hold; `quote`: the words of the statement that hold instead."""
+ReplacementKind = TypeAliasType("ReplacementKind", Literal["memory", "fact"])
 
-    kind: str
+
+@shown
+class Replacement(TypedDict):
+    """A later statement that replaces a memory, as a language model has judged."""
+
+    kind: ReplacementKind
     id: str
-    quote: str
-    replaced: str
-    said_at: str
+    quote: Annotated[str, Field(description="What it says instead.")]
+    replaced: Annotated[str, Field(description="What the memory says that no longer holds.")]
+    said_at: Annotated[str, Field(description="When the later statement was made.")]
 
 
 BY_WORDS_ALONE: SearchWarning = {
@@ -198,9 +201,9 @@ class Hit(NamedTuple, Generic[R]):
     """The answer to a question, or the question before an answer."""
     explanation: Explanation | None = None
     """The features of which the score is made."""
-    replaced_by: Sequence[ShownReplacement] = ()
+    replaced_by: Sequence[Replacement] = ()
     """The later statements that replace what the record says."""
-    repeated: ShownRepetition | None = None
+    repeated: Repetition | None = None
     """How often it was said; None: once."""
     others: Sequence[R] = ()
     """The records that say the same, for which this hit stands."""

@@ -16,9 +16,9 @@ from app.errors import NotFound, invalid
 from app.jobs.models import REDERIVE
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
-from app.memories.models import MEMORIES, SMALL_TALK, MemoryRecord
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
+from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
 from app.memories.succession import Succession
 from app.sessions import repository
 from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in

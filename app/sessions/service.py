@@ -15,9 +15,9 @@ from app.jobs import queue
 from app.jobs.models import POST_CONVERSATION, SUMMARIZE, Payload
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
-from app.memories.models import MemoryRecord
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MemoryRecord
 from app.sessions import repository
 from app.sessions.long_messages import within_limit
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText

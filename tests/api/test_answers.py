@@ -19,10 +19,6 @@ from app.entities.endpoints import RelatedBecause
 from app.entities.related import RelatedReasonAnswer
 from app.learning.service import Extracted, ExtractedAnswer
 from app.main import create_app
-from app.memories.models import CreatedMemory, FeedbackAnswer, ShownMemory, ShownVersion
-from app.memories.schemas import FeedbackApplied, HistoryEntry, Memory, MemoryCreated
-from app.memories.search import UnderstoodQuery
-from app.memories.search_schemas import Repetition, Replacement, Understood
 from app.profiles.schemas import (
     Issue,
     IssueAnswer,
@@ -33,29 +29,20 @@ from app.profiles.schemas import (
     SolutionAnswer,
     StoredProfile,
 )
-from app.retrieval.repetition import ShownRepetition
-from app.retrieval.retriever import ShownReplacement
 from app.sessions.schemas import SessionContext, SessionStats
 from app.sessions.service import SessionStatsAnswer
 from app.sessions.windows import SessionContextAnswer
 
 ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (ContextAnswer, Context),
-    (CreatedMemory, MemoryCreated),
     (ExtractedAnswer, Extracted),
-    (FeedbackAnswer, FeedbackApplied),
     (IssueAnswer, Issue),
     (ProfileAnswer, StoredProfile),
     (PromptAnswer, Prompt),
     (RelatedReasonAnswer, RelatedBecause),
     (SessionContextAnswer, SessionContext),
     (SessionStatsAnswer, SessionStats),
-    (ShownMemory, Memory),
-    (ShownRepetition, Repetition),
-    (ShownReplacement, Replacement),
-    (ShownVersion, HistoryEntry),
     (SolutionAnswer, Solution),
-    (UnderstoodQuery, Understood),
 ]
 BASES = {"CachedAnswer"}
 """Types that another one extends: `ContextAnswer` has its fields."""

@@ -18,7 +18,7 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS
-from app.memories.models import HISTORY, MEMORIES
+from app.memories.schemas import HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.storage.index.record_codec import head_dtype
 from benchmarks.data import BIG, DIM, TURN, Shape, made
 

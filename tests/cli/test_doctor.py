@@ -5,7 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from tests.cli.conftest import Run
 from tests.support.rerankers import model_folder
 from tests.support.scripted import free_port

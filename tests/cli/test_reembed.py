@@ -17,8 +17,8 @@ from app.core.clock import new_id
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import TAUGHT, load_packaged
 from app.lifespan import RealParts, open_store
-from app.memories.models import MEMORIES, MemoryRecord, StoredEmbedding
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, EmbeddingInfo, MemoryRecord
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert
 from app.storage.index.record_codec import model_id
@@ -68,7 +68,7 @@ def entry(text: str, model: str = "old", dim: int = 24) -> IndexEntry:
 def memory(text: str, user: int, model: str = "old", dim: int = 24) -> Insert:
     fields = {"content": text, "importance": 0.5, "memory_type": "fact", "agent_id": "a", "user_id": f"u{user}"}
     doc: MemoryRecord = {"tenant_id": "default", **new_memory(MEMORIES.as_record(fields), {}, NOW, unique=False)}
-    embedding: StoredEmbedding = {"model": model, "dim": dim, "status": "ready"}
+    embedding: EmbeddingInfo = {"model": model, "dim": dim, "status": "ready"}
     return Insert(MEMORIES, doc | {"embedding": embedding}, entry(text, model, dim))
 
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.core.tuning import USUAL, Tuning
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.setting_groups import MongodbSettings
 from app.settings import Settings
 from app.storage.protocol import Store

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import RecordDamaged
-from app.memories.models import MEMORIES
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES
 from app.storage.changes import Allocate, Change, CommitConflict, Committed, Delete, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc, Eq

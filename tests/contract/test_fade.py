@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.core.clock import rfc3339, to_ms
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update
 from app.storage.mongo import statements as mongo_fade

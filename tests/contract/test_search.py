@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory, passage
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches
@@ -257,7 +257,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
             at(0),
             unique=False,
         )
-        doc |= {"tenant_id": T, "embedding": None}
+        doc |= {"tenant_id": T}
         return Insert(MEMORIES, doc, IndexEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))
 
     hostile = {"a.b": 1, "$where": "x", "": None, "ключ": [1]}

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import QuotaExceeded
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, WithinQuota
 from app.storage.protocol import DecayRule, Store

@@ -11,7 +11,7 @@ from app.context import rendering
 from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
 from app.memories.agents import ExperienceRecord, LessonRecord
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.profiles import merge
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced

@@ -9,7 +9,7 @@ from app.errors import Conflict, Invalid, LLMUnavailable, StoreUnavailable
 from app.jobs.models import OPERATIONS
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import SHOWN, handled, skipping
-from app.memories.models import MEMORIES, MemoryRecord
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from tests.conftest import TurnedClock

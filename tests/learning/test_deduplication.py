@@ -14,8 +14,8 @@ from app.core.language import wording
 from app.learning import deduplication
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import JobSettings, ReflectionSettings, Settings
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter

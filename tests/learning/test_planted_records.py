@@ -10,8 +10,8 @@ from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.models import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
 from app.memories.pending import pending_note
+from app.memories.schemas import MEMORIES
 from app.procedures.schemas import PROCEDURES
 from app.sessions.schemas import MESSAGES
 from app.storage.schema import Eq

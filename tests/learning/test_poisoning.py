@@ -10,7 +10,7 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.procedures.schemas import PROCEDURES
 from app.storage.schema import EVERYTHING, Collection
 from tests.conftest import Service

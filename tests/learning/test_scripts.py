@@ -10,8 +10,8 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.jobs.models import DECAY, EXPIRY, JOBS, REVIEW_PROCEDURE
-from app.memories.models import MEMORIES
 from app.memories.pending import pending_note
+from app.memories.schemas import MEMORIES
 from app.storage.schema import Eq
 from app.storage.scope import SYSTEM
 from tests.conftest import Service

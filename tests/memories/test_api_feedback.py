@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.audit.trail import AUDIT
-from app.memories.models import FEEDBACK, MEMORIES, FeedbackNote, MemoryRecord
+from app.memories.schemas import FEEDBACK, MEMORIES, FeedbackNote, MemoryRecord
 from app.settings import Settings
 from app.storage.schema import EVERYTHING, Eq
 from app.writes.executor import IDEMPOTENCY

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from prometheus_client import REGISTRY
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.settings import Settings
 from app.storage.schema import EVERYTHING

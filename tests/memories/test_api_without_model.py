@@ -12,7 +12,7 @@ from app.context.source import SourceRequest
 from app.context.sources.searched import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import Scope

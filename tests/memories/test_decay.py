@@ -13,8 +13,8 @@ from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES, MemoryRecord
 from app.memories.records import new_memory
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retention.decay_job import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update

@@ -8,9 +8,8 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.models import MEMORIES, MemoryRecord, MemoryType, Source
 from app.memories.records import new_memory
-from app.memories.search_flags import flags_of
+from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType, Source, flags_of
 from app.procedures.schemas import PROCEDURES
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import PackedRecord, head_dtype, pack, repack

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.memories import PAIR, found, problem, remember

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.profiles.schemas import status_of
 from tests.support.profiles import USER, prompt, register, send
 

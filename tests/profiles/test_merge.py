@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.memories.agents import ExperienceRecord
-from app.memories.models import Source
+from app.memories.schemas import Source
 from app.profiles import merge
 from app.storage.text import normalise_content
 from tests.support.memories import Json

@@ -13,7 +13,7 @@ from app.core import prompt_text
 from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
 from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.memories.agents import AGENTS, ExperienceRecord, LessonRecord
-from app.memories.models import MemoryRecord
+from app.memories.schemas import MemoryRecord
 from app.profiles import merge
 from tests.support import payloads
 from tests.support.memories import Json

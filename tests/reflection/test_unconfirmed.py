@@ -8,9 +8,8 @@ from app.learning.dependencies import ALWAYS
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.models import Origin
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MemoryCreate
+from app.memories.schemas import MemoryCreate, Origin
 from app.settings import JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service

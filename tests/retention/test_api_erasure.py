@@ -12,7 +12,7 @@ from app.audit.trail import owned
 from app.jobs.models import JOBS, OPERATIONS
 from app.jobs.queue import Queue
 from app.lifespan import COLLECTIONS, job_runner
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.schema import EVERYTHING, Collection, Eq

@@ -14,7 +14,7 @@ from app.jobs.models import JOBS, OPERATIONS, JobRecord, OperationRecord
 from app.jobs.queue import MAX_ATTEMPTS
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.agents import AGENTS
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.retention.erasure import ERASURE_NOTES, Erasure
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update

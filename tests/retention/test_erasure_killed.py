@@ -13,9 +13,8 @@ from pydantic import SecretStr
 from app.audit.trail import AUDIT, ERASED
 from app.jobs.models import JOBS, OPERATIONS, JobRecord
 from app.lifespan import open_store
-from app.memories.models import MEMORIES
 from app.memories.records import new_memory
-from app.memories.schemas import MemoryCreate
+from app.memories.schemas import MEMORIES, MemoryCreate
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert, Update
 from app.storage.protocol import Store

@@ -13,8 +13,8 @@ from app.cli.archive import ArchiveRefused, is_user_export, read_user
 from app.jobs.models import RETENTION
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.models import MEMORIES
 from app.memories.pending import PENDING
+from app.memories.schemas import MEMORIES
 from app.retention.service import KEPT
 from app.retention.shapes import unfit
 from app.retention.user_import import NoUserExport, UserReport

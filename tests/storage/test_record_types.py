@@ -12,8 +12,7 @@ from app.facts.models import FactRecord
 from app.facts.schemas import Fact
 from app.lifespan import COLLECTIONS
 from app.memories.agents import AgentRecord, AgentSettingsRecord, DecaySettings
-from app.memories.models import MEMORIES, Source
-from app.memories.schemas import SourceIn
+from app.memories.schemas import MEMORIES, Source, SourceIn
 from app.profiles.schemas import AgentPatch, AgentSettings, Decay
 from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING

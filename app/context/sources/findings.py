@@ -26,8 +26,8 @@ from app.findings.service import (
     quoted,
     whole,
 )
-from app.memories.models import MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.storage.schema import In, Or, both
 from app.storage.text import text_ids
 

@@ -16,7 +16,7 @@ from app.context.candidates import Candidate
 from app.context.passages import passage
 from app.context.source import SourceRequest
 from app.context.sources.searched import memory_item, visible
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.sessions.schemas import SessionRecord
 from app.storage.schema import Eq, In, Range, both
 from app.storage.search import Columns, Floats, SearchQuery

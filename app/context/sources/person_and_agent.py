@@ -18,7 +18,7 @@ from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
 from app.memories.agents import AGENTS
 from app.memories.decays import Decays
-from app.memories.models import MEMORIES, STANDING, MemoryRecord
+from app.memories.schemas import MEMORIES, STANDING, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
 from app.storage.repository import Repository

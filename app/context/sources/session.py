@@ -19,8 +19,8 @@ from app.core.served_text import strip_served
 from app.core.work import characters, off_loop
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
-from app.memories.models import MemoryRecord
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import MemoryRecord
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import (
     MESSAGES,

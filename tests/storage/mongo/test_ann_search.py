@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
 from app.storage.changes import Delete, Update

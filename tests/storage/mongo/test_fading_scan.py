@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.retrieval.decay import DecayCurve
 from app.storage.mongo import statements
 from app.storage.mongo.store import MongoStore

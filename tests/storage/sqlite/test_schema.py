@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import StoreUnavailable
-from app.memories.models import MEMORIES
+from app.memories.schemas import MEMORIES
 from app.storage.changes import CommitConflict
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range, Unique
 from app.storage.sqlite import sql
