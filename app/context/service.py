@@ -29,6 +29,7 @@ from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.memories.agents import AGENTS
 from app.resources import Resources
+from app.retrieval.query_analysis import leading_part
 from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import interval_of
 from app.storage.repository import Repository
@@ -117,7 +118,7 @@ class ContextService:
             else:
                 budget = max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
         now = self._resources.clock.now() if body.now is None else parse_rfc3339(body.now)
-        interval = await interval_of(body.query, now, body.timezone)
+        interval = await interval_of(leading_part(body.query), now, body.timezone)
         return SourceRequest(body, self._scope, self._resources, now, budget, interval=interval)
 
     def _pack(self, read: "_Read", plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:

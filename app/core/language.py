@@ -7,7 +7,10 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+
+from dateparser.languages.loader import default_loader
 
 from app.core.caches import kept
 
@@ -269,3 +272,28 @@ def _han_values(numerals: str) -> Iterator[str]:
         else:
             digit = value
     yield str(total + below + digit)
+
+
+def number_of(written: str) -> int:
+    """Returns the value of a whole number in digits or in Chinese numerals: `number_of("十二") == 12`."""
+    return int(written if written.isdecimal() else next(_han_values(written)))
+
+
+_NAMES_OF_MONTHS = "january february march april may june july august september october november december".split()
+_LANGUAGES_OF_MONTHS = "en de es fr it pt nl ru uk pl cs sv da tr id".split()
+
+
+@cache
+def _month_numbers() -> Mapping[str, int]:
+    """Returns the numbers of months by their folded names, those of the first languages before those of others."""
+    return {
+        fold(name): number
+        for language in reversed(_LANGUAGES_OF_MONTHS)
+        for number, month in enumerate(_NAMES_OF_MONTHS, 1)
+        for name in default_loader.get_locale(language).info[month]
+    }
+
+
+def month_number(word: str) -> int | None:
+    """Returns the number of a month by its name in one of fifteen languages: `month_number("avril") == 4`."""
+    return _month_numbers().get(fold(word))

@@ -15,6 +15,7 @@ from app.memories.search_filters import computed_mask, search_filter, small_talk
 from app.memories.search_schemas import SearchRequest, Understood, UnderstoodTime
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
+from app.retrieval.query_analysis import leading_part
 from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
@@ -78,7 +79,7 @@ class MemorySearch:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
-        named_time = await interval_of(body.query, now, body.timezone)
+        named_time = await interval_of(leading_part(body.query), now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
         pairs = await self._partitions(body)
         retrieved = await self._retriever.find(

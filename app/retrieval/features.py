@@ -43,6 +43,11 @@ NEIGHBOUR_TERMS = 0.5
 """Weight of the neighbours' terms and lengths; a turn's own terms weigh 1."""
 NEIGHBOUR_VECTOR = 0.3
 """Weight of the neighbours' cosines; a turn's own cosine weighs 1."""
+MOST_REPEATED = 0.09
+"""The most that a repeated word adds to `repeats`, in units of what it adds to `coverage`: a document never loses by
+having a word of the query. No weight of `repeats` is more than 11 times that of `coverage`."""
+WORDS_OF_NEGATION = 0.25
+"""The part of their weight that the words of a negated question lose."""
 RANK_OFFSET = 10
 RANK_DEPTH = 100
 """Number of documents that get a rank by vector."""
@@ -86,15 +91,22 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     if not all_seen:
         near *= columns.has_vector
     np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
-    covered *= 1 / max(total, TINY)
+    # the words of "Which herbs does she not like?" stand in "Likes mint" rather than in "Hates cilantro"
+    telling = np.float32(1 - query.negation * WORDS_OF_NEGATION)
+    covered *= telling / max(total, TINY)
+    words *= telling
     # an answer holds the identifier that was asked for: that is no repetition of the question
-    repeating = columns.term_counts if query.exact is None else columns.term_counts[~query.exact]
+    repeating, gained = columns.term_counts, weights * np.float32(MOST_REPEATED / max(total, TINY))
+    if query.exact is not None:
+        repeating, gained = repeating[~query.exact], gained[~query.exact]
+    repeating = repeating * (arrays.per_length * np.float32(1 / max(len(repeating), FEW_TERMS)))
+    np.minimum(repeating, gained, out=repeating)
     np.add.reduce(repeating, axis=0, out=repeated)
-    repeated *= arrays.per_length
-    repeated *= 1 / max(len(repeating), FEW_TERMS)
     spoken[:] = columns.speaker == (query.speaker or -1)
-    base = base_score(near, words, arrays)
-    words *= math.sqrt(best / max(total, TINY))
+    share = math.sqrt(best / max(total, TINY))
+    # in a script that the model does not know, one character of ten is no sign that a document is about the query
+    base = base_score(near, words * np.float32(1 + query.foreign * (share - 1)) if query.foreign else words, arrays)
+    words *= share
     best_of_occasion = np.zeros(arrays.occasions, np.float32)
     np.maximum.at(best_of_occasion, arrays.occasion, base)
     best_of_occasion.take(arrays.occasion, out=session, mode="clip")

@@ -7,8 +7,9 @@ first hits other properties tell which of them answers it:
 - A person's statement tells more than a question, or than what an assistant made of that statement.
 - What an assistant answered when the same was asked before is second-hand: "You live in Paris." was made from what
   memory had then, right or wrong.
-- A later statement replaces an earlier statement with the same words of the query: asked "What is the budget?",
-  "Sorry, the budget is 12k" replaces "The budget is 20k".
+- A later statement replaces an earlier statement about the same subject: asked "What is the budget?", "Sorry, the
+  budget is 12k" replaces "The budget is 20k". Asked for my dog, "My sister's dog is called Bo" does not replace "My dog
+  is called Rex": its words differ before the new value, too (`same_subject`).
 
 The time of a long text counts less: it says many things, and the new thing in it need not be what was asked for.
 
@@ -17,7 +18,9 @@ among the first hits, McFadden 1974), apart for turns of conversations and for p
 names keep the order of the ranking: there these properties gained nothing.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Set
+from difflib import SequenceMatcher
 
 import numpy as np
 
@@ -26,7 +29,7 @@ from app.retrieval.memory_kinds import assistants, plain_memories, questions
 from app.retrieval.model_weights import FirstHitWeights, Weights
 from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import name_id
+from app.storage.text import name_id, terms, words_in_order
 
 FIRST = 12
 """So many turns, and so many plain memories, are ordered among themselves. The document that answers is among them for
@@ -36,6 +39,8 @@ FAR = 4.0
 ENOUGH_OF_QUERY = 0.4
 """Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
 With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
+LONGEST = 1_000
+"""Characters of a text of which it is told what it speaks of."""
 EQUAL = 1e-4
 """Two hits whose cosines to the query differ by less have the same text."""
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "second_hand", "replaced")
@@ -133,7 +138,8 @@ def properties(columns: Columns, odds: Floats, group: Ints, parts: Mapping[str, 
     if not past:
         share, has_all = _common_words(columns, group)
         later = _later(columns, gap, group, asks, same)
-        renewed, replaced = (share * later).max(axis=1, initial=0), (has_all * later).max(axis=1, initial=0)
+        renewed = (share * later).max(axis=1, initial=0)
+        replaced = (has_all * later * _replaces(columns, group)).max(axis=1, initial=0)
     second_hand = np.zeros(len(group), np.bool_)
     if "echo" in parts:
         before = columns.previous[group]
@@ -157,6 +163,76 @@ def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
     lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
     has_all: Bools = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
     return common / np.maximum(of_hit, TINY), has_all
+
+
+def _replaces(columns: Columns, group: Ints) -> Bools:
+    """Returns for each hit (row) which other hits (columns) are known to replace it (`Columns.replaced`)."""
+    pairs: Bools = np.zeros((len(group), len(group)), np.bool_)
+    places = {index: place for place, index in enumerate(group.tolist())}
+    for earlier, later in columns.replaced:
+        if earlier in places and later in places:
+            pairs[places[earlier], places[later]] = True
+    return pairs
+
+
+def possible_replacements(columns: Columns, order: Ints, parts: Mapping[str, Floats]) -> list[tuple[int, int]]:
+    """Returns, for each of the first plain memories, the newest of those that have all its words of the query and are
+    later: the pairs whose texts tell whether they speak of the same subject."""
+    start = order[: 2 * FIRST]
+    start = start[says_something(parts, start)]
+    group = start[plain_memories(columns)[start]][:FIRST]
+    if len(group) < 2:
+        return []
+    time, speaker = columns.time[group], columns.speaker[group]
+    _, has_all = _common_words(columns, group)
+    later = has_all & (time > time[:, None]) & (speaker == speaker[:, None]) & ~_same_texts(columns, group)
+    newest = np.where(later, time, np.iinfo(np.int64).min).argmax(axis=1)
+    return [(int(group[at]), int(group[newest[at]])) for at in np.flatnonzero(later.any(axis=1))]
+
+
+def same_subject(earlier: str, later: str, query: str) -> bool:
+    """Returns whether two statements that have the same words of a query differ in their value alone.
+
+        same_subject("The budget is 20k", "Sorry, the budget is 12k", "What is the budget?")
+        not same_subject("My dog is called Rex", "My sister's dog is called Bo", "What is my dog called?")
+
+    The clauses with the words of the query are compared word by word. They may differ in one place, where words of one
+    stand for words of the other, or behind the last word that they have in common, and before it by single words in the
+    place of others behind the first word of the query: "on Tuesday at 4", "on Thursday at 5". A word more or less tells
+    nothing: "now", as well as "backups", may stand there. A later statement with all words of the earlier one corrects
+    it: "Mr. Olsen is our contact", "Ms. Varga has replaced Mr. Olsen as our contact".
+    """
+    if max(len(earlier), len(later)) > LONGEST:
+        return False
+    asked = set(terms(query))
+    old, new = _clause_about(earlier, asked), _clause_about(later, asked)
+    if {*terms(earlier)} < {*terms(later)}:
+        return True
+    first = next((at for at, word in enumerate(new) if word in asked), len(new))
+    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    in_common = [at for at, (tag, *_) in enumerate(changes) if tag == "equal"]
+    if not in_common:
+        return False
+    if len(changes) - len(in_common) == 1:
+        return any(tag == "replace" for tag, *_ in changes)
+    for at, (tag, old_start, old_end, new_start, new_end) in enumerate(changes):
+        if tag == "equal":
+            continue
+        if at > in_common[-1]:
+            return tag == "replace"
+        if tag != "replace" or old_end - old_start != new_end - new_start or new_start <= first:
+            return False
+    return True
+
+
+def _clause_about(text: str, asked: Set[str]) -> list[str]:
+    """Returns the words of a text, as terms, from the first clause with a word of the query to the last one."""
+    clauses = [words_in_order(clause) for clause in _CLAUSE_END.split(text)]
+    about = [at for at, clause in enumerate(clauses) if not asked.isdisjoint(clause)]
+    return [word for clause in clauses[about[0] : about[-1] + 1] for word in clause] if about else []
+
+
+_CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
 
 
 def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> Floats:

@@ -73,12 +73,13 @@ def questions(columns: Columns) -> Bools:
 class TurnKinds:
     """Query-independent properties of turns that may answer nothing."""
 
-    questions: Bools
     short_questions: Bools
     short: Ints
     """Indices of turns of a few terms, without a number or a time."""
-    repeated_terms: Floats
-    """Converts the feature `repeats` to a share of a text's own terms, which exclude the terms of its date."""
+    asking: Ints
+    """Indices of `questions`."""
+    per_length: Floats
+    """1 / the number of terms of each of them, without those of its date."""
 
 
 def turn_kinds(columns: Columns) -> TurnKinds:
@@ -89,27 +90,26 @@ def turn_kinds(columns: Columns) -> TurnKinds:
         own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
         few = own <= np.where(assistants(columns), SHORT_REPLY, SHORT_TURN)
         short = np.flatnonzero(~plain_memories(columns) & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
-        repeated = np.maximum(columns.length, SHORT_TEXT) / np.maximum(own, 1)
-        return TurnKinds(question, question & (own <= SHORT_QUESTION), short, repeated.astype(np.float32))
+        asking = np.flatnonzero(question)
+        per_length = np.reciprocal(np.maximum(own[asking], 1), dtype=np.float32)
+        return TurnKinds(question & (own <= SHORT_QUESTION), short, asking, per_length)
 
     sources = columns.session, columns.speaker, columns.flags, columns.length
     return columns.derived.get("turns", sources, compute)
 
 
-def echoes(columns: Columns, repeats: Floats, nearest: float) -> Ints:
+def echoes(columns: Columns, nearest: float) -> Ints:
     """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
     weighed by idf: the more often a question was asked, the less its words would count."""
     turns = turn_kinds(columns)
     is_echo = columns.cosine >= np.float32(nearest)
     is_echo &= turns.short_questions
-    share_of_question = repeats * turns.repeated_terms
-    share_of_question *= np.float32(max(len(columns.term_counts), FEW_TERMS))
+    share_of_question = np.add.reduce(columns.term_counts[:, turns.asking], axis=0) * turns.per_length
     alike = share_of_question >= np.float32(0.6)
-    alike &= turns.questions
-    at: Ints = alike.nonzero()[0]
+    at, share_of_question = turns.asking[alike], share_of_question[alike]
     if len(at):
         share_of_query = np.count_nonzero(columns.term_counts[:, at], axis=0) / len(columns.term_counts)
-        nothing_else = (share_of_query >= 0.6) & (share_of_question[at] >= 0.75)
+        nothing_else = (share_of_query >= 0.6) & (share_of_question >= 0.75)
         is_echo[at] |= nothing_else | turns.short_questions[at] & (share_of_query >= 0.8)
     indices: Ints = is_echo.nonzero()[0]
     return indices

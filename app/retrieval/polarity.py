@@ -19,14 +19,19 @@ FORCE = 0.6
 more in their cosine, and by less than 2 in their log-odds."""
 
 
-def towards_what_is_denied(vector: Floats, model: str) -> Floats:
-    """Returns the `vector` of a query, nearer to what is denied as far as the query is negated; both of unit length."""
+def negation_of(vector: Floats, model: str) -> float:
+    """Returns how surely a query denies, 0 to 1, by its `vector` of unit length."""
     denies = direction("negation", model, len(vector))
     if denies is None:
+        return 0.0
+    return min(max((float(vector @ denies) - ASSERTED) / (NEGATED - ASSERTED), 0.0), 1.0)
+
+
+def towards_what_is_denied(vector: Floats, model: str) -> Floats:
+    """Returns the `vector` of a query, nearer to what is denied as far as the query is negated; both of unit length."""
+    denies, negated = direction("negation", model, len(vector)), negation_of(vector, model)
+    if denies is None or not negated:
         return vector
-    negated = (float(vector @ denies) - ASSERTED) / (NEGATED - ASSERTED)
-    if negated <= 0:
-        return vector
-    moved = vector + np.float32(FORCE * min(negated, 1.0)) * denies
+    moved = vector + np.float32(FORCE * negated) * denies
     nearer: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
     return nearer

@@ -17,6 +17,7 @@ from typing import TypeAlias
 import numpy as np
 
 from app.core.caches import ByteCache
+from app.core.language import fold, sentences, word_count
 from app.core.language import whole as pattern_of_word
 from app.core.work import in_turn
 from app.embedding.model import knows_all_scripts
@@ -29,8 +30,11 @@ from app.storage.text import (
     acronyms,
     name_id,
     normalise_content,
+    notations,
+    parts_of_runs,
     spelled,
     term_ids,
+    terms,
     text_ids,
     wholes,
     written_apart,
@@ -106,17 +110,52 @@ class AnalysedQuery:
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The ids of the parts of each identifier, by its own id (`storage.text.wholes`)."""
     spaced: frozenset[int] = frozenset()
-    """Those of the identifiers that the query may have written as several words, "parse user id". They count only where
-    the scope has them."""
+    """Those of the identifiers that count only where the scope has them: what the query may have written as several
+    words, "parse user id", and values and names in another notation (`storage.text.notations`)."""
     spaced_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Where `terms` has them."""
     other_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Where `terms` has the others."""
+    numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms that are numbers."""
+    characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
+    dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms that are days: `@2029-04-13`, `@04-13`."""
     spelled: Mapping[int, str] = field(default_factory=dict)
     """The terms, by id, that may be mistyped."""
     acronyms: Sequence[Acronym] = ()
     entities: Sequence[NamedEntity] = ()
     """What the query calls by one of several names."""
+
+
+def leading_part(query: str) -> str:
+    """Returns what a query asks: of a transcript the last turn ("User: hi", "Assistant: …", "User: Who has my keys?"),
+    of another text of more than `MOST_WORDS` words its last question. A last turn of a word or two, such as "yes", asks
+    what the turn before it says. Of other queries, all is asked."""
+    turns = list(_TURN.finditer(query)) if "\n" in query else []
+    speakers = [fold(turn[1]) for turn in turns]
+    if (
+        len(turns) > 1
+        and not query[: turns[0].start()].strip()
+        and (len({*speakers}) < len(turns) or ROLES.issuperset(speakers))
+    ):
+        said = [
+            query[turn.end() : after].strip()
+            for turn, after in zip(turns, [*(t.start() for t in turns[1:]), None], strict=True)
+        ]
+        enough = len(said) - 1 if "?" in fold(said[-1]) or len(terms(said[-1])) > FEW_WORDS else len(said) - 2
+        return "\n".join(filter(None, said[enough:])) or query
+    if len(query) < 2 * MOST_WORDS or word_count(query) <= MOST_WORDS:
+        return query
+    questions = [
+        sentence for sentence in sentences(query[-LONG_QUERY:]) if sentence.strip().endswith(("?", "\uff1f", "\u061f"))
+    ]
+    return questions[-1].strip() if questions else query
+
+
+MOST_WORDS, FEW_WORDS = 300, 2
+_TURN = re.compile(r"^[\s*_#>-]*([^\W\d_][\w .]{0,30}?)[*_]*\s?(?:\uff1a|:[*_]*(?=\s|$))", re.MULTILINE)
 
 
 async def analyse_off_loop(query: str, speakers: Sequence[str]) -> AnalysedQuery:
@@ -163,7 +202,8 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     elif len(query) <= LONG_QUERY and (compounds := wholes(query)[:MAX_IDENTIFIERS]):
         identifiers = _parts_by_id(compounds)
         ids = np.union1d(ids, term_ids([term for identifier in compounds for term in identifier.added]))
-    spaced = _parts_by_id(written_apart(query)) if len(ids) < MAX_TERMS else {}
+    in_notation = notations(query, asked=True)[:MAX_IDENTIFIERS] if len(query) <= LONG_QUERY else []
+    spaced = _parts_by_id([*written_apart(query), *in_notation]) if len(ids) < MAX_TERMS else {}
     if spaced := {term: parts for term, parts in spaced.items() if term not in identifiers and term not in ids}:
         ids = np.union1d(ids, np.array([*spaced], np.uint32))
     initials = [
@@ -184,6 +224,9 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         spaced=frozenset(spaced),
         spaced_rows=np.flatnonzero(is_spaced),
         other_rows=np.flatnonzero(~is_spaced),
+        characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
+        numbers=term_ids([term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]),
+        dates=term_ids([whole.term for whole in in_notation if whole.term[0] == "@" and "-" in whole.term]),
         spelled=spelled(query[:MAX_KEPT_CHARS]),
         acronyms=initials,
     )
@@ -192,12 +235,12 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
 def _parts_by_id(identifiers: Sequence[Whole]) -> dict[int, tuple[int, ...]]:
     """Returns the ids of the parts of each identifier, by its own id.
 
-    Two joined words without a number, as "e-mail", have no parts here: they mean what they mean alone.
+    Two joined words without a number, as "e-mail", have no parts here: they mean what they mean alone. A+ has one.
     """
     ids = term_ids([identifier.term for identifier in identifiers]).tolist()
     return {
         term: tuple(term_ids(identifier.parts).tolist())
-        if identifier.one_word or len(identifier.parts) > 2 or any(map(str.isdecimal, identifier.term))
+        if identifier.one_word or len(identifier.parts) != 2 or any(map(str.isdecimal, identifier.term))
         else ()
         for term, identifier in zip(ids, identifiers, strict=True)
     }
@@ -209,7 +252,7 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     As the names of speakers, those names are left out of the text to embed: what is looked for may have another one.
     """
     folded = normalise_content(text[:LONG_QUERY])
-    entities, stripped, terms = list[NamedEntity](), query.stripped, query.terms
+    entities, stripped, ids = list[NamedEntity](), query.stripped, query.terms
     for group in names:
         named = [
             name
@@ -223,7 +266,7 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
         if others and len(of_name):
             added = np.setdiff1d(np.concatenate(others), query.terms)
             entities.append(NamedEntity(of_name, others, added))
-            terms = np.union1d(terms, added)
+            ids = np.union1d(ids, added)
             forms = "|".join(pattern_of_word(name) for name in sorted(named, key=len, reverse=True))
             stripped = re.sub(rf"(?:{forms})(?:['\u2019]s\b)?", " ", stripped, flags=re.IGNORECASE)
     if not entities:
@@ -231,11 +274,11 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     if not any(character.isalnum() for character in stripped):
         stripped = query.stripped
     of_names = {int(term) for entity in entities for term in entity.name}
-    is_spaced = np.isin(terms, [*query.spaced])
+    is_spaced = np.isin(ids, [*query.spaced])
     return replace(
         query,
         stripped=" ".join(stripped.split()),
-        terms=terms,
+        terms=ids,
         spaced_rows=np.flatnonzero(is_spaced),
         other_rows=np.flatnonzero(~is_spaced),
         spelled={term: word for term, word in query.spelled.items() if term not in of_names},
@@ -285,7 +328,7 @@ def _size_of_names(speakers: tuple[str, ...]) -> int:
 
 def _size_of_terms(query: AnalysedQuery) -> int:
     mistyped = sum(150 + sys.getsizeof(word) for word in query.spelled.values()) + 600 * len(query.acronyms)
-    arrays = query.terms.nbytes + query.spaced_rows.nbytes + query.other_rows.nbytes + 250
+    arrays = query.terms.nbytes + query.spaced_rows.nbytes + query.other_rows.nbytes + 8 * len(query.numbers) + 250
     return arrays + mistyped + sum(250 + 40 * len(parts) for parts in query.identifiers.values())
 
 

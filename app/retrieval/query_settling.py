@@ -19,6 +19,10 @@ from app.storage.text import TermIds
 PART_OF_IDENTIFIER = 0.3
 """Factor of the weight of an identifier's part where documents have the whole, and of a joined word beside its
 parts."""
+CHARACTER = 0.25
+"""Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
+IDENTIFIER = 1.5
+"""Factor of the weight of an identifier: in a scope where all words are rare, "10.0.4.117" tells more than "uses"."""
 CORRECTED = 0.7
 """Factor of the weight of a word at edit distance 1 from one that the scope does not have, which keeps the rest of its
 own."""
@@ -43,10 +47,14 @@ class SettledQuery:
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The identifiers that the scope has, with their parts."""
     exact: Bools | None = None
-    """Mask of the terms that a document does not repeat but matches: identifiers, parts of one, corrected words. None:
-    there are none."""
+    """Mask of the terms that a document does not repeat but matches: identifiers, parts of one, numbers, corrected
+    words. None: there are none."""
+    dates: Bools | None = None
+    """Mask of the terms that are days in another notation; None: there are none."""
     unknown: bool = False
     """True if it asks for an identifier of which the scope has neither the whole nor a part."""
+    negation: float = 0.0
+    """How surely it denies, 0 to 1 (`polarity.negation_of`)."""
     along: float | None = None
     """Where its vector lies along the direction in which queries ask (`asking.along`); None: nowhere that is known."""
 
@@ -85,9 +93,16 @@ def settle(
     as a word and as the initials of others.
     """
     settled = SettledQuery(query.terms, query.speaker, query.foreign, query.order, subject)
-    if not (query.identifiers or corrections or query.entities or query.acronyms):
+    if not (
+        query.identifiers
+        or corrections
+        or query.entities
+        or query.acronyms
+        or len(query.numbers)
+        or len(query.characters)
+    ):
         return columns, settled
-    only_spaced = len(query.identifiers) == len(query.spaced)
+    only_spaced = len(query.identifiers) == len(query.spaced) and not len(query.numbers) and not len(query.characters)
     if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
         # the usual query: no two of its words are an identifier that the scope has
         settled.terms = query.terms[query.other_rows]
@@ -110,6 +125,9 @@ def settle(
     term_counts, df, settled.terms = term_counts[counting], df[counting], terms[counting]
 
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
+    settled.exact |= np.isin(settled.terms, query.numbers)
+    emphasis[np.isin(settled.terms, query.characters)] = CHARACTER
+    settled.dates = np.isin(settled.terms, query.dates)
     settled.identifiers = identifiers
     settled.unknown = any(
         term not in present and term not in query.spaced and present.isdisjoint(parts)
@@ -174,6 +192,7 @@ def _emphasis(
     emphasis[is_correction] = CORRECTED
     emphasis[np.isin(terms, [*corrections])] = 1 - CORRECTED
     exact = is_part | is_identifier | is_correction
+    emphasis[is_identifier & ~is_part] = IDENTIFIER
     for acronym in expanded:
         is_word, is_acronym = np.isin(terms, acronym.word), terms == acronym.term
         word_is_known = bool(df[is_word].any())

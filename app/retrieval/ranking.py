@@ -9,7 +9,7 @@ odds to be the answer (conditional logit, McFadden 1974). `first_hits.py` orders
 what a hit's score is made of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,7 +21,7 @@ from app.retrieval import features
 from app.retrieval.calibration import asks_of, at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import FEATURES, QUERY_FEATURES, DocumentIndex, index_of
-from app.retrieval.first_hits import order_first_hits, says_something
+from app.retrieval.first_hits import asks_for_past, order_first_hits, possible_replacements, says_something
 from app.retrieval.memory_kinds import assistants, echoes, fillers, plain_memories, plain_or_all
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
 from app.retrieval.query_settling import SettledQuery
@@ -53,6 +53,8 @@ class Ranked:
     """The parts of the score that are no features, by name, each of shape (n,): `vector`, `text`, and those that not
     every query has: `echo`, `filler`, `when`, `latest`, `first`; and
     `asks`, the probability that the query asks for anything, if it is known."""
+    possible_replacements: Sequence[tuple[int, int]] = ()
+    """Pairs of an earlier and a later hit, of which the later one may say what holds instead (`Columns.replaced`)."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -96,6 +98,9 @@ def rank(
     document_features = features.document_features(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, query_features, document_features, weights, interval)
     order = _sorted(columns, odds, among, at_least)
+    candidates: Sequence[tuple[int, int]] = ()
+    if weights.first_plain.replaced and query.subject and not asks_for_past(query, parts):
+        candidates = possible_replacements(columns, order, parts)
     order, gained = order_first_hits(columns, query, odds, order, weights, parts)
     if gained is not None:
         odds += gained
@@ -109,7 +114,8 @@ def rank(
     if asks is not None:
         parts["asks"] = np.broadcast_to(np.float32(asks), len(odds))
         score *= np.float32(asks)
-    return Ranked(order, score, {"vector": columns.cosine, "text": text, **parts}, query_features, document_features)
+    others = {"vector": columns.cosine, "text": text, **parts}
+    return Ranked(order, score, others, candidates, query_features, document_features)
 
 
 def results(columns: Columns, mode: SearchMode) -> Bools:
@@ -167,7 +173,7 @@ def log_odds(
         odds += np.float32(query.foreign) * np.add.reduce(query_features * change, axis=0)
     parts: dict[str, Floats] = {}
     for name, weight, at in (
-        ("echo", weights.echo, echoes(columns, query_features[REPEATS], weights.echo_cosine)),
+        ("echo", weights.echo, echoes(columns, weights.echo_cosine)),
         ("filler", weights.filler, fillers(columns)),
     ):
         if len(at):
@@ -176,6 +182,8 @@ def log_odds(
             odds[at] += np.float32(weight)
     if interval is not None:
         parts["when"] = when(columns.time, interval)
+        if query.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
+            parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
         parts["latest"] = _by_time(columns, query, odds, parts, weights.latest)

@@ -38,10 +38,10 @@ from app.metrics import SEARCH_SECONDS
 from app.retrieval.asking import along
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
-from app.retrieval.first_hits import NO_ORDER
+from app.retrieval.first_hits import NO_ORDER, same_subject
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, with_names
+from app.retrieval.polarity import negation_of, towards_what_is_denied
+from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, leading_part, with_names
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
 from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, different_matches, explained, rank, top
@@ -311,6 +311,7 @@ class Retriever(Generic[R]):
 
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
+        wanted.query = leading_part(wanted.query)
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
         overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.pairs)
         names: Sequence[Sequence[str]] = ()
@@ -399,7 +400,9 @@ class Retriever(Generic[R]):
             if interval is None or not interval.empty:
                 subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
             columns, settled = settle(columns, query, corrections, subject=subject)
-            settled.along = None if vector is None else along(vector, self._embedder.name)
+            if vector is not None:
+                settled.along = along(vector, self._embedder.name)
+                settled.negation = negation_of(vector, self._embedder.name)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
                 ranked = await self._rank_scope(wanted, mode, columns, settled, decay, interval, k, fitted)
             surplus = sum(len(repetition) - 1 for repetition in ranked.repetitions)
@@ -426,6 +429,12 @@ class Retriever(Generic[R]):
         documents: Mapping[int, Fetched[R]] = {}
         while True:
             ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
+            if ranked.possible_replacements and not columns.replaced:
+                either = [index for pair in ranked.possible_replacements for index in pair]
+                documents = await self._documents(columns, [*either, *best[: wanted.k]], documents)
+                columns = replace(columns, replaced=self._replaced(wanted, ranked, documents))
+                if columns.replaced:
+                    ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
             first = top(ranked, columns, compared)
             new: list[list[int]] = []
             if rounds < ROUNDS and wanted.merge_repetitions is not None and wanted.interval is None:
@@ -515,6 +524,19 @@ class Retriever(Generic[R]):
             if index in documents
         }
         return repetitions_among(columns, groups, texts), documents
+
+    def _replaced(
+        self, wanted: RetrievalQuery[R], ranked: Ranked, documents: Mapping[int, Fetched[R]]
+    ) -> frozenset[tuple[int, int]]:
+        """Returns the pairs of hits of which the later one replaces the earlier one, by their texts."""
+        text = self._collection.spec.text
+        return frozenset(
+            (earlier, later)
+            for earlier, later in ranked.possible_replacements
+            if earlier in documents
+            and later in documents
+            and same_subject(text(documents[earlier].doc), text(documents[later].doc), wanted.query)
+        )
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:
         """Reorders the first hits by the reranker.

@@ -167,6 +167,9 @@ class Columns:
     """(terms,): factor of each query term's weight; None: 1 for all. The ranking sets it, no engine does."""
     repeated: Sequence[int] = ()
     """Indices of the documents that stand for others that say the same. The retriever sets it, no engine does."""
+    replaced: frozenset[tuple[int, int]] = frozenset()
+    """Indices of documents with those of later ones that say something else about the same subject. The retriever sets
+    it, no engine does."""
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""

@@ -7,7 +7,8 @@ language, so that the terms of a document and of a query always agree. Word boun
 letter keeps its combining marks). Text in scripts without spaces becomes overlapping bigrams (Unicode UAX 29 leaves
 such scripts to a dictionary; bigrams need none). An emoji is a term; an emoji that is joined from several, such as a
 family, has a term for each of these. An identifier of several words, such as 10.0.4.117 or LH 1234, is a term beside
-its parts (`wholes`). The initials of neighbouring words are terms, too, and begin with ^ (`initials`).
+its parts (`wholes`). So are values and names that words do not show, such as A+, 3 pm, a date or "client A"
+(`notations`). The initials of neighbouring words are terms, too, and begin with ^ (`initials`).
 """
 
 import re
@@ -28,7 +29,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from app.core.caches import kept, kept_by_digest
-from app.core.language import HAN, STOP_WORDS, UNSPACED, fold, marks
+from app.core.language import HAN, STOP_WORDS, UNSPACED, fold, marks, month_number, number_of
 
 TermIds: TypeAlias = NDArray[np.uint32]
 
@@ -177,6 +178,17 @@ def _terms_of(words: Iterable[str]) -> list[str]:
     return [term for word in words if (term := _term(word))]
 
 
+def words_in_order(text: str) -> list[str]:
+    """Returns all words of a text as terms, stop words too, and single characters of scripts without spaces."""
+    return [_term(part) for token in _tokens(_fold(text)) for part in (token if _UNSPACED.match(token) else [token])]
+
+
+def parts_of_runs(text: str) -> list[str]:
+    """Returns the distinct Han characters of a text that stand beside others, as terms: 天 of 今天."""
+    runs = (token for token in _tokens(_fold(text)) if len(token) > 1 and _UNSPACED.match(token))
+    return list(dict.fromkeys(character for run in runs for character in _HAN.findall(run)))
+
+
 def mentions(text: str) -> list[str]:
     """Returns the distinct words of a text, in lower case and without stop words, and the pairs of neighbours among
     them: `mentions("Refund of Acme Ltd")` is `["refund", "acme", "ltd", "refund acme", "acme ltd"]`.
@@ -278,6 +290,173 @@ def written_apart(query: str) -> list[Whole]:
 
 def _may_be_part(word: str) -> bool:
     return word.isalpha() and word not in STOP_WORDS and not _UNSPACED.match(word)
+
+
+def notations(text: str, *, asked: bool = False) -> list[Whole]:
+    """Returns the values and names of a text that its words do not show, each with the terms of its parts.
+
+        notations("A+") == [Whole("a+", ("a",))]
+
+    - signs: `a+`, `-18`, `c#`, `3%`
+    - groups of digits: 1,250,000 and 1'250'000 have `1250000`, (415) 555-0187 has `4155550187`, 3,25 has `3.25`
+    - clock times by the minute of the day: 3 pm, 15:00 and 下午三点 have `@900`; 3:00 has `@180`, too
+    - dates: April 13, 2029 and 13.04.2029 have `@2029-04-13` and `@04-13`
+    - letters that words pass over, with their neighbour: Client A has `client a`
+    - words that are passed over, in capitals: the IT budget has `it`
+
+    `asked`: the text is a query, in which "client a" may mean client A.
+    """
+    folded = _fold(text).replace("\u2212", "-")
+    found = _names(text, asked=asked)
+    if any(character.isdecimal() or character in "+#-%\u5341\u6708\u70b9\u9ede\u6642\u65f6" for character in folded):
+        spans = [
+            *((match, [f"{match[1]}{_term(match[2])}"]) for match in _SIGNED.finditer(folded)),
+            *((match, [match[0]]) for match in _MARKED.finditer(folded)),
+            *((match, [f"{match[1].replace(',', '.')}%"]) for match in _PERCENT.finditer(folded)),
+            *((match, [re.sub(r"\D", "", match[0])]) for match in _GROUPED.finditer(folded)),
+            *((match, [f"{match[1]}.{match[2]}"]) for match in _DECIMAL.finditer(folded)),
+            *((match, _minutes(match)) for match in _CLOCK.finditer(folded)),
+            *_dates(folded),
+        ]
+        found += [
+            Whole(term, tuple(dict.fromkeys(map(_term, _ATOM.findall(match[0])))) or (term,))
+            for match, terms in spans
+            for term in terms
+        ]
+    found += [
+        Whole(f"@{minute}", (word,))
+        for word in dict.fromkeys(_ATOM.findall(folded))
+        if (minute := _NAMED_MINUTES.get(word)) is not None
+    ]
+    return found
+
+
+_SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+)")
+_MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
+_PERCENT = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)\s?%")
+_GROUPED = re.compile(
+    r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3})*|\d{1,2}(?:,\d\d)+,\d{3}|\(\d+\) ?\d[\d ./-]{4,}\d)"
+    r"(?![\w]|[.,'\u2019 ]\d{3})"
+)
+_DECIMAL = re.compile(r"(?<![\w.,])(\d+),(\d{1,2})(?![\w,]|\.\d)")
+_MORNING, _EVENING = (
+    "\u4e0a\u5348 \u65e9\u4e0a \u51cc\u6668 \u5348\u524d \uc624\uc804",
+    "\u4e0b\u5348 \u665a\u4e0a \u5348\u5f8c \uc624\ud6c4",
+)
+_HALVES = (
+    dict.fromkeys(_MORNING.split(), 0) | dict.fromkeys(_EVENING.split(), 1) | {"am": 0, "a.m.": 0, "pm": 1, "p.m.": 1}
+)
+_HAN_NUMERALS = "[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}"
+_CLOCK = re.compile(
+    rf"(?<![a-z0-9.:,/+-])(?:({'|'.join([*_MORNING.split(), *_EVENING.split()])}) ?)?"
+    rf"(\d{{1,2}}|{_HAN_NUMERALS})"
+    r"(?:([:.])(\d\d))?(?: ?(uhr|h|[\u70b9\u9ede\u6642\u65f6\uc2dc])(?: ?(\d\d)|(\u534a))?)?"
+    r"(?: ?(am|pm|[ap]\.m\.))?(?![a-z0-9:])"
+)
+"""Half of the day, hour, point, minutes, unit, minutes behind the unit, half an hour, half of the day."""
+_NAMED_MINUTES = dict.fromkeys(
+    "noon mittags mediod\u00eda midi mezzogiorno \u043f\u043e\u043b\u0434\u0435\u043d\u044c".split(), 720
+) | dict.fromkeys(
+    "midnight mitternacht medianoche minuit mezzanotte \u043f\u043e\u043b\u043d\u043e\u0447\u044c".split(), 0
+)
+
+
+def _minutes(clock: re.Match[str]) -> list[str]:
+    """Returns the minutes of the day that a match of `_CLOCK` may mean; none if it is no clock time."""
+    before, hour_text, point, minutes, unit, behind, half, after = clock.groups()
+    if not (unit or after or point == ":"):
+        return []
+    hour, minute = number_of(hour_text), int(minutes or behind or (30 if half else 0))
+    part = _HALVES.get(before or after)
+    if hour > 24 or minute > 59 or (part is not None and hour > 12):
+        return []
+    if part is not None:
+        hours = [hour % 12 + 12 * part]
+    elif 0 < hour < 12 and hour_text[0] != "0":
+        hours = [hour, hour + 12]
+    else:
+        hours = [hour % 24]
+    return [f"@{60 * hour + minute}" for hour in hours]
+
+
+_YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?![\d/-]|\.\d)")
+_YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-]|\.\d)")
+_DAY_MONTH = re.compile(
+    rf"(?<![\w.,:/-])(\d{{1,2}})(?:st|nd|rd|th|er|\.|\u00ba)? ?(?:de |of )?({_LETTER}{{3,}})\.?"
+    r"(?:,? (?:de |del )?(\d{4})(?!\d))?"
+)
+_MONTH_DAY = re.compile(
+    rf"(?<!{_LETTER})({_LETTER}{{3,}})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?![\w:]|[.,/-]\d)(?:,? (\d{{4}})(?!\d))?"
+)
+_HAN_NUMBER = rf"(\d{{1,2}}|{_HAN_NUMERALS})"
+_HAN_DATE = re.compile(
+    rf"(?:(\d{{4}})[\u5e74\ub144] ?)?{_HAN_NUMBER}[\u6708\uc6d4] ?{_HAN_NUMBER}[\u65e5\u53f7\u865f\uc77c]"
+)
+
+
+def _dates(folded: str) -> Iterator[tuple[re.Match[str], list[str]]]:
+    """Yields the dates of a folded text with their terms. 02/06/2031 is read with the day first, and in English text
+    with the month first as well."""
+    for match in _YEAR_FIRST.finditer(folded):
+        yield match, _date_terms(match[1], match[3], match[4])
+    for match in _YEAR_LAST.finditer(folded):
+        terms = _date_terms(match[4], match[3], match[1])
+        if match[2] == "/" and any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded)):
+            terms += _date_terms(match[4], match[1], match[3])
+        yield match, terms
+    for match in _DAY_MONTH.finditer(folded):
+        yield match, _date_terms(match[3], month_number(match[2]), match[1])
+    for match in _MONTH_DAY.finditer(folded):
+        yield match, _date_terms(match[3], month_number(match[1]), match[2])
+    for match in _HAN_DATE.finditer(folded):
+        yield match, _date_terms(match[1], match[2], match[3])
+
+
+MAX_LITTLE = 2
+
+
+def _date_terms(year: str | None, month: str | int | None, day: str) -> list[str]:
+    """Returns the terms of a date: `@2029-04-13` and `@04-13`; none if there is no such day."""
+    number, of_month = number_of(str(month or 0)), number_of(day)
+    if not (1 <= number <= len(_MONTHS) and 1 <= of_month <= MOST_DAYS):
+        return []
+    of_year = f"@{number:02}-{of_month:02}"
+    return [of_year] if year is None else [f"@{int(year)}-{of_year[1:]}", of_year]
+
+
+MOST_DAYS = 31
+_LETTER_ALONE = re.compile(rf"(?<![\w'\u2019.])({_LETTER})(?![\w'\u2019+#-])")
+_WORD_BEFORE, _WORD_BEHIND = re.compile(rf"({_LETTER}{{2,}})[ \u00a0]\Z"), re.compile(rf"[ \u00a0]({_LETTER}{{2,}})")
+_BEGINS = re.compile(r"(?:\A|[.!?:\n\u3002])[\s\"'\u201c\u2018\u00ab\u00bf\u00a1(*-]*\Z")
+
+
+def _names(text: str, *, asked: bool) -> list[Whole]:
+    """Returns the letters and words that are passed over elsewhere and name something here: A in "client A", IT in "the
+    IT budget". At the beginning of a sentence a capital tells nothing, nor in a text of capitals. I is a name only
+    behind a word that is no stop word: "type I"."""
+    found: list[Whole] = []
+    if text.isupper():
+        return found
+    for match in _LETTER_ALONE.finditer(text):
+        letter = match[0].lower()
+        if letter not in STOP_WORDS or not (match[0].isupper() or asked):
+            continue
+        before = _WORD_BEFORE.search(text[max(0, match.start() - MAX_WORD) : match.start()])
+        behind = _WORD_BEHIND.match(text, match.end())
+        if before and (word := _fold(before[1])) not in STOP_WORDS:
+            found.append(Whole(f"{_term(word)} {letter}", (_term(word),)))
+        elif match[0].isupper() and match[0] != "I" and behind and not _BEGINS.search(text[: match.start()]):
+            word = _term(_fold(behind[1]))
+            found.append(Whole(f"{letter} {word}", (word,)))
+    for match in _CASED.finditer(text):
+        word = match[0]
+        if (
+            word[0].isupper()
+            and _fold(word) in STOP_WORDS
+            and (word.isupper() or not _BEGINS.search(text[: match.start()]))
+        ):
+            found.append(Whole(_fold(word), (_fold(word),)))
+    return found
 
 
 def initials(text: str) -> list[str]:
@@ -496,6 +675,7 @@ def index_text(
         parts.append(term_ids([str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]))
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
+    added += dict.fromkeys(notation.term for text in texts for notation in notations(text))
     all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
     ids, counts = np.unique(all_ids, return_counts=True)
     return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, _flags(content))

@@ -4,10 +4,20 @@ what replaces another before it."""
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, gains, order_first_hits, properties
+from app.retrieval.first_hits import (
+    FIRST,
+    NO_ORDER,
+    PROPERTIES,
+    gains,
+    order_first_hits,
+    possible_replacements,
+    properties,
+    same_subject,
+)
 from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
 from app.retrieval.query_settling import SettledQuery
 from app.retrieval.ranking import rank
@@ -36,7 +46,9 @@ def notes(*hits: list[int]) -> Columns:
     """Plain memories, oldest first, that have these terms of the query as often as said."""
     terms = np.array(hits, np.float32).T
     columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000, has_vector=np.zeros(len(hits), bool))
-    return replace(columns, term_counts=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
+    earlier_and_later = frozenset((at, later) for later in range(len(hits)) for at in range(later))
+    df = np.count_nonzero(terms, axis=1).astype(np.float32)
+    return replace(columns, term_counts=terms, df=df, replaced=earlier_and_later)
 
 
 def ordered(columns: Columns, odds: list[float], weights: Weights, query: SettledQuery = NOBODY) -> list[int]:
@@ -48,6 +60,60 @@ def ordered(columns: Columns, odds: list[float], weights: Weights, query: Settle
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
     columns = notes([1, 1], [1, 1], [0, 1])
     assert ordered(columns, [0.5, 0.0, -3.0], RENEWED) == [1, 0, 2]
+
+
+def test_without_the_evidence_of_the_texts_no_memory_replaces_another() -> None:
+    columns = replace(notes([1, 1], [1, 1]), replaced=frozenset())
+    assert ordered(columns, [0.5, 0.0], RENEWED) == [0, 1]
+    assert possible_replacements(columns, np.arange(2), {}) == [(0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "query"),
+    [
+        ("The budget is 20k", "Sorry, the budget is 12k", "What is the budget?"),
+        ("The meeting is on Tuesday at 4", "The meeting is on Thursday at 5", "When is the meeting?"),
+        (
+            "Forty guests come to the party",
+            "Only twenty guests come to the party",
+            "How many guests come to the party?",
+        ),
+        ("Our contact is Mr. Olsen", "Ms. Varga has replaced Mr. Olsen as our contact", "Who is our contact?"),
+        ("Sie hat Schuhgröße 38", "Korrektur: Sie hat Schuhgröße 39, nicht 38", "Welche Schuhgröße hat sie?"),
+        ("Vivo en Madrid", "Perdón, vivo en Sevilla", "¿Dónde vivo?"),
+        ("Mon médecin est Blanc", "Mon médecin est Noir", "Qui est mon médecin ?"),
+        ("我住在杭州", "我住在上海", "我住在哪里？"),
+    ],
+)
+def test_a_new_value_is_about_the_same_subject(earlier: str, later: str, query: str) -> None:
+    assert same_subject(earlier, later, query)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "query"),
+    [
+        ("My dog is called Rex", "My sister's dog is called Bo", "What is my dog called?"),
+        (
+            "The API key for staging is in A7",
+            "The API key for staging backups is in C2",
+            "Where is the API key for staging?",
+        ),
+        (
+            "The budget for marketing is 20k",
+            "The budget for marketing events is 12k",
+            "What is the budget for marketing?",
+        ),
+        ("I live in Oslo", "My brother lives in Turin", "Where do I live?"),
+        ("Mein Chef heißt Ruth", "Der Chef meiner Frau heißt Ingo", "Wie heißt mein Chef?"),
+        ("Mi cumpleaños es el 3 de mayo", "El cumpleaños de mi madre es el 9 de junio", "¿Cuándo es mi cumpleaños?"),
+        ("Mon chien s'appelle Filou", "Le chien de ma sœur s'appelle Bijou", "Comment s'appelle mon chien ?"),
+        ("我的狗叫雷克斯", "我姐姐的狗叫波波", "我的狗叫什么？"),
+        ("My flight leaves at 9", "Tom's flight leaves at 11", "When does my flight leave?"),
+        ("Il mio cane si chiama Rex", "Il cane di mia sorella si chiama Bo", "Come si chiama il mio cane?"),
+    ],
+)
+def test_a_new_owner_or_part_is_another_subject(earlier: str, later: str, query: str) -> None:
+    assert not same_subject(earlier, later, query)
 
 
 def test_a_later_memory_with_fewer_words_of_the_query_does_not_come_first() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval import query_analysis
-from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analyse_off_loop
+from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analyse_off_loop, leading_part
 from app.storage.text import name_id, term_ids, terms, text_ids, wholes
 
 SPEAKERS = ("Caroline Smith", "Melanie", "user")
@@ -97,3 +97,31 @@ async def test_a_long_query_is_analysed_off_the_event_loop(monkeypatch: pytest.M
         assert len((await analyse_off_loop(query, ())).terms) == 2
     here = threading.get_ident()
     assert [thread == here for thread in threads] == [True, False]
+
+
+# --- What a long query asks -------------------------------------------------------------------------------------------
+
+TRANSCRIPT = "User: hi\nAssistant: Hello! How can I help?\nUser: The tomatoes keep rotting.\nAssistant: Water evenly.\n"
+
+
+@pytest.mark.parametrize(
+    ("query", "asked"),
+    [
+        (TRANSCRIPT + "User: thanks. Who has my spare keys?", "thanks. Who has my spare keys?"),
+        (TRANSCRIPT + "User: yes", "Water evenly.\nyes"),
+        ("**Ana:** hola\n**Bot:** ¡hola!\n**Ana:** ¿Cuál es mi grupo sanguíneo?", "¿Cuál es mi grupo sanguíneo?"),
+        ("用户：你好\n助手：你好！\n用户：我的狗叫什么？", "我的狗叫什么？"),
+        ("The hedge is high. " * 110 + "Who trims it? We are away.", "Who trims it?"),
+        ("Shopping:\nmilk\nTo do:\ncall Ben", "Shopping:\nmilk\nTo do:\ncall Ben"),
+        ("Where do I live?", "Where do I live?"),
+        ("The hedge is high. " * 110, "The hedge is high. " * 110),
+    ],
+)
+def test_of_a_transcript_the_last_turn_asks(query: str, asked: str) -> None:
+    assert leading_part(query) == asked
+
+
+def test_a_han_character_weighs_less_than_its_pairs() -> None:
+    query = analyse("今天的天气怎么样？", ())
+    assert set(term_ids(["天", "气"]).tolist()) <= set(query.characters.tolist())
+    assert not len(analyse("狗", ()).characters)

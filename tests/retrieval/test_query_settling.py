@@ -6,22 +6,17 @@ import numpy as np
 import pytest
 
 from app.retrieval.query_analysis import AnalysedQuery, analyse, with_names
-from app.retrieval.query_settling import CORRECTED, EXPANDED, PART_OF_IDENTIFIER, find_corrections, looked_for, settle
-from app.storage.search import Columns
-from app.storage.text import IndexedText, TermIds, index_text, text_ids
-from tests.support.columns import columns_of
-
-
-def scope_of(terms: TermIds, *texts: str) -> Columns:
-    """The columns of a search for the terms in plain memories of these texts."""
-    counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in map(indexed, texts)]
-    found = np.array([[count.get(term, 0) for count in counts] for term in terms.tolist()], np.float32)
-    df = np.count_nonzero(found, axis=1).astype(np.float32)
-    return replace(columns_of(len(texts), terms=len(terms)), term_counts=found, df=df)
-
-
-def indexed(text: str) -> IndexedText:
-    return index_text(text, None, None)
+from app.retrieval.query_settling import (
+    CORRECTED,
+    EXPANDED,
+    IDENTIFIER,
+    PART_OF_IDENTIFIER,
+    find_corrections,
+    looked_for,
+    settle,
+)
+from app.storage.text import text_ids
+from tests.support.columns import scope_of
 
 
 def emphasis(query: AnalysedQuery, *texts: str) -> dict[int, float]:
@@ -42,7 +37,7 @@ def test_of_the_usual_query_only_its_words_count() -> None:
 
 def test_parts_of_an_identifier_that_the_scope_has_weigh_less() -> None:
     found = emphasis(analyse("10.0.4.117", ()), "server 10.0.4.117", "server 10.0.4.71")
-    assert set(found.values()) == {1.0, PART_OF_IDENTIFIER}
+    assert set(found.values()) == {IDENTIFIER, PART_OF_IDENTIFIER}
 
 
 def test_an_identifier_of_which_the_scope_has_nothing_is_unknown() -> None:

@@ -11,13 +11,14 @@ from app.retrieval.decay import DAY_MS
 from app.retrieval.features import (
     FEATURES,
     LEAST_SPREAD,
+    MOST_REPEATED,
     QUERY_FEATURES,
     bm25,
     document_features,
     importance_at,
     query_features,
 )
-from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights
+from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
 from app.retrieval.query_analysis import analyse
 from app.retrieval.query_settling import SettledQuery, settle
 from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, rank, top
@@ -40,6 +41,7 @@ from tests.support.columns import (
     SPOKEN,
     columns_of,
     rearranged,
+    scope_of,
     scopes,
     unmatched_elsewhere,
     with_one_more,
@@ -188,7 +190,56 @@ def test_coverage_is_the_share_of_the_querys_words_each_by_its_rareness() -> Non
 def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
     columns = replace(columns_of(3), length=np.array([4, 10, 0], np.float32), df=np.ones(2, np.float32))
     columns.term_counts[0, 0], columns.term_counts[1, 0], columns.term_counts[0, 1] = 1, 2, 1
-    assert feature("repeats", columns) == pytest.approx([3 / 6 / 4, 1 / 10 / 4, 0]), "of six terms, four are asked for"
+    most = MOST_REPEATED / 2  # each word has half of the weight
+    assert feature("repeats", columns) == pytest.approx([1 / 6 / 4 + most, 1 / 10 / 4, 0]), (
+        "of six terms, four are asked for"
+    )
+
+
+def odds_of(columns: Columns, query: SettledQuery, weights: Weights) -> Floats:
+    known = query_features(columns, query, bm25(columns))
+    odds, _ = log_odds(columns, query, known, document_features(columns, NOW), weights, None)
+    return odds
+
+
+NEAR_MISSES = {
+    "en": ("Which table cost 14250 euros in Leeds?", "The elm table cost {} euros in {}"),
+    "de": ("Welcher Tisch kostete 14250 Euro in Leeds?", "Der Tisch aus Ulme kostete {} Euro in {}"),
+    "es": ("¿Qué mesa costó 14250 euros en Leeds?", "La mesa de olmo costó {} euros en {}"),
+    "fr": ("Quelle table a coûté 14250 euros à Leeds ?", "La table en orme a coûté {} euros à {}"),
+    "it": ("Quale tavolo costava 14250 euro a Leeds?", "Il tavolo di olmo costava {} euro a {}"),
+    "pt": ("Que mesa custou 14250 euros em Leeds?", "A mesa de olmo custou {} euros em {}"),
+    "ru": ("Какой стол стоил 14250 евро в Leeds?", "Стол из вяза стоил {} евро в {}"),
+    "zh": ("Leeds的哪张桌子卖14250欧元？", "{1}的榆木桌子卖{0}欧元"),
+}
+
+
+@pytest.mark.parametrize("language", NEAR_MISSES)
+@given(data=st.data())
+def test_a_memory_never_loses_by_having_a_word_of_the_query(language: str, data: st.DataObject) -> None:
+    query, text = NEAR_MISSES[language]
+    analysed = analyse(query, ())
+    whole = data.draw(st.booleans())  # the number is another one, or the place
+    near_miss = text.format(
+        14250 if whole else data.draw(st.integers(10_000, 99_999).filter(lambda n: n != 14250)),
+        "York" if whole else "Leeds",
+    )
+    others = [
+        text.format(number, place)
+        for number, place in data.draw(
+            st.lists(st.tuples(st.integers(1, 9_999), st.sampled_from(("York", "Bath"))), max_size=6)
+        )
+    ]
+    texts = [
+        near_miss,
+        text.format(14250, "Leeds"),
+        *others,
+        *data.draw(st.lists(st.sampled_from(("Bees", "A lamp", "Leeds is wet", query)), max_size=6)),
+    ]
+    columns, settled = settle(scope_of(analysed.terms, *texts), analysed, {})
+    for weights in (DEFAULT, weights_for("recalld-minilm-1"), MULTILINGUAL):
+        odds = odds_of(columns, settled, weights.weights)
+        assert odds[1] >= odds[0] - 1e-4
 
 
 def test_length_is_logarithmic_and_counts_apart_for_questions() -> None:

@@ -16,6 +16,7 @@ from app.storage.text import (
     initials,
     name_id,
     normalise_content,
+    notations,
     spelled,
     term_ids,
     terms,
@@ -261,7 +262,8 @@ def test_a_name_has_one_code_however_it_is_written() -> None:
 @given(st.text(max_size=200))
 def test_any_text_is_indexed_and_finds_itself(text: str) -> None:
     indexed = index_text(text)
-    added = [*(term for whole in wholes(text) for term in whole.added), *initials(text)]
+    values = dict.fromkeys(notation.term for notation in notations(text))
+    added = [*(term for whole in wholes(text) for term in whole.added), *values, *initials(text)]
     assert np.array_equal(np.unique(term_ids([*terms(text), *added])), indexed.ids)
     assert int(indexed.counts.sum()) == indexed.length + len(added)
     assert isinstance(content_hash(text), int)
@@ -320,3 +322,61 @@ def test_each_emoji_is_a_term(text: str, expected: list[str]) -> None:
 def test_an_emoji_of_many_parts_is_bounded() -> None:
     assert len(terms("🏴" + "\U000e0067" * 30_000)) == 1
     assert index_text("👩" + "\u200d👩" * 10_000).length == 10_001
+
+
+# --- Values and names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Blood group of Ines is A+", "a+"),
+        ("Blutgruppe von Omar ist A-, sagt er", "a-"),
+        ("Le congélateur est à -18 degrés", "-18"),
+        ("The fund lost: \u22124 % in May", "-4 4%"),
+        ("佩特拉写C++", "c++"),
+        ("The Lyon site cost 1,250,000 euros", "1250000"),
+        ("Le site a coûté 1\u202f250\u202f000 euros", "1250000"),
+        ("Das Grundstück kostet 1'250'000 Franken", "1250000"),
+        ("It cost 12,50,000 rupees", "1250000"),
+        ("Dentist: (415) 555-0187", "4155550187"),
+        ("Das Paket wiegt 2,35 kg", "2.35"),
+        ("Yoga starts at 3 pm", "@900"),
+        ("Yoga starts at 15:00", "@900"),
+        ("瑜伽下午三点开始", "@900"),
+        ("Yoga beginnt um 15 Uhr", "@900"),
+        ("Le yoga commence à 15h30", "@930"),
+        ("Yoga starts at 3:15", "@195 @915"),
+        ("Yoga starts at 12 am", "@0"),
+        ("What starts at noon?", "@720"),
+        ("The visa expires on April 13, 2029", "@2029-04-13 @04-13"),
+        ("Das Visum läuft am 13. April 2029 ab", "@2029-04-13 @04-13"),
+        ("El visado caduca el 13 de abril de 2029", "@2029-04-13 @04-13"),
+        ("签证2029年4月13日到期", "@2029-04-13 @04-13"),
+        ("母の誕生日は五月三日です", "@05-03"),
+        ("El pasaporte caduca el 02/06/2031", "@2031-06-02 @06-02"),
+        ("It is due on 31/12/2031", "@2031-12-31 @12-31"),
+        ("Client A pays in 30 days", "client a"),
+        ("Where are the S shirts?", "s shirt"),
+        ("La vitamine D est dans la boîte", "vitamin d"),
+        ("The IT budget is 40k", "it"),
+        ("Lena saw The Who in Leeds", "the who"),
+        ("A client pays, and I live here", ""),
+        ("The door has a width of 3 to 4 metres - or so", ""),
+        ("CLIENT A PAYS", ""),
+    ],
+)
+def test_values_and_names_are_terms_in_any_notation(text: str, found: str) -> None:
+    expected = found.split() if found not in ("client a", "s shirt", "vitamin d") else [found]
+    assert [whole.term for whole in notations(text)] == expected
+    assert set(term_ids(expected).tolist()) <= set(index_text(text).ids.tolist())
+
+
+def test_a_query_in_small_letters_may_mean_a_letter_that_is_a_name() -> None:
+    assert [whole.term for whole in notations("when does client a pay", asked=True)] == ["client a"]
+    assert notations("when does client a pay") == []
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_notations(text: str) -> None:
+    assert all(whole.term and whole.parts for whole in notations(text))

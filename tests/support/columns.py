@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from app.retrieval.decay import DAY_MS
 from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns, Ints
+from app.storage.text import IndexedText, TermIds, index_text
 
 NOW = 1_750_000_000_000
 NOBODY = SettledQuery(np.arange(2, dtype=np.uint32))
@@ -44,6 +45,18 @@ def columns_of(n: int, session: NDArray[np.int64] | None = None, terms: int = 2)
         agent=np.zeros(n, np.int64),
         content=np.arange(n),
     )
+
+
+def scope_of(terms: TermIds, *texts: str) -> Columns:
+    """The columns of a search for the terms in plain memories of these texts."""
+    counts = [dict(zip(text.ids.tolist(), text.counts.tolist(), strict=True)) for text in map(indexed, texts)]
+    found = np.array([[count.get(term, 0) for count in counts] for term in terms.tolist()], np.float32)
+    df = np.count_nonzero(found, axis=1).astype(np.float32)
+    return replace(columns_of(len(texts), terms=len(terms)), term_counts=found, df=df)
+
+
+def indexed(text: str) -> IndexedText:
+    return index_text(text, None, None)
 
 
 @st.composite
