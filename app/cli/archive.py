@@ -28,7 +28,7 @@ from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.pending import PENDING
 from app.memories.reembed import MOVES
 from app.retention.erasure import ERASURE_NOTES
-from app.retention.user_import import UserImport, UserReport, begins_user_export
+from app.retention.user_export import UserImport, UserReport, begins_user_export
 from app.settings import Settings
 from app.storage.index.record_codec import PackedRecord
 from app.storage.schema import Collection, Doc

@@ -24,7 +24,7 @@ from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
 from app.memories.pending import pending_note
 from app.retention.shapes import LARGEST
-from app.retention.user_import import BadLine, check_fields
+from app.retention.user_export import BadLine, check_fields
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict
 from app.storage.index.partitions import is_long

@@ -16,7 +16,8 @@ from app.jobs.models import Operation
 from app.memories.repository import MemoryRepository
 from app.retention import service
 from app.retention.erasure import Erasure, Receipt
-from app.retention.service import Forgetting, UserExport
+from app.retention.service import Forgetting
+from app.retention.user_export import UserExport
 from app.writes.dependencies import Writer
 
 

@@ -1,31 +1,16 @@
-"""Forgets memories by policy, with undo, and exports all records of a user. The shapes of requests and responses of
-both, and of erasure, are here, too.
+"""Forgets memories by policy, with undo."""
 
-The last line of an export has the counts: an export without it is incomplete.
-"""
-
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal
 
-import orjson
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.actions.schemas import ACTIONS
-from app.audit import trail
-from app.audit.tombstones import Tombstones
-from app.audit.trail import Actor, owned
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, example, shown
-from app.core.work import characters, off_loop
-from app.facts.aliases import ENTITY_ALIASES
-from app.facts.keys import USERS
-from app.facts.schemas import FACTS
-from app.findings.schemas import FINDINGS
 from app.jobs import queue
 from app.jobs.models import FORGET, Operation, Payload
 from app.jobs.skipping import collecting, skipping
@@ -33,16 +18,11 @@ from app.memories.decays import Decays
 from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
-from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.retrieval.decay import DAY_MS
-from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Change
-from app.storage.protocol import Store
 from app.storage.repository import having, pages, unexpired
-from app.storage.schema import Collection, Doc, Eq, Filter, In, Not, Range, both
+from app.storage.schema import Eq, Filter, In, Not, Range, both
 from app.storage.scope import Scope
-from app.tasks.schemas import CHECKPOINTS, TASKS
-from app.views import RecordReader
 from app.writes.executor import WriteResult
 
 RECENCY_POINTS = 100
@@ -143,101 +123,6 @@ class ForgetRequest(Owned):
 
     policy: PolicyIn
     dry_run: Flag = Field(True, description="Only say what would go.")
-
-
-EXPORT_BATCH = 100
-FORMAT = 1
-"""The version of the format."""
-KEPT: Mapping[str, frozenset[str]] = {
-    MEMORIES.name: frozenset(
-        {
-            *("anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"),
-            "importance",  # as it is stored; shown is what is left of it
-        }
-    ),
-    MESSAGES.name: frozenset({"agent_id", "user_id"}),
-    SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
-    TASKS.name: frozenset({"kept_after_end"}),
-    CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
-    ACTIONS.name: frozenset({"consolidated_at"}),
-    USERS.name: frozenset({"profile", "interactions", "interacted", "earlier"}),
-    FACTS.name: frozenset({"standing", "start_assumed"}),
-    ENTITY_ALIASES.name: frozenset({"alias_id", "states", "version", "updated_at"}),
-    FINDINGS.name: frozenset({"evidence"}),
-    PROCEDURES.name: frozenset({"dropped_trials"}),
-    PROCEDURE_HISTORY.name: frozenset({"dropped_trials"}),
-}
-"""Stored fields that an import cannot derive from what is shown of a record, such as the start of its decay."""
-
-
-class ExportedRecord(TypedDict):
-    """The line of a record. `kept`: the fields of `KEPT` that it has."""
-
-    type: Literal["record"]
-    collection: str
-    record: Mapping[str, Any]
-    kept: NotRequired[Mapping[str, Any]]
-
-
-class UserExport:
-    """Exports users within a caller's scope."""
-
-    def __init__(
-        self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, tombstones: Tombstones
-    ) -> None:
-        self._store, self._scope, self._clock, self._tombstones = store, scope, clock, tombstones
-        self._collections, self._reader = owned(collections), RecordReader(store, scope, clock)
-
-    async def note(self, user_id: str, actor: Actor) -> None:
-        """Records the export in the audit trail, under the hash if the user was erased."""
-        now, tombstone = rfc3339(self._clock.now()), await self._tombstones.find(user_id)
-        named, hashed = (user_id, None) if tombstone is None else (None, tombstone["erased_id"])
-        await self._store.commit([trail.entry(actor, now, named, [], {"users": {"export": 1}}, hashed)])
-
-    async def lines(self, user_id: str) -> AsyncIterator[bytes]:
-        """Yields the records of this user that the key may see, without shared ones, as their routes show them. Records
-        written meanwhile may be missing."""
-        now = rfc3339(self._clock.now())
-        yield _line({"type": "export", "format": FORMAT, "user_id": user_id, "exported_at": now})
-        counts: Counter[str] = Counter()
-        where = both(Eq("user_id", user_id), self._scope.visible())
-        for collection in self._collections:
-            find = partial(self._store.find, collection, self._scope.tenant, where)
-            async for docs in pages(find, collection, EXPORT_BATCH):
-                records = await self._records(collection, docs)
-                counts[collection.name] += len(records)
-                yield await off_loop(characters(records), _lines, records)
-        yield _line({"type": "end", "counts": dict(counts), "total": counts.total()})
-
-    async def _records(self, collection: Collection, docs: Sequence[Doc]) -> list[ExportedRecord]:
-        """Returns the lines of those of the documents that the key may read."""
-        if collection.kind is not None:
-            shown = await self._reader.of(collection.kind, docs)
-            return [_record(collection, doc, record) for doc, record in shown]
-        readable = await self._reader.readable(collection, docs)
-        records = []
-        for doc in readable:
-            public = collection.public(doc)
-            if isinstance(past := public.get("record"), dict):  # a history holds a version of its record
-                public["record"] = collection.public(past)
-            records.append(_record(collection, doc, public))
-        return records
-
-
-def _record(collection: Collection, doc: Doc, shown: Mapping[str, Any]) -> ExportedRecord:
-    line: ExportedRecord = {"type": "record", "collection": collection.name, "record": shown}
-    kept = {name: doc[name] for name in sorted(KEPT.get(collection.name, ())) if doc.get(name) is not None}
-    if kept:
-        line["kept"] = kept
-    return line
-
-
-def _lines(records: Sequence[ExportedRecord]) -> bytes:
-    return b"".join(map(_line, records))
-
-
-def _line(value: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(value) + b"\n"
 
 
 BATCH = 200

@@ -12,7 +12,7 @@ import pytest
 
 from app.auth.keys import API_KEYS, KeyRecord, Keys, NewKey
 from app.feed.service import READ_EVERY_SECONDS, STREAMED, WAIT_SECONDS, ChangeFeed, Wanted
-from app.retention.service import EXPORT_BATCH
+from app.retention.user_export import EXPORT_BATCH
 from app.sessions.schemas import MESSAGES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Update

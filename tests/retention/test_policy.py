@@ -9,7 +9,7 @@ from app.actions.roll_ups import counts_of
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
 from app.memories.schemas import MEMORIES
-from app.retention.day_summaries import Day, by_day, count, sentence
+from app.retention.jobs import Day, by_day, count, sentence
 from app.retention.service import RetentionPolicy, score
 from app.storage.schema import matches
 

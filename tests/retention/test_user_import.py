@@ -15,9 +15,8 @@ from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
 from app.memories.pending import PENDING
 from app.memories.schemas import MEMORIES
-from app.retention.service import KEPT
 from app.retention.shapes import unfit
-from app.retention.user_import import NoUserExport, UserReport
+from app.retention.user_export import KEPT, NoUserExport, UserReport
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
