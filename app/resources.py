@@ -26,9 +26,8 @@ viewpoint within a scope."""
 class AccessLog(Protocol):
     """Records that memories were recalled. It writes outside the request."""
 
-    def note(self, tenant: str, memory_ids: list[str], since: str | None = None) -> None:
-        """Records a recall of the memories, to be written later; with `since` of those alone that were not recalled
-        since that time."""
+    def note(self, tenant: str, memory_ids: list[str]) -> None:
+        """Records a recall of the memories, to be written later."""
         ...
 
     def recent(self, tenant: str) -> list[tuple[str, datetime]]:

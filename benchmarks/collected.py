@@ -1,7 +1,11 @@
-"""What the sources of a prompt find for the questions of lives, kept in a file for each life, so that numbers can be
-fitted on it again and again: scripts/fit_packing.py and scripts/fit_asking.py.
+"""What a user's memory has of the questions of lives, kept in a file for each life, so that numbers can be fitted on it
+again and again (scripts/fit_asking.py):
+
+    .venv/bin/python -m benchmarks.collected FOLDER LIFE.json... [--queries made]
 """
 
+import argparse
+import asyncio
 import json
 import pickle
 import random
@@ -17,14 +21,12 @@ from typing import Any
 
 import httpx
 
-from app.context import packing
-from app.context.candidates import Candidate
-from app.context.gathering import Gathered
+from app.context.gathering import gather_sections
 from app.context.intent import evidence_in
-from app.context.layout import PackedParts, PromptPlan, section_of
 from app.context.schemas import ContextRequest
-from app.context.service import ContextService
-from app.core.clock import rfc3339
+from app.context.source import SourceRequest
+from app.context.sources import SOURCES
+from app.core.clock import parse_rfc3339, rfc3339
 from app.core.language import sentences
 from app.main import create_app
 from app.retrieval.query_evidence import QueryEvidence
@@ -43,58 +45,13 @@ CONVERSATIONS, QUESTIONS = 4, 30
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question and what the sources found for it."""
+    """A question and what the searched collections have of it."""
 
     life: str
     language: str
     kind: str
     query: str
-    needed: list[list[str]]
     evidence: list[QueryEvidence]
-    sections: list["Found"]
-    intent: str
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A section with what it costs."""
-
-    name: str
-    items: list[Candidate]
-    tokens: dict[str, int]
-    headings: dict[str, int]
-    title: int
-    limit: int
-    share: float | None
-    compared: bool
-    boost: float
-
-
-class Recording(ContextService):
-    """A context service that keeps what it packs from."""
-
-    kept: tuple[list[QueryEvidence], list[Found], str]
-
-    def _pack(self, read: Any, plan: PromptPlan, sections: Sequence[Gathered]) -> PackedParts:
-        found = []
-        for one in sections:
-            section = section_of(plan, one)
-            items = list(packing.with_partners(one.items))
-            found.append(
-                Found(
-                    section.name,
-                    list(one.items),
-                    {item.id: one.tokens(item) for item in items},
-                    {item.heading.key: section.heading_tokens(item) for item in items if item.heading is not None},
-                    section.title_tokens,
-                    section.limit,
-                    one.source.share,
-                    section.compared,
-                    section.boost,
-                )
-            )
-        self.kept = evidence_in(sections), found, plan.intent
-        return super()._pack(read, plan, sections)
 
 
 @asynccontextmanager
@@ -142,13 +99,9 @@ async def live(client: httpx.AsyncClient, resources: Any, life: Life) -> list[As
             await remember(client, who, session, turn)
         known = max(known, question["after"])
         body = ContextRequest(**who, query=question["query"], now=question["time"], token_budget=2000)
-        recording = Recording(resources, Scope("default"))
-        await recording.assemble(body)
-        asked.append(
-            Asked(
-                life["name"], life["language"], question["kind"], question["query"], question["needed"], *recording.kept
-            )
-        )
+        request = SourceRequest(body, Scope("default"), resources, parse_rfc3339(question["time"]), 2000)
+        evidence = evidence_in(await gather_sections(SOURCES, request))
+        asked.append(Asked(life["name"], life["language"], question["kind"], question["query"], evidence))
     return asked
 
 
@@ -206,3 +159,13 @@ async def collect(target: Path, files: Sequence[Path], *, made: bool) -> None:
                 asked = [query for life in lives for query in await live(client, resources, life)]
                 kept_in(target, path).write_bytes(pickle.dumps(asked))
                 print(path.stem, len(asked), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("lives", type=Path, nargs="+")
+    parser.add_argument("--queries", choices=("asked", "made"), default="asked")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(collect(given.folder, given.lives, made=given.queries == "made"))

@@ -2,8 +2,8 @@
 languages that were left out.
 
     lives=benchmarks/data/lives
-    .venv/bin/python scripts/fit_packing.py collect /tmp/train $lives/train/*.json
-    .venv/bin/python scripts/fit_packing.py collect /tmp/train-made $lives/train/*.json --queries made
+    .venv/bin/python -m benchmarks.collected /tmp/train $lives/train/*.json
+    .venv/bin/python -m benchmarks.collected /tmp/train-made $lives/train/*.json --queries made
     .venv/bin/python scripts/fit_asking.py --train /tmp/train /tmp/train-made --judge /tmp/choose /tmp/choose-made
 
 Writes `app/retrieval/data/asks_MODEL.npy` and prints the numbers for `model_weights.py`. Small talk asks for nothing;

@@ -1,8 +1,7 @@
 """What sources offer to a prompt: candidates, and the headings under which some of them stand."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NotRequired, TypedDict
+from dataclasses import dataclass, replace
+from typing import NotRequired, TypedDict
 
 from app.facts.outdated import Utterance
 from app.sessions.schemas import ToolCallRecord
@@ -28,27 +27,6 @@ class PromptMessage(TypedDict):
     tool_call_id: NotRequired[str]
 
 
-class Comparison(NamedTuple):
-    """What an entry is compared by with others, so that a prompt says nothing twice: by keys, and by sentence."""
-
-    keys: frozenset[str] = frozenset()
-    """Keys of what it says, made in `repetition.py`. Of candidates that share a key only one is packed."""
-    text: str | None = None
-    """The text whose sentences are compared, if that is another one: without marks; of a fact without its time."""
-    statements: tuple[str, ...] = ()
-    """The sentences that it is compared by; empty: those of its text. A chain has those of its facts."""
-    by_sentence: bool = False
-    """Whether it is compared by sentence with others, in a section that is not."""
-    of_its_day: bool = False
-    """Whether it tells what happened on its day, so that the same words of another day tell something else."""
-    content: tuple[int, str | None] | None = None
-    """Hash of a memory's content, and its condition: equal for texts that say the same. None: it is no memory."""
-
-
-BY_TEXT = Comparison()
-"""Compared by the sentences of its text, where its section is."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A text that may go into the prompt, such as `Candidate("mem_1", "message", "I moved to Boston", 0.4, "Ann: ")`.
@@ -69,7 +47,14 @@ class Candidate:
     """Text of the service before the content, such as time and speaker."""
 
     # what it says, by whom and when
-    comparison: Comparison = BY_TEXT
+    keys: frozenset[str] = frozenset()
+    """Keys of what it says, made in `repetition.py`. Of candidates that share a key only one is packed."""
+    says: frozenset[str] = frozenset()
+    """Keys of what it says beside that, of each fact of a chain: what has one of them is not packed after it."""
+    factor: float = 1.0
+    """By what kind of text it is: an answer is seldom found in a line of the assistant, a question or a scrap."""
+    derived: bool = False
+    """Whether a model made it from other texts, so that it adds nothing where the prompt has its words."""
     role: str | None = None
     """Role of a conversation turn."""
     turns: tuple[PromptMessage, ...] = ()
@@ -89,28 +74,12 @@ class Candidate:
     """Ids of the facts that the text states, in its order; empty if it is no fact."""
     partner: "Candidate | None" = None
     """The turn that belongs to this one: a question's answer, or the question before an answer."""
-    part: "Callable[[int, int], Candidate] | None" = field(default=None, compare=False)
-    """Makes the part of a chain from one of its facts up to another one, which stands where the prompt has the rest."""
-    recalls: bool = False
-    """Whether it stands for what was last talked about, which a query does not need that is answered."""
 
     @property
     def day(self) -> str:
         """The day when it was said; empty if it holds whenever it is read, as a fact does."""
         return "" if self.utterance is None else self.utterance.at[:10]
 
-    @property
-    def as_compared(self) -> str:
-        """The text as it is compared with others."""
-        return self.text if self.comparison.text is None else self.comparison.text
-
-    @property
-    def unmarked_line(self) -> str:
-        """The line without marks. A fact is never marked: its compared text lacks the time for which it holds."""
-        return f"{self.prefix}{self.text if self.type == 'fact' else self.as_compared}"
-
     def marked(self, text: str, partner: "Candidate | None") -> "Candidate":
         """Returns the candidate with a text that has marks, and with this partner."""
-        if text == self.text and partner is self.partner:
-            return self
-        return replace(self, text=text, comparison=self.comparison._replace(text=self.as_compared), partner=partner)
+        return self if text == self.text and partner is self.partner else replace(self, text=text, partner=partner)

@@ -26,8 +26,6 @@ class Gathered:
     error: RecalldError | None = None
     """Why nothing was read."""
     seconds: float = 0.0
-    citation_prefix: str = ""
-    """Stands before the numbers that cite its items."""
     _tokens: dict[int, tuple[Candidate, int]] = field(default_factory=dict, init=False, compare=False)
     """Tokens by the identity of an item, which is held so that no other one has it later."""
 
@@ -55,7 +53,7 @@ class Gathered:
         packing needs them several times, and the answer once more."""
         counted = self._tokens.get(id(item))
         if counted is None:
-            counted = item, item_tokens(self.request.body, self.source, self.citation_prefix)(item)
+            counted = item, item_tokens(self.request.body, self.source)(item)
             self._tokens[id(item)] = counted
         return counted[1]
 

@@ -6,9 +6,7 @@ Whether the query asks for anything follows from its vector and from how rare it
 
 from collections.abc import Mapping, Sequence
 
-from app.context.expectation import asks
 from app.context.gathering import Gathered
-from app.context.packing_weights import PackingWeights
 from app.context.schemas import Intent
 from app.retrieval.query_evidence import QueryEvidence
 
@@ -50,8 +48,3 @@ def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
 def asks_in(sections: Sequence[Gathered]) -> float:
     """Returns the probability that the query asks for anything, 1 if nothing is known of it."""
     return max((known.asks for known in evidence_in(sections) if known.asks is not None), default=1.0)
-
-
-def asks_for_something(sections: Sequence[Gathered], weights: PackingWeights | None) -> bool:
-    """Returns whether the query asks for anything, as far as anybody knows: "thanks!" does not."""
-    return weights is None or asks(evidence_in(sections), weights)

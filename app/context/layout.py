@@ -1,29 +1,23 @@
-"""Lays out a prompt: which sections it has, within which bounds, inside which frame, and when packing ends.
-
-The default layout is one part. `cached_layout.py` makes three of it, for a model's prompt cache.
-"""
+"""Lays out a prompt: which sections it has, within which bounds, inside which frame, and when packing ends."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from app.context import rendering
 from app.context.candidates import Candidate
-from app.context.expectation import LEAST_DOCUMENTS
 from app.context.gathering import Gathered
 from app.context.intent import evidence_in
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
-from app.context.packing_weights import PackingWeights
 from app.context.schemas import ContextRequest, Intent
 from app.context.source import part_of
-from app.context.stop_rule import StopRule
 from app.core import prompt_text
 
-MIN_SCORE = 0.001
-"""Least score of what competes for a place in a context, unless a request says (decision 13)."""
-LINE_TOKENS = 8
-"""Estimated tokens of a line beside its text."""
-CHARS_PER_TOKEN = 4
-NOTHING_PACKED = PackedPrompt({}, {}, 0, ())
+FLOOR, FILLED_FLOOR = 0.005, 0.001
+"""Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
+SMALL_DOCUMENTS, SMALL_TOKENS = 60, 300
+"""A scope of so many documents whose entries take so many tokens, and half of the budget, is given whole."""
+NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
+"""Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +28,43 @@ class PromptPlan:
     budget: int
     intent: Intent
     unsure: bool
-    """Whether a line says that no entry surely answers."""
-    weights: PackingWeights | None
-    """The fitted numbers of the stop rule; None: none are fitted for the embedding model."""
-    asks: float = 1.0
-    """The probability that the query asks for anything, by which all scores are multiplied."""
+    """Whether nothing surely answers."""
+    asks: bool
+    """Whether the query asks for anything."""
+    scale: float = 1.0
+    """The probability that it does, by which all scores are multiplied: what fits "thanks!" best is what would help if
+    it asked."""
+    small: bool = False
+    """Whether so little is stored that all of it is given."""
 
     @property
     def floor(self) -> float:
-        """The least score of what competes. What fills the budget for "thanks!" is what would help if it asked."""
-        return MIN_SCORE * self.asks if self.body.min_score is None else self.body.min_score
+        """The least score of what competes."""
+        if self.body.min_score is not None:
+            return self.body.min_score
+        return 0.0 if self.small else self.scale * (FILLED_FLOOR if self.body.fill else FLOOR)
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The most tokens of what competes; None: what the budget has room for."""
+        if self.body.fill or self.small or (self.asks and not self.unsure):
+            return None
+        return UNSURE_TOKENS if self.asks else NOT_ASKED_TOKENS
 
     @property
     def frame_tokens(self) -> int:
-        """Tokens of the delimiters, and of the message that they make."""
-        message = rendering.MESSAGE_TOKENS if self.body.format == "messages" else 0
+        """Tokens of the delimiters, and of the message that they make: none in the user's own."""
+        message = rendering.MESSAGE_TOKENS if self.body.format == "messages" and self.body.memory_role != "user" else 0
         return prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING) + message
 
 
 @dataclass(frozen=True, slots=True)
-class PromptPart:
-    """A part of a prompt, as it was packed from these sections. `line_above` stands above them."""
+class PackedContext:
+    """A prompt, as it was packed from these sections. `line_above` stands above them."""
 
-    packed: PackedPrompt = NOTHING_PACKED
-    sections: Sequence[Gathered] = ()
-    line_above: str = ""
+    packed: PackedPrompt
+    sections: Sequence[Gathered]
+    line_above: str
 
     @property
     def chosen(self) -> Iterator[Candidate]:
@@ -67,36 +73,25 @@ class PromptPart:
             yield from items
 
 
-@dataclass(frozen=True, slots=True)
-class PackedParts:
-    """The parts of a prompt in their order. The default layout has the last one alone."""
-
-    stable: PromptPart
-    turns: PromptPart
-    volatile: PromptPart
-
-    def __iter__(self) -> Iterator[PromptPart]:
-        return iter((self.stable, self.turns, self.volatile))
-
-    @property
-    def total(self) -> int:
-        """Tokens of all parts."""
-        return sum(part.packed.total for part in self)
-
-    @property
-    def chosen(self) -> Iterator[Candidate]:
-        """All items of the prompt."""
-        for part in self:
-            yield from part.chosen
-
-
-def pack_default(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedParts:
-    """Packs all sections into one part."""
-    line_above = rendering.UNSURE if plan.unsure else ""
+def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
+    """Packs all sections."""
+    line_above = rendering.UNSURE if plan.unsure and plan.asks else ""
     frame = plan.frame_tokens + prompt_text.count(line_above)
     sections = [section_of(plan, section) for section in gathered]
-    packed = Packer(sections, plan.budget, frame, plan.floor, stop_rule_of(plan, gathered)).pack(about_tokens)
-    return PackedParts(PromptPart(), PromptPart(), PromptPart(packed, gathered, line_above))
+    packer = Packer(sections, plan.budget, frame, plan.floor, plan.most_tokens, by_score=plan.body.fill)
+    return PackedContext(packer.pack(), gathered, line_above)
+
+
+def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
+    """Returns whether all that competes is to be given, because it is so little."""
+    competing = [section for section in gathered if section.source.competes]
+    documents = sum(evidence.count for evidence in evidence_in(gathered))
+    if documents > SMALL_DOCUMENTS or sum(len(section.items) for section in competing) > SMALL_DOCUMENTS:
+        return False
+    items = [item for section in competing for item in section.items]
+    headings = {item.heading.key: rendering.heading_tokens(item) for item in items if item.heading is not None}
+    tokens = sum(section.tokens(item) for section in competing for item in section.items)
+    return tokens + sum(headings.values()) <= min(SMALL_TOKENS, budget / 2)
 
 
 def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
@@ -116,28 +111,5 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
         max_tokens,
         always=not source.competes,
         framed=not are_messages,
-        compared=source.compared,
         boost=source.boosts.get(plan.intent, 1.0),
     )
-
-
-def stop_rule_of(
-    plan: PromptPlan, gathered: Sequence[Gathered], already_in_prompt: Sequence[Candidate] = ()
-) -> StopRule | None:
-    """Returns the rule by which packing ends before the budget is full; None: no numbers are fitted for the embedding
-    model, or so little is stored that nothing is to be chosen. `already_in_prompt`: what other parts say."""
-    if plan.body.fill:
-        return None
-    evidence = evidence_in(gathered)
-    if plan.weights is None or sum(collection.count for collection in evidence) < LEAST_DOCUMENTS:
-        return None
-    keys = frozenset[str]().union(*(item.comparison.keys for item in already_in_prompt))
-    competing = [item for section in gathered if section.source.competes for item in section.items]
-    whole = sum(item.score or 0.0 for item in competing)
-    in_prompt = sum(item.score or 0.0 for item in competing if keys & item.comparison.keys)
-    return StopRule(evidence, plan.weights, cached_share=in_prompt / whole if whole else 0.0)
-
-
-def about_tokens(item: Candidate) -> int:
-    """Estimates the tokens of an item's line. The exact count follows when the item's turn comes."""
-    return LINE_TOKENS + len(item.text) // CHARS_PER_TOKEN

@@ -16,7 +16,6 @@ from app.context.source import ContextSource, ReadingOrder
 from app.core import prompt_text
 from app.core.prompt_text import (
     CONTEXT,
-    CONTEXT_FROZEN,
     CONTEXT_OPENING,
     CONTEXT_UNSURE,
     entry,
@@ -28,7 +27,6 @@ from app.sessions.schemas import ToolCallRecord
 
 OPENING = CONTEXT_OPENING
 UNSURE = CONTEXT_UNSURE
-FROZEN = CONTEXT_FROZEN
 CLOSING = f"</{CONTEXT}>\n"
 MESSAGE_TOKENS = 4
 """Tokens that a chat model's template adds to each message: a role and separators."""
@@ -116,8 +114,8 @@ def heading_tokens(item: Candidate) -> int:
     return prompt_text.count(heading(item.heading.date, 1 if item.heading.conversation else None))
 
 
-def citing(body: ContextRequest, numbers: dict[str, str], prefix: str = "") -> Citation:
-    """Returns the function that cites items. `numbers`: by id, with the prefix.
+def citing(body: ContextRequest, numbers: dict[str, str]) -> Citation:
+    """Returns the function that cites items. `numbers`: by id.
 
     Before packing every number is `1`, because each number takes one token.
     """
@@ -125,17 +123,17 @@ def citing(body: ContextRequest, numbers: dict[str, str], prefix: str = "") -> C
         return lambda item: None
     if body.citations == "ids":
         return lambda item: prompt_text.as_label(item.id)
-    return lambda item: numbers.get(item.id, f"{prefix}1")
+    return lambda item: numbers.get(item.id, "1")
 
 
-def item_tokens(body: ContextRequest, source: ContextSource, prefix: str = "") -> Callable[[Candidate], int]:
-    """Returns the function that counts the tokens of an item's line, or of its messages. `prefix`: of citations.
+def item_tokens(body: ContextRequest, source: ContextSource) -> Callable[[Candidate], int]:
+    """Returns the function that counts the tokens of an item's line, or of its messages.
 
     Lines are short and often the same, so counts are cached.
     """
     if source.holds_turns and body.format == "messages":
         return turn_tokens
-    citation = citing(body, {}, prefix)
+    citation = citing(body, {})
     return lambda item: prompt_text.count(line(item, citation(item)))
 
 
@@ -148,8 +146,6 @@ def in_reading_order(order: ReadingOrder, items: Sequence[Candidate]) -> list[Ca
             return list(items)[::-1]
         case ReadingOrder.LATEST_FIRST:
             return sorted(items, key=lambda item: (item.heading is None, item.place), reverse=True)
-        case ReadingOrder.OLDEST_FIRST:
-            return sorted(items, key=lambda item: (item.heading is not None, item.place, item.id))
 
 
 def grouped(items: Sequence[Candidate]) -> list[Candidate]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
@@ -14,7 +14,6 @@ SectionName = TypeAliasType(
     "SectionName",
     Literal[
         "instructions",
-        "newer",
         "profile",
         "uncertain",
         "working",
@@ -33,7 +32,6 @@ CitationStyle = TypeAliasType("CitationStyle", Literal["numbers", "ids", "none"]
 DropReason = TypeAliasType(
     "DropReason", Literal["budget", "section_budget", "limit", "duplicate", "score", "importance", "enough"]
 )
-Layout = TypeAliasType("Layout", Literal["default", "cached"])
 MemoryRole = TypeAliasType("MemoryRole", Literal["user", "developer", "system"])
 
 
@@ -76,14 +74,6 @@ class ContextRequest(TagAndMetadataFilters):
     citations: CitationStyle = Field(
         "numbers", description="What entries are cited by; a number takes 1 token instead of 25, `sections` maps it."
     )
-    layout: Layout = Field(
-        "default",
-        description="`cached`: what stays the same during a session comes apart, so that the model's prompt cache "
-        "holds: tools and system prompt, `stable`, the turns, `volatile`, the query.",
-    )
-    stable_etag: Annotated[str, StringConstraints(max_length=256)] | None = Field(
-        None, description="With layout `cached`: the `etag` that you have; `stable.text` is null while it holds."
-    )
     system_prompt: str | None = None
     explain: bool = Field(
         False,
@@ -91,7 +81,11 @@ class ContextRequest(TagAndMetadataFilters):
         description="Say of what was dropped what it is: its type, section, text, score and tokens. For who looks into "
         "a prompt; an agent does not need it.",
     )
-    memory_role: MemoryRole = Field("user", description="Role of the message that carries what is remembered.")
+    memory_role: MemoryRole = Field(
+        "user",
+        description="With format `messages`: `user` puts what is remembered into the message of the query, any other "
+        "role into a message before it.",
+    )
     include: list[SectionName] = Field([], description="Every section comes anyway: this changes nothing.")
     exclude: list[SectionName] = Field([], description="Sections to leave out.")
     min_trust: Share | None = None
@@ -103,13 +97,6 @@ class ContextRequest(TagAndMetadataFilters):
     known_at: Timestamp | None = Field(None, description="Facts, memories and lessons of then; default: now.")
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")
     timezone: TimeZone | None = None
-
-    @field_validator("stable_etag")
-    @classmethod
-    def _of_layout(cls, etag: str | None, others: ValidationInfo) -> str | None:
-        if etag is not None and others.data.get("layout") == "default":
-            raise ValueError("needs layout cached")
-        return etag
 
 
 class ChatMessage(Schema):
@@ -132,21 +119,6 @@ class PackedSection(Schema):
     name: str
     tokens: Count = Field(description="Its title included.")
     items: list[PackedItem]
-
-
-class StableContext(Schema):
-    text: str | None = Field(
-        description="Put it into a message of its own before the turns. Null while `stable_etag` holds."
-    )
-    tokens: Count
-    etag: str = Field(description="Of the text: it changes when the text does.")
-    sections: list[PackedSection]
-
-
-class VolatileContext(Schema):
-    text: str = Field(description="Put it into a message behind the turns, and keep it out of your history.")
-    tokens: Count
-    sections: list[PackedSection]
 
 
 class DroppedEntry(Schema):
@@ -193,13 +165,6 @@ class Context(Schema):
     query_tokens: Count = Field(description="Not part of the budget.")
     system_prompt_tokens: Count = Field(description="Not part of the budget.")
     sections: list[PackedSection]
-    stable: StableContext | None = Field(
-        None,
-        description="With layout `cached`: what was known when the session began, the same until its end.",
-    )
-    volatile: VolatileContext | None = Field(
-        None, description="With layout `cached`: the task in hand, what is newer, and what this query needs."
-    )
     dropped: list[Dropped]
     errors: list[SectionError] = Field(description="Sections that could not be read, or only in part.")
     warnings: list[SearchWarning] = Field(description="What the searches of all sections went without, said once.")

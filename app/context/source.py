@@ -155,8 +155,6 @@ class ReadingOrder(Enum):
     """The other way round than they were found: turns are found newest first."""
     LATEST_FIRST = auto()
     """By place, the latest first; those under headings behind the others."""
-    OLDEST_FIRST = auto()
-    """By place, the earliest first; those under headings behind the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,24 +167,18 @@ class ContextSource:
     default_limit: int
     """Maximum items, unless the request says."""
     share: float | None = None
-    """Maximum part of the budget of a section that is always there; None: its items compete by worth."""
+    """Maximum part of the budget of a section that is always there; None: its items compete."""
     order: ReadingOrder = ReadingOrder.GROUPED
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
-    compared: bool = False
-    """Whether its texts are compared by sentence with those of other sections, so that none repeats what others say.
-    Actions are not: those that say the same happened on different days."""
     marked: bool = False
     """Whether texts that state replaced values get marks. Facts have their time, and turns stay as they were said."""
-    tells_ended: bool = False
-    """Whether the cached layout tells which entries of the conversation's beginning hold no longer, as for values. A
-    lesson that was removed is only shown no more."""
     boosts: Mapping[Intent, float] = field(default_factory=dict)
-    """Factors for the worth of its items, by intent; 1 for an intent without one."""
+    """Factors for the place of its items, by intent; 1 for an intent without one."""
 
     @property
     def competes(self) -> bool:
-        """Whether its items compete with those of other sections, by worth."""
+        """Whether its items compete with those of other sections."""
         return self.share is None
 
     def limit_in(self, body: ContextRequest) -> int:

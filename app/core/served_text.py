@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from app.core.prompt_text import (
     CONTEXT,
-    CONTEXT_FROZEN,
     CONTEXT_PREAMBLE,
     CONTEXT_UNSURE,
     EXPERIENCE,
@@ -42,9 +41,9 @@ _LEAST_CUT = 8
 
 _LESSON = r"(?:[a-z]+(?:_[a-z]+)+|heuristics): "
 _ROLES = r"(?:tool|system|developer|assistant, calling tools)(?: \"[^\"\n]{1,300}\")?: "
-_CITED = r"[-*+] \[(?:S?\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
-_ABOVE = "|".join(re.escape(line.strip()) for line in (CONTEXT_UNSURE, CONTEXT_FROZEN))
-"""Lines that may stand above the sections."""
+_CITED = r"[-*+] \[(?:\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
+_ABOVE = re.escape(CONTEXT_UNSURE.strip())
+"""A line that may stand above the sections."""
 
 
 _Span: TypeAlias = tuple[int, int]

@@ -102,13 +102,6 @@ class UserInteraction(TypedDict, total=False):
     agent_id: str | None
 
 
-class ProfileChange(TypedDict):
-    """What the changed fields of a profile were, and until when (RFC 3339)."""
-
-    until: str
-    fields: UserProfile
-
-
 class UserRecord(BaseRecord, total=False):
     """A document of the collection `users`. `USERS` explains its internal fields. It is of no agent."""
 
@@ -117,7 +110,6 @@ class UserRecord(BaseRecord, total=False):
     profile: UserProfile
     interactions: list[UserInteraction]
     interacted: int | None
-    earlier: list[ProfileChange] | None
 
 
 USERS: Collection[UserRecord] = Collection(
@@ -127,14 +119,13 @@ USERS: Collection[UserRecord] = Collection(
     id_field="user_id",
     fields={"user_id": "text", "agent_id": "text", "created_at": "time"},
     indexes=(("user_id",),),
-    opaque=("profile", "interactions", "earlier"),
-    internal=frozenset({"interacted", "earlier"}),
+    opaque=("profile", "interactions"),
+    internal=frozenset({"interacted"}),
 )
 """The records of users. It is declared here since a change of a fact about the user raises the version of the record.
 The fields of `PREDICATES` are null in it: facts state them.
 
-`interacted` counts the interactions. `earlier`: what fields of the profile that are no facts were before they changed
-lately (`app/profiles/earlier.py`).
+`interacted` counts the interactions.
 """
 
 ProfileField: TypeAlias = Literal["name", "age", "home", "occupation"]

@@ -18,17 +18,16 @@ from app.learning.conversation_extractors import (
     MemoryExtractor,
     ProfileExtractor,
 )
-from app.learning.dependencies import ALWAYS, NO_LLM, SMALL_TALK_ONLY, Report, Tools
-from app.learning.derivations import DerivationResult, commit_planned, undo_of
+from app.learning.dependencies import NO_LLM, SMALL_TALK_ONLY, Report, Tools
+from app.learning.derivations import commit_planned, undo_of
 from app.learning.learning_run import Extractor, LearningRun, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
 from app.llm.base import LLM, configured
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
-from app.profiles.schemas import InteractionIn
 from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
-from app.storage.changes import Change, CommitConflict, Update
+from app.storage.changes import CommitConflict, Update
 from app.storage.repository import pages
 from app.storage.schema import Eq, both, value_at
 from app.storage.scope import Scope
@@ -43,11 +42,6 @@ EXTRACTORS: tuple[Extractor[Conversation], ...] = (
 """The extractors in the order in which they run."""
 PAGE = 500
 """The number of records that one query reads."""
-SUMMARY_CHARS = 200
-"""The length of an interaction's summary in characters."""
-INTERACTION = "interaction"
-BEGINNING = 20
-"""The number of first messages that are searched for the user's first one."""
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +71,6 @@ class ConversationJobs:
             result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
             return Done({"skipped": "the session is gone"})
-        if run.payload.get("ended"):
-            await self._note_interaction(run, scope, report)
         if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
             raise report.unfinished()
         undo = await undo_of(run, self._undo_days)
@@ -187,36 +179,6 @@ class ConversationJobs:
             await run.commit([change])
         except CommitConflict:
             log.info("the session is gone, or messages were changed meanwhile")
-
-    async def _note_interaction(self, run: Run, scope: Scope, report: Report) -> None:
-        """Records the session as an interaction of the user, once its messages were learned. Needs no model: without a
-        written summary, the user's first words describe the conversation."""
-        session = await self._session(run, scope)
-        if session is None or session["memorize"] == "none":
-            return
-        sessions = SessionRepository(self._tools.store, scope)
-        where = sessions.within(session)
-        messages = [  # the first and the last ones; there may be a gap between them
-            *await sessions.messages.find(where, order="asc", limit=BEGINNING),
-            *await sessions.messages.find(where, order="desc", limit=BEGINNING),
-        ]
-        by_seq = {message["seq"]: message for message in messages}
-        lines = await self._read([by_seq[seq] for seq in sorted(by_seq)])
-        if not lines:
-            return
-        user_id, users = session["user_id"], self._tools.users(scope)
-        first = next((line.text for line in lines if line.role == "user"), lines[0].text)
-        summary = session["summary"] or first
-        text = " ".join(summary.split())[:SUMMARY_CHARS]
-        entry = InteractionIn(summary=text, agent_id=session["agent_id"], timestamp=lines[-1].at)
-
-        async def plan() -> tuple[DerivationResult, list[Change]]:
-            outcome = await users.interact(user_id, entry, ALWAYS)
-            return {"noted": 1}, list(outcome.changes)
-
-        once = Conversation(scope, session["agent_id"], user_id, (), session=session).derivation_id(INTERACTION, "")
-        talk = Conversation(scope, session["agent_id"], user_id, lines, session=session)
-        await LearningRun(self._tools, run, report).derive(INTERACTION, once, talk, plan)
 
 
 def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:

@@ -127,10 +127,6 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
     """Returns the context for a message as text, with warnings at its end."""
     result = await call("POST", "/v1/context", {**given(body), "citations": "numbers"})
     lines = [result.body["text"] or "Nothing that is remembered bears on this."]
-    if (stable := result.body.get("stable")) is not None:
-        if stable["text"] is None:
-            lines = [result.body["volatile"]["text"]]
-        lines.append(f"(stable_etag: {stable['etag']})")
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
     lines += [f"({warning['detail']})" for warning in result.body["warnings"]]
     return "\n".join(lines)

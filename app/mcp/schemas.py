@@ -87,8 +87,6 @@ class GetContext(AgentsOwn):
     )
     fill: Annotated[bool, Field(strict=True)] = False
     timezone: TimeZone | None = Field(None, description="")
-    layout: Literal["cached"] | None = None
-    stable_etag: str | None = None
 
 
 class LogAction(AgentsOwn):

@@ -28,13 +28,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`count` accesses of one memory, the last one at `at`. `since`: it counts if there was none since that time."""
+    """`count` accesses of one memory, the last one at `at`."""
 
     tenant: str
     memory_id: str
     count: int
     at: datetime
-    since: str | None = None
 
 
 class AccessRecorder:
@@ -42,26 +41,21 @@ class AccessRecorder:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._waiting: dict[tuple[str, str], tuple[int, datetime, str | None]] = {}
+        self._waiting: dict[tuple[str, str], tuple[int, datetime]] = {}
         self._recent: OrderedDict[tuple[str, str], datetime] = OrderedDict()
         self._flushing = asyncio.Lock()
         self._noted = asyncio.Event()
 
-    def note(self, tenant: str, memory_ids: list[str], since: str | None = None) -> None:
-        """Counts one access of each memory, to be written later. With `since` it counts no memory that was accessed
-        since that time.
-
-        It drops new memories while `MAX_WAITING` others wait.
-        """
+    def note(self, tenant: str, memory_ids: list[str]) -> None:
+        """Counts one access of each memory, to be written later. It drops new memories while `MAX_WAITING` others
+        wait."""
         now = self._clock.now()
         for memory_id in memory_ids:
             self._recent[(tenant, memory_id)] = now
             self._recent.move_to_end((tenant, memory_id))
-            count, _, once = self._waiting.get((tenant, memory_id), (0, now, None))
-            if count and since is not None:  # the one that waits counts
-                continue
+            count, _ = self._waiting.get((tenant, memory_id), (0, now))
             if count or len(self._waiting) < MAX_WAITING:
-                self._waiting[(tenant, memory_id)] = (1 if once else count + 1, now, since)
+                self._waiting[(tenant, memory_id)] = (count + 1, now)
         while len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
         self._noted.set()
@@ -85,8 +79,8 @@ class AccessRecorder:
         async with self._flushing:
             taken, self._waiting = self._waiting, {}
             by_tenant: dict[str, list[Access]] = {}
-            for (tenant, memory_id), (count, at, since) in taken.items():
-                by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at, since))
+            for (tenant, memory_id), (count, at) in taken.items():
+                by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
             pieces = [
                 accesses[start : start + TOGETHER]
                 for accesses in by_tenant.values()
@@ -124,11 +118,8 @@ class AccessRecorder:
 
     def _keep(self, accesses: list[Access]) -> None:
         for access in accesses:
-            more, later, once = self._waiting.get((access.tenant, access.memory_id), (0, access.at, None))
-            if more and access.since is not None:
-                continue
-            count = access.count + (0 if once else more)
-            self._waiting[access.tenant, access.memory_id] = (count, max(access.at, later), access.since)
+            more, later = self._waiting.get((access.tenant, access.memory_id), (0, access.at))
+            self._waiting[access.tenant, access.memory_id] = (access.count + more, max(access.at, later))
 
     async def _record_alone(self, access: Access) -> bool:
         """Returns False if other writers changed the memory in each of `TRIES` attempts."""
@@ -149,8 +140,6 @@ class AccessRecorder:
         changes = list[Update[MemoryRecord]]()
         for memory in memories:
             access, last = noted[memory["memory_id"]], memory["last_accessed"]
-            if access.since is not None and last is not None and last >= access.since:
-                continue  # such an access counts once, and one was counted since
             changes.append(
                 Update(
                     MEMORIES,

@@ -23,7 +23,7 @@ from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.memories.search_filters import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
-from app.profiles.overlap import shares
+from app.profiles.overlap import overlaps
 from app.profiles.schemas import (
     AgentCreate,
     AgentPatch,
@@ -211,6 +211,8 @@ class RankedLesson:
     learned_at: str | None
     seen: float
     score: float
+    is_near: bool
+    """Whether it has a rare word of the query."""
 
 
 def ranked(query: str, experience: ExperienceRecord, known_at: str | None = None) -> list[RankedLesson]:
@@ -230,7 +232,10 @@ def ranked(query: str, experience: ExperienceRecord, known_at: str | None = None
         if known_at is None or first_learned_at(lesson) <= known_at
     ]
     entries = [*knowledge, *lessons]
-    parts = shares(query, [text for _, _, text, _, _ in entries])
-    scored = [RankedLesson(*entry, LEAST + (MOST - LEAST) * part) for entry, part in zip(entries, parts, strict=True)]
+    parts = overlaps(query, [text for _, _, text, _, _ in entries])
+    scored = [
+        RankedLesson(*entry, LEAST + (MOST - LEAST) * part.share, part.has_rare)
+        for entry, part in zip(entries, parts, strict=True)
+    ]
     scored.sort(key=lambda lesson: ((lesson.learned_at or "")[:10], lesson.seen), reverse=True)
     return sorted(scored, key=lambda lesson: (-lesson.score, lesson.name != KNOWLEDGE))

@@ -25,7 +25,6 @@ from app.facts.service import FactService
 from app.memories.schemas import Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
 from app.memories.service import MemoryService
 from app.profiles import merge
-from app.profiles.earlier import with_change
 from app.profiles.merge import FACT_FIELDS, ProfileReader
 from app.profiles.schemas import (
     Interaction,
@@ -164,7 +163,7 @@ class UserService:
             return WriteResult(shown, [*changes, insert], headers={"ETag": etag(record)})
         fields: UserRecord = {}
         if not equal_json(own, user.stored):
-            fields = {"profile": own, "earlier": with_change(record, own, user.stored, now)}
+            fields = {"profile": own}
         if not fields and not changes:
             return WriteResult(render_profile({**record, "profile": profile}), headers={"ETag": etag(record)})
         new: UserRecord = {**record, "profile": profile, "version": record["version"] + 1, "updated_at": now}

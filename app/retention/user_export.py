@@ -76,7 +76,7 @@ KEPT: Mapping[str, frozenset[str]] = {
     TASKS.name: frozenset({"kept_after_end"}),
     CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
     ACTIONS.name: frozenset({"consolidated_at"}),
-    USERS.name: frozenset({"profile", "interactions", "interacted", "earlier"}),
+    USERS.name: frozenset({"profile", "interactions", "interacted"}),
     FACTS.name: frozenset({"standing", "start_assumed"}),
     ENTITY_ALIASES.name: frozenset({"alias_id", "states", "version", "updated_at"}),
     FINDINGS.name: frozenset({"evidence"}),

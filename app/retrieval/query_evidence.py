@@ -4,6 +4,7 @@ A score says how likely one document helps. These numbers say something about th
 anything, and whether anything answers it. "ok, thanks" has few rare words.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
 
@@ -15,6 +16,10 @@ from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns
 
 TINY = 1e-6
+LEAST_ASKS = 0.7
+"""The least probability that a query asks for anything. It may shorten a prompt and never empties one."""
+ALL_WORDS, RARE = 0.99, 0.5
+"""The share of the query's words that is all of them, and the weight of one that is rare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,16 @@ class QueryEvidence:
     """Documents of the scope."""
     asks: float | None = None
     """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
+
+
+def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
+    """Returns whether a query asks for anything that memory may have, as far as anybody knows.
+
+    One collection that has it is enough, and so is an entry with every word of it, such as a name: "ok" may be in many
+    entries and is not rare."""
+    if any(collection.best >= ALL_WORDS and collection.covered >= RARE for collection in evidence):
+        return True
+    return max((known.asks for known in evidence if known.asks is not None), default=1.0) >= LEAST_ASKS
 
 
 def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:

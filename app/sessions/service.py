@@ -151,7 +151,7 @@ class SessionService:
         ended = self._changed(
             session, {} if session["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
         )
-        payload = self._to_learn(session_id) | {"ended": True}
+        payload = self._to_learn(session_id)
         scope = self._sessions.scope
         scope.require_write(session["agent_id"], session["user_id"])
         operation, queued = queue.start(

@@ -755,6 +755,11 @@ def _term(word: str) -> str:
         return str(_snowball[name].stemWord(word)) or word
 
 
+def is_question(text: str) -> bool:
+    """Returns whether a text ends with a question."""
+    return bool(_flags(text) & IS_QUESTION)
+
+
 def _flags(content: str) -> int:
     """Returns those of `TEXT_FLAGS` that a text has.
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.candidates import Candidate, Comparison, Heading
-from app.context.packing import PackedPrompt, Packer, Section
-from app.context.stop_rule import StopRule
+from app.context.candidates import Candidate, Heading
+from app.context.packing import FIRST, LONG, PackedPrompt, Packer, Section
 
 FRAME = 5
 TITLE = 2
@@ -33,8 +32,8 @@ class Case:
     frame: int = FRAME
     floor: float = FLOOR
 
-    def packed(self, stop: StopRule | None = None) -> PackedPrompt:
-        return Packer(self.sections, self.budget, self.frame, self.floor, stop).pack(price)
+    def packed(self, most_tokens: int | None = None) -> PackedPrompt:
+        return Packer(self.sections, self.budget, self.frame, self.floor, most_tokens).pack()
 
     def named(self) -> Mapping[str, Section]:
         return {one.name: one for one in self.sections}
@@ -45,7 +44,7 @@ class Case:
 
 def item(name: str, size: int, *same: str, score: float | None = None, heading: str | None = None) -> Candidate:
     under = None if heading is None else Heading(heading, "2026-05-08")
-    return Candidate(name, "fact", "x" * size, score, comparison=Comparison(frozenset(same)), heading=under)
+    return Candidate(name, "fact", "x" * size, score, keys=frozenset(same), heading=under)
 
 
 def section(name: str, *items: Candidate, **fields: object) -> Section:
@@ -87,7 +86,8 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
 
 def _an_item(random: Random, name: str, keys: str, score: float | None) -> Candidate:
     same = random.sample(keys, min(len(keys), random.choice((0, 0, 1, 1, 2))))
-    return item(name, random.randint(1, 30), *same, score=score, heading=random.choice((None, None, "p", "q")))
+    made = item(name, random.randint(1, 30), *same, score=score, heading=random.choice((None, None, "p", "q")))
+    return replace(made, factor=random.choice((1.0, 1.0, 0.5, 0.1)))
 
 
 def _a_partner(random: Random, one: Candidate, items: Sequence[Candidate]) -> Candidate | None:
@@ -111,7 +111,7 @@ def a_case(random: Random, *, keys: str = "xyz", shared: bool = True) -> Case:
 
 def broken(case: Case, packed: PackedPrompt) -> list[str]:
     """Every rule that the result breaks."""
-    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _worth, _reasons, _misfits)
+    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _best_first, _reasons, _misfits)
     return sorted({rule for check in checks for rule in check(case, packed)})
 
 
@@ -179,7 +179,7 @@ def _always(case: Case, packed: PackedPrompt) -> Iterator[str]:
 
 
 def _no_repeats(case: Case, packed: PackedPrompt) -> Iterator[str]:
-    keys = Counter(key for items in packed.chosen.values() for one in items for key in one.comparison.keys)
+    keys = Counter(key for items in packed.chosen.values() for one in items for key in one.keys)
     if any(times > 1 for times in keys.values()):
         yield "nothing is said twice"
 
@@ -190,27 +190,53 @@ def _floor(case: Case, packed: PackedPrompt) -> Iterator[str]:
         yield "the floor is minded"
 
 
-def _worth(case: Case, packed: PackedPrompt) -> Iterator[str]:
-    """What is left out for the budget is worth no more than anything that is in."""
-    reasons = {one.id: reason for one, reason in packed.dropped}
-    worths = [
-        (one.score * section.boost / max(1, price(one)), one.id in reasons and reasons[one.id] == "budget")
+def _values(case: Case) -> dict[tuple[str, str], float]:
+    """What each item that competes counts, by section and id: its score by its factor, which takes none of the first
+    below the floor."""
+    competing = [
+        (section.name, one)
         for section in case.sections
         if not section.always
-        for one in section.items
-        if one.score is not None and (one.id not in reasons or reasons[one.id] == "budget")
-        # Its worth as a hit: as a partner it may be in for less.
-        if one.id in reasons or one in packed.chosen.get(section.name, ())
+        for hit in section.items
+        for one in (hit, *(() if hit.partner is None else (hit.partner,)))
+        if one.score is not None and one.score >= case.floor
     ]
-    least_packed = min((worth for worth, left_out in worths if not left_out), default=float("inf"))
-    if any(left_out and worth > least_packed + 1e-12 for worth, left_out in worths):
-        yield "what is worth most goes in first"
+    scores = sorted((one.score or 0.0 for _, one in competing), reverse=True)
+    least = scores[FIRST - 1] if len(scores) >= FIRST else 0.0
+    values: dict[tuple[str, str], float] = {}
+    for name, one in competing:
+        value = (one.score or 0.0) * one.factor
+        value = max(value, case.floor) if (one.score or 0.0) >= least else value
+        values[name, one.id] = max(value, values.get((name, one.id), 0.0))
+    return values
+
+
+def _best_first(case: Case, packed: PackedPrompt) -> Iterator[str]:
+    """What is left out for the budget is no better than anything that is in."""
+    reasons, values = {one.id: reason for one, reason in packed.dropped}, _values(case)
+    named = case.named()
+    ranks = [
+        (
+            value * named[name].boost * min(1.0, LONG / max(1, price(_known(named[name])[item_id]))),
+            reasons.get(item_id) == "budget",
+        )
+        for (name, item_id), value in values.items()
+        if value >= case.floor
+        if reasons.get(item_id) == "budget" or item_id in chosen_ids(packed).get(name, [])
+    ]
+    least_packed = min((rank for rank, left_out in ranks if not left_out), default=float("inf"))
+    if any(left_out and rank > least_packed + 1e-12 for rank, left_out in ranks):
+        yield "the best goes in first"
+
+
+def _length_factor(section: Section, item_id: str) -> float:
+    return min(1.0, LONG / max(1, price(_known(section)[item_id])))
 
 
 def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
     """A reason is true at the end."""
-    said = {key for items in packed.chosen.values() for one in items for key in one.comparison.keys}
-    reasons = {one.id: reason for one, reason in packed.dropped}
+    said = {key for items in packed.chosen.values() for one in items for key in one.keys}
+    reasons, values = {one.id: reason for one, reason in packed.dropped}, _values(case)
     for section in case.sections:
         items = packed.chosen.get(section.name, ())
         for one in section.items:
@@ -218,9 +244,9 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
                 continue
             size = size_of(section, [*items, one])
             true = {
-                "duplicate": bool(said & one.comparison.keys),
+                "duplicate": bool(said & one.keys),
                 "limit": len(items) >= section.limit,
-                "score": not section.always and (one.score is None or one.score < case.floor),
+                "score": not section.always and values.get((section.name, one.id), -1.0) < case.floor,
                 "section_budget": _beyond(case, section, size),
                 "budget": section.always or _full(case, packed),
             }

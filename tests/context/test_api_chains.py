@@ -9,7 +9,6 @@ import pytest
 from tests.conftest import Service
 from tests.support.context import ask, items, texts
 from tests.support.facts import day, edge, tell_all
-from tests.support.memories import remember
 
 pytestmark = pytest.mark.anyio
 
@@ -38,15 +37,6 @@ async def test_a_chain_is_one_line_that_names_its_facts(service: Service) -> Non
     alone = [one for one in items(body, "facts") if boss in one["links"] or seat in one["links"]]
     assert alone == [line], "what a chain says does not stand by itself, too"
     assert all(one["links"] == [one["id"]] for one in items(body, "facts")[1:])
-
-
-@pytest.mark.parametrize("link", ["Ben Ng reports to Cleo", "Cleo sits in Oslo"])
-async def test_a_memory_and_a_chain_say_no_link_twice(service: Service, link: str) -> None:
-    api = service.client
-    await tell_all(api, *BOSS, *TEA)
-    await remember(api, f"{link}.")
-    text = (await ask(api, WHERE, fill=True))["text"].replace(" (since 2026-01-01)", "").replace("→", "Cleo")
-    assert all(text.count(each) == 1 for each in ("Ben Ng reports to Cleo", "Cleo sits in Oslo"))
 
 
 async def test_a_preferred_tool_is_found_by_the_project_that_uses_it(service: Service) -> None:

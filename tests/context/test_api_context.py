@@ -275,11 +275,15 @@ async def test_markdown_has_no_messages(shared: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize("role", ["user", "developer", "system"])
 async def test_messages_are_ready_for_the_model(shared: httpx.AsyncClient, role: str) -> None:
     body = await ask(shared, format="messages", memory_role=role, system_prompt="Be kind.", **BIG)
-    system, memory, *turns, query = body["messages"]
+    system, *turns, last = body["messages"]
     assert system == {"role": "system", "content": "Be kind."}
-    assert memory == {"role": role, "content": body["text"]}
+    query = "Where does Ada live?"
+    if role == "user":
+        assert last == {"role": "user", "content": body["text"] + query}, "so that a model's cache has all before it"
+    else:
+        assert last == {"role": "user", "content": query}
+        assert turns.pop() == {"role": role, "content": body["text"]}
     assert turns == [{"role": ("user", "assistant")[at % 2], "content": TALK[at]} for at in range(4, 14)]
-    assert query == {"role": "user", "content": "Where does Ada live?"}
     assert "Recent messages" not in body["text"]
     assert [one["tokens"] for one in items(body, "messages")] == [
         prompt_text.count(TALK[at]) + 4 for at in range(4, 14)

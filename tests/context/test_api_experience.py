@@ -23,14 +23,13 @@ async def test_lessons_that_answer_come_first(api: httpx.AsyncClient) -> None:
     body = problem_free(await ask(api, QUERY, intent="execute"))
     assert texts(body, "experience") == [
         "2026-06-01 pitfall: Never refund a lost parcel twice.",
-        "2026-06-01 heuristic: Greet in the user's language.",
         "knowledge: Be brief.",
         "knowledge: Say sorry first.",
-    ]
+    ], "two of those that have no rare word of the query, where so little is stored"
     scores = [one["score"] for one in items(body, "experience")]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > 5 * scores[1] > 0
-    assert [one["id"] for one in items(body, "experience")][::2] == [
+    assert [one["id"] for one in items(body, "experience")][:2] == [
         "experience:known_pitfalls/0",
         "experience:procedural_knowledge/0",
     ]
@@ -45,7 +44,7 @@ async def test_the_newest_lessons_come_first_where_none_answers(service: Service
     service.clock.move(days=2)
     await learn(api, known_pitfalls=["Mind the gap."])
     shown = texts(await ask(api, QUERY), "experience")
-    assert (shown[0], len(shown)) == ("2026-06-03 pitfall: Mind the gap.", 10)
+    assert (shown[0], len(shown)) == ("2026-06-03 pitfall: Mind the gap.", 2)
     service.clock.move(days=2)
     await learn(api, heuristics=["lesson 7"])
     assert texts(await ask(api, QUERY), "experience")[:2] == [
@@ -74,10 +73,17 @@ async def test_an_agent_without_experience_has_no_section(api: httpx.AsyncClient
 
 async def test_only_the_best_lessons_have_room(api: httpx.AsyncClient) -> None:
     await register(api)
-    await learn(api, heuristics=[f"Lesson {at}" for at in range(40)], tool_patterns=["Look up the parcel"])
-    body = await ask(api, QUERY)
-    assert texts(body, "experience")[0] == "2026-06-01 tool pattern: Look up the parcel"
-    assert len(texts(body, "experience")) == 10
+    await learn(
+        api,
+        heuristics=[f"Lesson {at}" for at in range(40)],
+        tool_patterns=["Look up the parcel"],
+        known_pitfalls=[f"A refund of {at} needs a form" for at in range(4)],
+    )
+    body = await ask(api, QUERY, token_budget=2000)
+    shown = texts(body, "experience")
+    assert "2026-06-01 tool pattern: Look up the parcel" in shown
+    assert sum("A refund" in text for text in shown) == 4
+    assert sum("Lesson" in text for text in shown) <= 2, "nothing in them is rare"
     bounded = await ask(api, QUERY, sections={"experience": {"limit": 2}})
     assert len(texts(bounded, "experience")) == 2
 

@@ -140,12 +140,11 @@ async def test_one_that_was_said_twice_comes_once(api: httpx.AsyncClient) -> Non
     assert warned(body) == []
 
 
-@pytest.mark.parametrize("layout", ["default", "cached"])
-async def test_one_past_the_limit_is_warned_of_as_that(api: httpx.AsyncClient, layout: str) -> None:
+async def test_one_past_the_limit_is_warned_of_as_that(api: httpx.AsyncClient) -> None:
     first = await remember(api, TONE, memory_type="instruction", trust=0.9)
     second = await remember(api, PEANUTS, memory_type="instruction", trust=0.8)
     bounds = {"instructions": {"limit": 1}}
-    body = {"agent_id": "a", "user_id": "u", "query": "Hello", "layout": layout, "sections": bounds}
+    body = {"agent_id": "a", "user_id": "u", "query": "Hello", "sections": bounds}
     answered = (await api.post("/v1/context", json={**body, "exclude": ["memories"]})).json()
     assert [rule["id"] for rule in items(answered, "instructions")] == [first["memory_id"]]
     assert answered["warnings"] == [

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import httpx
 import pytest
 
 from tests.conftest import Service
@@ -64,10 +63,10 @@ async def test_a_summary_stands_for_its_session_before_lines_do(service: Service
     assert set(lines_of(body)["2026-05-04"]) == {f"user: {line}" for line in BOAT}
 
 
-async def test_a_query_that_is_answered_otherwise_gets_no_lines(service: Service) -> None:
+async def test_the_lines_stand_whatever_was_asked(service: Service) -> None:
     await talked(service, "before", [*VAN, *BOAT, "Ida's birthday is the ninth of June"], 3)
     body = problem_free(await ask(service.client, "Where does the boat lie?", session_id="new"))
-    assert texts(body, "summary") == [f"2026-05-03 interaction: {VAN[0]}"], "what the session's end recorded"
+    assert len(lines_of(body)["2026-05-03"]) == 3
     assert "The boat lies at Portsoy" in body["text"]
 
 
@@ -116,21 +115,6 @@ async def test_the_lines_keep_their_part_of_the_budget(service: Service) -> None
     assert len(texts(limited, "summary")) == 1
 
 
-async def test_a_prompt_that_a_model_caches_keeps_the_lines_of_its_beginning(service: Service) -> None:
-    api = service.client
-    await talked(service, "before", VAN, 3)
-    await append(api, said("Morning"), "new")
-    cached: Json = {"session_id": "new", "layout": "cached"}
-    first = (await _context(api, "What does the MOT cost?", **cached))["stable"]
-    assert all(f"user: {line}" in first["text"] for line in VAN[:3]), "whatever is asked"
-    service.clock.move(minutes=5)
-    await talked(service, "other", BOAT, 4)
-    second = await _context(api, HELLO, **cached)
-    assert second["stable"]["text"] == first["text"]
-    assert BOAT[0] in second["volatile"]["text"], "what ended since is newer"
-    assert all(second["text"].count(line) == 1 for line in VAN[:3])
-
-
 async def test_lines_with_a_value_that_was_replaced_are_marked(service: Service) -> None:
     api = service.client
     await talked(service, "before", ["I live in Stromness now, in a flat above the harbour"], 3)
@@ -140,10 +124,3 @@ async def test_lines_with_a_value_that_was_replaced_are_marked(service: Service)
     body = problem_free(await ask(api, HELLO, session_id="new"))
     (line,) = texts(body, "summary")
     assert line == "user: I live in Stromness now, in a flat above the harbour (home since 2026-05-20: Kirkwall)"
-
-
-async def _context(api: httpx.AsyncClient, query: str, **fields: object) -> Json:
-    answered = await api.post("/v1/context", json={"agent_id": "a", "user_id": "u", "query": query, **fields})
-    assert answered.status_code == 200, answered.text
-    body: Json = answered.json()
-    return body

@@ -71,12 +71,10 @@ async def service(
         yield running
 
 
-async def assembled(
-    service: Service, *sources: ContextSource, lasting: Sequence[ContextSource] = (), **fields: object
-) -> Json:
+async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
-    contexts = ContextService(service.resources, Scope("default"), sources, lasting)
+    contexts = ContextService(service.resources, Scope("default"), sources)
     return dict(await contexts.assemble(body))
 
 
@@ -95,32 +93,6 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], 
 
 
 # --- Arms -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_reading_of_now_that_fails_is_named_beside_the_one_of_the_beginning(service: Service) -> None:
-    async def gather(request: SourceRequest) -> SourceResult:
-        if request.body.known_at is None:
-            raise StoreUnavailable()
-        return await brings("Ada lives in Boston")(request)
-
-    answer = await assembled(
-        service, source("memories", brings()), lasting=[replace(source("profile", gather), share=0.2)], layout="cached"
-    )
-    assert names(answer) == ["profile"]
-    assert faults(answer) == {"profile": "store_unavailable"}
-
-
-async def test_a_section_that_is_read_more_than_once_took_all_of_that_time(service: Service) -> None:
-    slow = replace(source("profile", brings("Ada lives in Boston", after=0.1)), share=0.2)
-    answer = await assembled(service, slow, lasting=[slow], layout="cached")
-    assert answer["took_ms"]["profile"] >= 300  # now, as of the beginning, and once more what is shown of now
-    assert answer["errors"] == []
-
-
-async def test_an_error_of_every_reading_is_told_once(service: Service) -> None:
-    fails = replace(source("profile", raises(StoreUnavailable())), share=0.2)
-    answer = await assembled(service, fails, source("memories", brings()), lasting=[fails], layout="cached")
-    assert [error["section"] for error in answer["errors"]] == ["profile"]
 
 
 @pytest.mark.parametrize("section_seconds", [0.5])
@@ -173,7 +145,7 @@ async def test_an_order_does_not_make_items_turns(service: Service) -> None:
             ["id_else"],
         ]
         assert "- [1] first\n- [2] second\n- [3] third\n" in body["text"]
-    assert [one["role"] for one in made[1]["messages"]] == ["user", "user"]  # the frame, the query
+    assert [one["role"] for one in made[1]["messages"]] == ["user"]  # the frame with the query
 
 
 async def test_arms_run_at_the_same_time(service: Service) -> None:
@@ -240,7 +212,7 @@ async def test_over_http(service: Service, put: Callable[[Sequence[ContextSource
 
 
 async def test_one_long_item_does_not_shut_the_others_out(service: Service) -> None:
-    """It is worth less for each of its tokens, and comes last."""
+    """It is longer than any memory, and comes last."""
 
     async def gather(request: SourceRequest) -> SourceResult:
         long, short = Candidate("id_long", "fact", "long " * 5000, 0.9), Candidate("id_short", "fact", "short", 0.1)
@@ -363,7 +335,7 @@ async def test_hostile_content_stays_content_in_every_section(service: Service) 
                 "instructions",
             }
     turns = (await ask(api, "Ada?", session_id="s", format="messages"))["messages"]
-    assert [one["role"] for one in turns] == ["user"] * 4
+    assert [one["role"] for one in turns] == ["user"] * 3
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,3 @@ async def test_the_days_of_an_experience_prompt_are_those_of_the_callers_zone(ap
         told = await api.get(path, params={"user_id": "u", **zone})
         assert f"(home since {day}: Oslo)" in told.json()["text"]
     problem(await api.get(path, params={"timezone": "Mars/Olympus"}), 422)
-
-
-async def test_a_conversation_without_a_session_begins_with_the_callers_day(api: httpx.AsyncClient) -> None:
-    asked = {"now": "2026-05-20T20:00:00Z", "layout": "cached", "fill": True}
-    fact = {"subject": "Rex", "predicate": "has_breed", "object": "poodle", "valid_from": "2026-05-20T12:00:00Z"}
-    assert (await api.post("/v1/facts", json={**PAIR, "cardinality": "one", **fact})).status_code == 201
-    for zone, is_stable in (("Asia/Shanghai", True), (None, False)):  # the 21st began at 16:00 in UTC
-        body = {**PAIR, "query": "Who is Rex?", "timezone": zone, **asked}
-        found = (await api.post("/v1/context", json=body)).json()
-        assert ("Rex has breed poodle" in found["stable"]["text"]) == is_stable

@@ -1,7 +1,6 @@
 """The packer against its rules, as somebody else would check its work."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
@@ -9,9 +8,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.context.candidates import Candidate
-from app.context.packing import PackedPrompt, by_worth, shares
-from app.context.stop_rule import StopRule
+from app.context.packing import LONG, PackedPrompt, Section, ranked, shares
 from tests.context.packing_rules import (
     FLOOR,
     FRAME,
@@ -23,7 +20,6 @@ from tests.context.packing_rules import (
     broken,
     chosen_ids,
     item,
-    price,
     section,
     sized,
     total,
@@ -135,58 +131,69 @@ def test_so_it_is_where_sections_say_the_same_if_what_is_always_there_stays_the_
     assert compared > 500
 
 
-class _After(StopRule):
-    """Enough is so many entries, or so many tokens."""
-
-    def __init__(self, entries: int, tokens: int) -> None:
-        self._entries, self._most_tokens = entries, tokens
-
-    def begin(self, items: Sequence[Candidate]) -> None:
-        pass
-
-    def is_enough(self, index: int, tokens_before: int, cost: int) -> bool:
-        return index >= self._entries or tokens_before + cost > self._most_tokens
-
-
 @QUICK
-@given(RANDOMS, st.integers(0, 12), st.integers(0, 150))
-def test_a_stopped_prompt_is_within_the_budget_and_the_beginning_of_the_filled_one(
-    random: Random, entries: int, tokens: int
+@given(RANDOMS, st.integers(0, 150))
+def test_a_prompt_of_fewer_tokens_is_within_the_budget_and_the_beginning_of_the_filled_one(
+    random: Random, most_tokens: int
 ) -> None:
     case = a_case(random)
-    filled, stopped = case.packed(), case.packed(_After(entries, tokens))
-    assert total(case, stopped) == stopped.total <= case.budget
-    assert _standing(case, stopped) == _standing(case, filled)
-    assert _competing(case, stopped) <= _competing(case, filled)
-    for name, ids in chosen_ids(stopped).items():
+    filled, ended = case.packed(), case.packed(most_tokens)
+    assert total(case, ended) == ended.total <= case.budget
+    assert _standing(case, ended) == _standing(case, filled)
+    assert _competing(case, ended) <= _competing(case, filled)
+    assert bool(_competing(case, ended)) == bool(_competing(case, filled)), "it never empties"
+    for name, ids in chosen_ids(ended).items():
         assert ids == chosen_ids(filled)[name][: len(ids)]
-    left = _competing(case, filled) - _competing(case, stopped)
-    assert {reasons(stopped)[one] for one in left} <= {"enough", "duplicate", "score"}  # by its score as a hit
+    left = _competing(case, filled) - _competing(case, ended)
+    assert {reasons(ended)[one] for one in left} <= {"enough", "duplicate", "score"}  # by its score as a hit
 
 
 @QUICK
-@given(RANDOMS, st.integers(0, 12), st.integers(0, 150))
-def test_what_a_stopped_prompt_has_is_in_that_of_a_larger_budget(random: Random, entries: int, tokens: int) -> None:
+@given(RANDOMS, st.integers(0, 150))
+def test_what_a_prompt_of_fewer_tokens_has_is_in_that_of_a_larger_budget(random: Random, most_tokens: int) -> None:
     small = a_case(random, shared=False)
     large = _in_proportion(small, small.budget + random.randint(1, 60))
-    stop = _After(entries, tokens)
-    assert _competing(small, small.packed(stop)) <= _competing(large, large.packed(stop))
+    assume(_frames(small, small.packed()) == _frames(large, large.packed()))
+    assert _competing(small, small.packed(most_tokens)) <= _competing(large, large.packed(most_tokens))
 
 
 def test_what_stands_in_the_turns_counts_as_packed() -> None:
     turns = always("turns", 5)
     turns = replace(turns, items=[item("turn", 5, "said")])
     found = [item("said again", 5, "said", score=0.9), *sized("f", 5, 5, 5, score=0.5)]
-    packed = Case([turns, section("facts", *found)], 100).packed(_After(9, 15))
+    packed = Case([turns, section("facts", *found)], 100).packed(15)
     assert chosen_ids(packed)["facts"] == ["f0"]
 
 
 def test_what_comes_after_enough_says_so() -> None:
     case = Case([section("facts", *sized("f", 5, 5, 5, score=0.5))], 100)
-    packed = case.packed(_After(2, 100))
+    packed = case.packed(12)
     assert chosen_ids(packed) == {"facts": ["f0", "f1"]}
     assert reasons(packed) == {"f2": "enough"}
-    assert case.packed(_After(0, 100)).total == 0
+    assert chosen_ids(case.packed(1)) == {"facts": ["f0"]}, "the first goes in whatever it takes"
+
+
+def test_what_a_chain_says_does_not_stand_behind_it() -> None:
+    chain = replace(item("chain", 10, "a and b", score=0.5), says=frozenset("ab"))
+    alone = [item("a", 10, "a", score=0.4), item("b", 10, "b", score=0.3)]
+    case = Case([section("facts", chain, *alone)], 100)
+    assert chosen_ids(case.packed()) == {"facts": ["chain"]}
+    assert reasons(case.packed()) == {"a": "duplicate", "b": "duplicate"}
+    better = Case([section("facts", replace(alone[0], score=0.9), chain)], 100)
+    assert chosen_ids(better.packed()) == {"facts": ["a", "chain"]}, "it says more"
+
+
+def test_what_was_made_from_others_stands_where_half_of_its_words_are_new() -> None:
+    said = replace(item("said", 10, score=0.9), text="Ines keeps bees behind the old brewery in Ghent")
+    learned = replace(item("learned", 10, score=0.5), text="Ines keeps bees in Ghent", derived=True)
+    more = replace(item("more", 10, score=0.4), text="Ines sells honey to restaurants", derived=True)
+    case = Case([section("memories", said, learned, more)], 500)
+    assert chosen_ids(case.packed()) == {"memories": ["said", "more"]}
+    assert reasons(case.packed()) == {"learned": "duplicate"}
+    alone = Case([section("memories", replace(said, score=0.01), learned, more)], 500)
+    assert chosen_ids(alone.packed()) == {"memories": ["learned", "more"]}
+    as_it_was_said = Case([section("memories", said, replace(learned, derived=False))], 500)
+    assert chosen_ids(as_it_was_said.packed()) == {"memories": ["said", "learned"]}
 
 
 @QUICK
@@ -242,31 +249,45 @@ def test_parts_by_example() -> None:
     assert shares([5, 5], 0) == [0, 0]
 
 
-# --- Worth ------------------------------------------------------------------------------------------------------------
+# --- The order --------------------------------------------------------------------------------------------------------
 
 
-def test_worth_is_the_score_for_each_token() -> None:
-    facts = section("facts", item("long", 40, score=0.8), item("short", 10, score=0.5))
-    assert [one.id for _, one in by_worth([facts], price, FLOOR)] == ["short", "long"]
+def order(*sections: Section, by_score: bool = False) -> list[str]:
+    return [one.id for _, one in ranked(sections, FLOOR, by_score=by_score)]
 
 
-def test_of_equal_worth_the_higher_score_comes_first() -> None:
-    facts = section("facts", item("b", 10, score=0.25), item("a", 20, score=0.5))
-    assert [one.id for _, one in by_worth([facts], price, FLOOR)] == ["a", "b"]
+def test_the_best_score_comes_first_however_long() -> None:
+    assert order(section("facts", item("short", 10, score=0.5), item("long", 40, score=0.8))) == ["long", "short"]
 
 
-def test_an_intent_multiplies_the_worth_of_a_section_and_does_not_change_the_floor() -> None:
+def test_what_is_longer_than_any_memory_comes_later_by_as_much() -> None:
+    assert order(section("ways", item("way", 2 * LONG, score=0.8), item("memory", 10, score=0.5))) == ["memory", "way"]
+    assert order(section("ways", item("way", 2 * LONG, score=0.8), item("memory", 10, score=0.3))) == ["way", "memory"]
+
+
+def test_what_an_item_is_counts_unless_scores_alone_do() -> None:
+    assistant = replace(item("assistant", 10, score=0.5), factor=0.5)
+    found = section("memories", assistant, item("user", 10, score=0.3))
+    assert order(found) == ["user", "assistant"]
+    assert order(found, by_score=True) == ["assistant", "user"]
+
+
+def test_none_of_the_first_five_falls_below_the_floor_for_what_it_is() -> None:
+    found = [replace(item(f"q{at}", 10, score=0.2 - at / 100), factor=0.1) for at in range(7)]
+    assert order(section("memories", *found)) == ["q0", "q1", "q2", "q3", "q4"]
+
+
+def test_an_intent_moves_a_section_and_does_not_change_the_floor() -> None:
     facts = section("facts", item("fact", 10, score=0.5))
     ways = section("ways", item("way", 10, score=0.4), item("low", 1, score=FLOOR * 0.9), boost=1.5)
-    assert [one.id for _, one in by_worth([facts, ways], price, FLOOR)] == ["way", "fact"]
+    assert order(facts, ways) == ["way", "fact"]
 
 
 def test_a_partner_competes_with_a_score_of_its_own() -> None:
     answer = item("answer", 10, score=0.2)
     asked = replace(item("question", 10, score=0.4), partner=answer)
     other = item("other", 10, score=0.3)
-    found = by_worth([section("memories", asked, other)], price, FLOOR)
-    assert [one.id for _, one in found] == ["question", "other", "answer"]
+    assert order(section("memories", asked, other)) == ["question", "other", "answer"]
 
 
 def test_what_nobody_searched_for_does_not_compete() -> None:

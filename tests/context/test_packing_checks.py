@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from app.context.candidates import Candidate
-from app.context.packing import Misfit, PackedPrompt, Packer, TokenBound, TokenEstimate, _State
+from app.context.packing import Misfit, PackedPrompt, Packer, TokenBound, _State
 from app.context.schemas import DropReason
-from tests.context.packing_rules import Case, a_case, broken, price
+from tests.context.packing_rules import Case, a_case, broken
 
 
 class OneTooMany(Packer):
@@ -24,42 +24,42 @@ class OneTooMany(Packer):
 
 
 class ForgetsTitles(Packer):
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, title_tokens=0)
-        return super().pack(estimate)
+        return super().pack()
 
 
 class ForgetsHeadings(Packer):
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, heading_tokens=lambda item: 0)
-        return super().pack(estimate)
+        return super().pack()
 
 
 class ForgetsTheFrame(Packer):
     def _frame(self, state: _State) -> int:
         return 0
 
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         self._frame_tokens = 0
-        return super().pack(estimate)
+        return super().pack()
 
 
 class Endless(Packer):
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, limit=state.section.limit + 1)
-        return super().pack(estimate)
+        return super().pack()
 
 
 class NoWalls(Packer):
     """A section's own bound is not minded."""
 
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         for state in self._states.values():
             state.section = replace(state.section, max_tokens=None)
-        return super().pack(estimate)
+        return super().pack()
 
 
 class Greedy(Packer):
@@ -76,13 +76,13 @@ class SaysAllTwice(Packer):
 
 
 class NoFloor(Packer):
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
+    def pack(self) -> PackedPrompt:
         self._floor = 0.0
-        return super().pack(estimate)
+        return super().pack()
 
 
 class GoesOn(Packer):
-    """Skips what does not fit, and takes what is worth less."""
+    """Skips what does not fit, and takes what is worse."""
 
     def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
         reason = super()._take(state, item, max_tokens)
@@ -97,14 +97,15 @@ class StopsEarly(Packer):
 
 
 class ByScore(Packer):
-    """The best score first, however long."""
+    """What an item is does not count."""
 
-    def pack(self, estimate: TokenEstimate) -> PackedPrompt:
-        return super().pack(lambda item: 1)
+    def pack(self) -> PackedPrompt:
+        self._by_score = True
+        return super().pack()
 
 
 def by(kind: type[Packer]) -> Callable[[Case], PackedPrompt]:
-    return lambda case: kind(case.sections, case.budget, case.frame, case.floor).pack(price)
+    return lambda case: kind(case.sections, case.budget, case.frame, case.floor).pack()
 
 
 def tampered(change: Callable[[PackedPrompt], PackedPrompt]) -> Callable[[Case], PackedPrompt]:
@@ -125,9 +126,9 @@ PLANTED: dict[str, tuple[Callable[[Case], PackedPrompt], str]] = {
     "what is always there takes all": (by(Greedy), "sections that are always there keep to their part"),
     "said twice": (by(SaysAllTwice), "nothing is said twice"),
     "no floor": (by(NoFloor), "the floor is minded"),
-    "goes on after a miss": (by(GoesOn), "what is worth most goes in first"),
+    "goes on after a miss": (by(GoesOn), "the best goes in first"),
     "ends too early": (by(StopsEarly), "left out for budget, which is not so"),
-    "by score alone": (by(ByScore), "what is worth most goes in first"),
+    "by score alone": (by(ByScore), "the best goes in first"),
     "the dropped are hidden": (
         tampered(lambda packed: replace(packed, dropped=packed.dropped[1:])),
         "each is packed or dropped, once",
@@ -180,8 +181,7 @@ def test_the_check_of_larger_budgets_finds_a_planted_fault() -> None:
     for _ in range(500):
         case = a_case(random, shared=False)
         small, large = (
-            Uneven(case.sections, budget, case.frame, case.floor).pack(price)
-            for budget in (case.budget, case.budget + 1)
+            Uneven(case.sections, budget, case.frame, case.floor).pack() for budget in (case.budget, case.budget + 1)
         )
         one, other = (
             {it.id for name, items in packed.chosen.items() if not case.named()[name].always for it in items}

@@ -17,7 +17,6 @@ async def test_a_session_of_small_talk_is_not_sent(service: Service, llm: Model)
     assert done["status"] == "succeeded"
     assert (done["result"]["messages"], done["result"]["small_talk"]) == (6, 6)
     reasons = {name: part.get("reason") for name, part in done["result"]["parts"].items()}
-    assert reasons.pop("interaction") is None
     assert set(reasons) == {"memories", "profile", "facts", "experience", "summary"}
     assert reasons.pop("experience") == "the agent is not registered"
     assert set(reasons.values()) == {"the messages are small talk"}

@@ -13,8 +13,8 @@ from app.sessions.repository import SummaryText
 from app.sessions.schemas import SESSIONS
 from app.storage.scope import Scope
 from tests.conftest import Service
-from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
-from tests.support.memories import PAIR, Json, found, history
+from tests.support.learning import end, learned, operation, summaries, talk, undo, work
+from tests.support.memories import Json, found, history
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -205,33 +205,3 @@ async def test_a_summary_of_messages_that_were_cleared_is_not_stored(service: Se
     await talk(service, *FILMS)
     with pytest.raises(Skipped, match="session is gone"):
         await late()
-
-
-# --- Interactions -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_session_learned_on_the_way_and_ended_without_more_leaves_one_interaction(
-    service: Service, llm: Model, api: httpx.AsyncClient
-) -> None:
-    await talk(service, *(f"line {number}" for number in range(20)))
-    says(llm, "They counted to line 19.")
-    await work(service, minutes=2)
-    assert await kept(service) == []
-    done = await end(service)
-    assert done["result"]["messages"] == 0
-    assert done["result"]["parts"]["interaction"] == {"status": "done", "noted": 1}
-    again = await end(service)
-    assert again["result"]["parts"]["interaction"]["status"] == "skipped"
-    (met,) = (await api.get("/v1/users/u/interactions")).json()["items"]
-    session = (await api.get("/v1/sessions/s")).json()
-    told = {"summary": "They counted to line 19.", "outcome": None, "agent_id": "a"}
-    assert met == {**told, "timestamp": session["last_message_at"]}
-
-
-async def test_a_session_without_words_leaves_no_interaction(service: Service, api: httpx.AsyncClient) -> None:
-    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    messages = [{"role": "assistant", "content": None, "tool_calls": [call]}]
-    assert (await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": messages})).status_code == 201
-    done = await end(service)
-    assert (done["status"], done["result"]["parts"]) == ("succeeded", {})
-    assert (await api.get("/v1/users/u/interactions")).status_code == 404

@@ -52,9 +52,8 @@ CASES: list[tuple[Json, set[str]]] = [
 
 
 async def told(api: httpx.AsyncClient, **asked: Any) -> str:
-    """The text of a context, both parts of a cached one."""
-    answer = (await api.post("/v1/context", json={**PAIR, **asked})).json()
-    return "".join(part["text"] for part in (answer, answer.get("stable"), answer.get("volatile")) if part)
+    text: str = (await api.post("/v1/context", json={**PAIR, **asked})).json()["text"]
+    return text
 
 
 @pytest.mark.parametrize(("wanted", "right"), CASES, ids=named)
@@ -99,11 +98,10 @@ async def test_the_rules_of_a_context_have_to_match_as_well(api: httpx.AsyncClie
     await remember(api, "Be brief.", memory_type="instruction")
     project: Json = {"project": "b", "since": {"gte": 4}}
     either: Json = {"OR": [{"project": "b"}, {"project": {"exists": False}}]}
-    for more in ({}, {"layout": "cached"}):
-        text = await told(api, query="Which language?", metadata=project, **more)
-        assert ("Zig" in text, "Go" in text, "brief" in text) == (True, False, False)
-        text = await told(api, query="Which language?", metadata=either, **more)
-        assert ("Zig" in text, "Go" in text, "brief" in text) == (True, False, True)
+    text = await told(api, query="Which language?", metadata=project)
+    assert ("Zig" in text, "Go" in text, "brief" in text) == (True, False, False)
+    text = await told(api, query="Which language?", metadata=either)
+    assert ("Zig" in text, "Go" in text, "brief" in text) == (True, False, True)
 
 
 async def test_pages_of_a_filter_that_no_index_decides(api: httpx.AsyncClient) -> None:

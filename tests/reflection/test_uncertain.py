@@ -6,7 +6,7 @@ from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect, verdict
 from tests.support.memories import PAIR, Json
 from tests.support.model import Model
-from tests.support.sessions import append, create, said
+from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
 
@@ -73,8 +73,8 @@ async def test_what_is_not_asked_about_is_not_shown(judged: Service) -> None:
     for at in range(12):
         await memory(judged, f"The invoice number {at} was paid by the bank.")
     await reflect(judged)
-    assert "uncertain" not in (await context(judged, "Which invoice was paid by the bank?"))["text"]
-    assert "uncertain" in (await context(judged, "What is my favourite colour?"))["text"]
+    assert "uncertain: " not in (await context(judged, "Which invoice was paid by the bank?"))["text"]
+    assert "uncertain: " in (await context(judged, "What is my favourite colour?"))["text"]
 
 
 async def test_it_stays_within_the_budget_and_can_be_excluded(judged: Service) -> None:
@@ -133,37 +133,6 @@ async def test_a_memory_that_has_no_room_under_uncertain_is_marked_in_its_place(
     shown = [line for line in text.splitlines() if "I now live in" in line]
     assert len(shown) >= 3
     assert all("uncertain" in line for line in shown)
-
-
-async def test_what_a_model_caches_is_marked_by_the_findings_of_its_time(judged: Service) -> None:
-    """A rule and a summary that repeat what is doubted. What was found later marks nothing: the text stays as it is."""
-    await two_homes(judged)
-    await memory(judged, f"Write to me at home. {ROME}", "2026-01-06T00:00:00Z", memory_type="instruction")
-    await create(judged.client, "early")
-    judged.clock.move(hours=24)
-    early = await context(judged, "What now?", layout="cached", session_id="early")
-    assert "uncertain" not in early["stable"]["text"]
-    await reflect(judged)
-    await summarised(judged, "before", f"They talked about the weekend. {ROME}")
-    judged.clock.move(hours=24)
-    await create(judged.client, "late")
-    judged.clock.move(hours=1)
-    mark = f"(uncertain, “{ROME}”; later, 2026-05-05: {OSLO})"
-    late = (await context(judged, "What now?", layout="cached", session_id="late"))["stable"]["text"]
-    assert f"Write to me at home. {ROME} {mark}" in late
-    assert f"They talked about the weekend. {ROME} {mark}" in late
-    assert (await context(judged, "What now?", layout="cached", session_id="early"))["stable"] == early["stable"]
-
-
-async def test_a_summary_that_is_newer_than_the_conversation_is_marked(judged: Service) -> None:
-    await two_homes(judged)
-    await reflect(judged)
-    await create(judged.client, "s")
-    judged.clock.move(hours=1)
-    await summarised(judged, "meanwhile", f"They talked about the weekend. {ROME}")
-    judged.clock.move(hours=1)
-    newer = (await context(judged, "What now?", layout="cached", session_id="s"))["volatile"]["text"]
-    assert f"weekend. {ROME} (uncertain, “{ROME}”; later, 2026-05-05: {OSLO})" in newer
 
 
 async def test_what_is_stored_is_counted_once(judged: Service) -> None:

@@ -54,8 +54,6 @@ def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
     _own(case, body)
     if operation == "POST /v1/memories/extract":
         body["messages"][0] = {"role": "user", "content": "I moved to Boston."}  # somebody has to say something
-    if operation == "POST /v1/context" and body.get("stable_etag") is not None:
-        body["layout"] = "cached"
     if operation == "POST /v1/memories/feedback":
         body["items"] = list({item["memory_id"]: item for item in body["items"]}.values())  # each memory once
     if operation == "POST /v1/sessions/{session_id}/messages":

@@ -40,7 +40,9 @@ def check(body: Json, *, as_messages: bool = False) -> None:
         above = _above(body["text"], section["name"]) if section in shown else 0
         assert section["tokens"] == above + sum(one["tokens"] for one in section["items"])
     turns = sum(one["tokens"] for section in sections if section not in shown for one in section["items"])
-    around = rendering.MESSAGE_TOKENS if as_messages and entries else 0
+    # what is remembered stands in the message of the query, or in one of its own
+    is_apart = as_messages and entries and not body["messages"][-1]["content"].startswith(body["text"])
+    around = rendering.MESSAGE_TOKENS if is_apart else 0
     assert body["tokens"] == prompt_text.count(body["text"]) + around + turns
     assert body["tokens"] == sum(one["tokens"] for one in sections) + (_frame(body) + around if entries else 0)
     assert body["tokens"] <= body["budget"]

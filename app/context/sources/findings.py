@@ -6,7 +6,7 @@ Findings that the query does not touch are read, too: texts of other sections th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.context.candidates import Candidate, Comparison
+from app.context.candidates import Candidate
 from app.context.rendering import one_line
 from app.context.repetition import same_memory, same_text
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
@@ -182,7 +182,7 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord], request: So
         f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in statements
     )
     keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
-    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", comparison=Comparison(keys))
+    return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", keys=keys)
 
 
 def _keys(record: EvidenceRecord) -> tuple[str, ...]:

@@ -4,12 +4,13 @@ caller recorded for all agents: what a user said to another agent is not told.""
 
 from dataclasses import replace
 
-from app.context.candidates import Candidate, Comparison
+from app.context.candidates import Candidate
+from app.context.repetition import same_text
 from app.context.source import SourceRequest
 from app.core.work import off_loop
 from app.facts.keys import USER, USERS, UserInteraction
 from app.facts.outdated import Utterance
-from app.profiles.overlap import shares
+from app.profiles.overlap import overlaps
 from app.profiles.users import recorded_interactions
 from app.storage.repository import Repository
 from app.storage.text import content_hash
@@ -52,7 +53,7 @@ def _item(interaction: UserInteraction, day: str) -> Candidate:
         INTERACTION,
         text,
         prefix=f"{day} interaction: ",
-        comparison=Comparison(by_sentence=True),
+        keys=frozenset({same_text(text)}),
         utterance=Utterance(at, USER),
         place=(at, 0),
     )
@@ -62,6 +63,6 @@ async def matching_interactions(request: SourceRequest) -> list[Candidate]:
     """Returns the interactions that share words with the query, best first."""
     items = await interactions(request)
     texts = [item.text for item in items]
-    parts = await off_loop(sum(map(len, texts)), shares, request.body.query, texts)
-    matching = [replace(item, score=MOST * part) for item, part in zip(items, parts, strict=True) if part]
+    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
+    matching = [replace(item, score=MOST * part.share) for item, part in zip(items, parts, strict=True) if part.share]
     return sorted(matching, key=lambda item: -(item.score or 0.0))

@@ -53,7 +53,7 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
         if (session_id := memory["source"]["session_id"]) is not None and (keep is None or keep(memory)):
             item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None, request)
             assert item.heading is not None
-            line = replace(item, heading=replace(item.heading, conversation=False), recalls=True)
+            line = replace(item, heading=replace(item.heading, conversation=False))
             lines.setdefault(session_id, []).append(line)
     return lines
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import orjson
 
-from app.context.candidates import Candidate, Comparison
+from app.context.candidates import Candidate
 from app.context.repetition import same_memory, same_profile_entry, same_rule, same_text
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources.searched import visible
@@ -64,7 +64,7 @@ def instruction_item(memory: MemoryRecord) -> Candidate:
         memory_id,
         memory["memory_type"],
         text,
-        comparison=Comparison(frozenset({same_memory(memory_id), same_rule(text)})),
+        keys=frozenset({same_memory(memory_id), same_rule(text)}),
         memory_id=memory_id,
         utterance=Utterance.in_memory(memory),
     )
@@ -76,7 +76,6 @@ INSTRUCTIONS = ContextSource(
     gather_instructions,
     MOST_INSTRUCTIONS,
     share=0.25,
-    compared=True,
     marked=True,
 )
 
@@ -108,7 +107,7 @@ def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list
         keys = {same_profile_entry(text)}
         if (fact := facts.get(name)) is not None:
             keys.add(same_text(sentence(fact)))
-        items.append(Candidate(f"profile:{name}", "profile", text, comparison=Comparison(frozenset(keys))))
+        items.append(Candidate(f"profile:{name}", "profile", text, keys=frozenset(keys)))
     return items
 
 
@@ -143,9 +142,7 @@ def _entries(profile: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}: {value}"
 
 
-PROFILE = ContextSource(
-    "profile", "Profile", gather_profile, default_limit=40, share=0.12, compared=True, tells_ended=True
-)
+PROFILE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
 
 
 LABELS = {
@@ -172,15 +169,22 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
     experience = agent["experience"]
     texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
     lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience, request.body.known_at)
-    return SourceResult([_lesson_item(lesson, request.day(lesson.learned_at)) for lesson in lessons[: request.limit]])
+    near, far = [one for one in lessons if one.is_near], [one for one in lessons if not one.is_near][:MOST_FAR_LESSONS]
+    shown = [*near, *far][: request.limit]
+    return SourceResult([_lesson_item(lesson, request.day(lesson.learned_at)) for lesson in shown])
+
+
+FAR_LESSON, MOST_FAR_LESSONS = 0.1, 2
+"""What a lesson counts that has no rare word of the query, and how many of them are offered."""
 
 
 def _lesson_item(lesson: RankedLesson, day: str) -> Candidate:
-    comparison = Comparison(frozenset({same_text(lesson.text)}))
     item_id = f"experience:{lesson.name}/{lesson.index}"
     label = f"{LABELS[lesson.name]}: "
     prefix = f"{day} {label}" if day else label
-    return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, comparison, place=(day, 0))
+    factor = 1.0 if lesson.is_near else FAR_LESSON
+    keys = frozenset({same_text(lesson.text)})
+    return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, keys, factor=factor, place=(day, 0))
 
 
 EXPERIENCE = ContextSource(

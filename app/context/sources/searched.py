@@ -8,7 +8,7 @@ from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.api.retrievers import retriever_of
-from app.context.candidates import Candidate, Comparison, Heading
+from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.rendering import one_line
 from app.context.repetition import (
@@ -22,6 +22,7 @@ from app.context.repetition import (
 from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
 from app.context.sources.interactions import matching_interactions
+from app.core import prompt_text
 from app.core.clock import day_of, rfc3339, to_ms
 from app.core.language import words
 from app.core.work import in_parts
@@ -47,7 +48,7 @@ from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.schema import Collection, Filter, R, Range, both
-from app.storage.text import content_hash, terms
+from app.storage.text import content_hash, is_question, terms
 
 
 async def search(
@@ -132,9 +133,10 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         if partner is not None and (_is_query(partner, query_hash, request) or not await is_important(partner)):
             partner = None
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
+    shown = newest_first_of_equal(shown)
     passages = await _passages(shown, retrieved.weights, request.budget)
     return SourceResult(
-        newest_of_equal([item for hit in shown for item in _memory_items(hit, passages, request)]),
+        [item for hit in shown for item in _memory_items(hit, passages, request)],
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
         evidence=evidence_of(retrieved),
@@ -142,20 +144,27 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     )
 
 
-def newest_of_equal(items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the items, best first, where of those with the same text of one speaker the newest has the best score and
-    place, so that the others repeat it."""
-    ordered, equal = list(items), dict[tuple[object, str | None], list[int]]()
-    for at, item in enumerate(items):
-        content, of_its_day = item.comparison.content, item.comparison.of_its_day
-        if content is not None and item.utterance is not None and not of_its_day:
-            equal.setdefault((content, item.utterance.by), []).append(at)
+def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryRecord]]:
+    """Returns the hits, where of memories with one text of one speaker the newest has the best score and place, with
+    the others behind it: one of them at most is packed. What happened (`event_at`) may have happened twice."""
+    ordered, equal = list(hits), dict[tuple[object, ...], list[int]]()
+    for at, hit in enumerate(hits):
+        memory, said = hit.doc, Utterance.in_memory(hit.doc)
+        if memory["event_at"] is None or speaker_of(memory["source"]) is not None:
+            equal.setdefault((memory["content_hash"], memory["context"], said.by), []).append(at)
+    repeated = set[int]()
     for best, *others in equal.values():
-        newest = max((best, *others), key=lambda at: items[at].day)
-        if newest != best:
-            ordered[best] = replace(items[newest], score=items[best].score)
-            ordered[newest] = replace(items[best], score=items[newest].score)
-    return ordered
+        if others:
+            same = sorted((hits[at] for at in (best, *others)), key=lambda hit: said_at(hit.doc), reverse=True)
+            docs = [memory for hit in same[1:] for memory in (hit.doc, *hit.others)]
+            ordered[best] = same[0]._replace(score=hits[best].score, others=[*same[0].others, *docs])
+            repeated.update(others)
+    return [hit for at, hit in enumerate(ordered) if at not in repeated]
+
+
+def said_at(memory: MemoryRecord) -> str:
+    """Returns when a memory was said, or was stored."""
+    return memory["event_at"] or memory["created_at"]
 
 
 async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:
@@ -225,13 +234,7 @@ def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str], request: 
     if not hit.others:
         return [item]
     equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
-    return [
-        replace(
-            candidate,
-            comparison=candidate.comparison._replace(keys=candidate.comparison.keys | {same_words_as(item.id)}),
-        )
-        for candidate in equal
-    ]
+    return [replace(candidate, keys=candidate.keys | {same_words_as(item.id)}) for candidate in equal]
 
 
 def memory_item(
@@ -246,31 +249,47 @@ def memory_item(
     context = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
     day = request.day(happened)
-    if session is not None and seq is not None and source["speaker"] is not None:
-        spoken, origin = True, same_message(session, seq)
+    utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
+    spoken = session is not None and seq is not None and source["speaker"] is not None
+    if not spoken:
+        keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
     else:
-        spoken, origin = False, same_content(memory["content_hash"], day if memory["event_at"] else "")
+        keys.add(same_message(session or "", seq or 0))
+        if len(memory["content"]) >= LEAST_REPEATED:
+            keys.add(
+                same_content(memory["content_hash"], "" if utterance.by == USER else utterance.by or said_by or "")
+            )
     return Candidate(
         memory["memory_id"],
         memory["memory_type"],
         f"{text}{context}",
         score,
         prefix=f"{issue}{speaker}",
-        comparison=Comparison(
-            keys=frozenset((same_memory(memory["memory_id"]), origin)),
-            of_its_day=memory["event_at"] is not None and not spoken,
-            content=(memory["content_hash"], memory["context"]),
-        ),
+        keys=frozenset(keys),
+        factor=_factor_of(memory, text) if spoken else 1.0,
+        derived=source["origin"] in ("extraction", "consolidation"),
         memory_id=memory["memory_id"],
         heading=Heading(f"{session}:{day}" if spoken else day, day, conversation=spoken),
         place=(happened, seq or 0),
-        utterance=Utterance.in_memory(memory),
+        utterance=utterance,
         partner=partner,
     )
 
 
+def _factor_of(memory: MemoryRecord, text: str) -> float:
+    """Returns what a message counts for its kind: measured on prompts of a fortnight, of the entries that were needed
+    or useful hardly any was a line of the assistant, a question or a scrap such as "No, it's 14:30."."""
+    factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
+    if is_question(memory["content"]):
+        factor *= QUESTION
+    return factor * SCRAP if prompt_text.count(text) < SCRAP_TOKENS else factor
+
+
+ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS = 0.5, 0.3, 0.5, 16
+LEAST_REPEATED = 12
+"""Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(
-    "memories", "Memories", gather_memories, MOST_MEMORIES, compared=True, marked=True, boosts={"recall": 1.25}
+    "memories", "Memories", gather_memories, MOST_MEMORIES, marked=True, boosts={"recall": 1.25}
 )
 
 
@@ -326,21 +345,14 @@ def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
 def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) -> Candidate:
     """Returns one line of one fact, or of a chain of them. `zone`: whose days the line names."""
     spans = [_span(fact, zone) for fact in facts]
-    shown = as_line(facts, spans)
-    text = as_line(facts, [""] * len(facts)) if any(spans) else shown
-    links = tuple(fact["fact_id"] for fact in facts)
-
-    def part(first: int, end: int) -> Candidate:
-        return fact_item(facts[first:end], score, zone)
-
     return Candidate(
-        links[-1],
+        facts[-1]["fact_id"],
         "fact",
-        shown,
+        as_line(facts, spans),
         score,
-        comparison=Comparison(frozenset({same_text(text)}), text, tuple(map(sentence, facts))),
-        links=links,
-        part=part if len(facts) > 1 else None,
+        keys=frozenset({same_text(as_line(facts, [""] * len(facts)))}),
+        says=frozenset(same_text(sentence(fact)) for fact in facts),
+        links=tuple(fact["fact_id"] for fact in facts),
     )
 
 
@@ -358,9 +370,7 @@ def _span(fact: FactRecord, zone: tzinfo) -> str:
     return f" (until {ended})" if ended else ""
 
 
-FACTS_SOURCE = ContextSource(
-    "facts", "Facts", gather_facts, default_limit=40, compared=True, tells_ended=True, boosts={"recall": 1.25}
-)
+FACTS_SOURCE = ContextSource("facts", "Facts", gather_facts, default_limit=40, boosts={"recall": 1.25})
 
 
 SPARE_PROCEDURES = 2
@@ -394,10 +404,8 @@ def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
     if trial is not None and served(trial) == "revised":
         lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
     lines += [f"note: {one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
-    comparison = Comparison(frozenset({same_procedure(procedure["name"], procedure["steps"])}))
-    return Candidate(
-        procedure["procedure_id"], "procedure", "\n".join(lines), procedure_hit.score, comparison=comparison
-    )
+    keys = frozenset({same_procedure(procedure["name"], procedure["steps"])})
+    return Candidate(procedure["procedure_id"], "procedure", "\n".join(lines), procedure_hit.score, keys=keys)
 
 
 PROCEDURES_SOURCE = ContextSource(
@@ -420,7 +428,6 @@ def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:
     """Returns an action such as "2026-05-01 refund (success, rated 2 of 5, not helpful): Refunded the parcel", with the
     user's correction behind it."""
     action, feedback = hit.doc, hit.doc["feedback"]
-    comparison = Comparison(frozenset({same_text(action["content"])}))
     known: list[str] = [action["outcome"]] if action["outcome"] else []
     if (rating := feedback.get("user_rating")) is not None:
         known.append(f"rated {rating} of 5")
@@ -434,7 +441,12 @@ def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:
     prefix = f"{request.day(action['timestamp'])}{named}{judgement}: "
     content, correction = one_line(action["content"]), one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
-    return Candidate(action["action_id"], "action", text, hit.score, prefix, comparison)
+    keys = frozenset({same_text(action["content"])})
+    return Candidate(action["action_id"], "action", text, ACTION * hit.score, prefix, keys)
+
+
+ACTION = 0.35
+"""What the score of an action is worth: the search's probability is fitted on memories, and .36 of an action is not."""
 
 
 EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import orjson
 
-from app.context.candidates import Candidate, Comparison, PromptMessage
-from app.context.rendering import MESSAGE_TOKENS
+from app.context.candidates import Candidate, PromptMessage
 from app.context.repetition import same_memory, same_message, same_text
 from app.context.schemas import SectionName
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult, part_of
-from app.context.sources.interactions import INTERACTION, interactions
+from app.context.sources.interactions import interactions
 from app.context.sources.last_lines import LINES, last_lines, placed
 from app.core import prompt_text
 from app.core.clock import rfc3339
@@ -23,7 +21,6 @@ from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryRecord
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import (
-    MESSAGES,
     SESSIONS,
     CalledFunction,
     MessageRecord,
@@ -31,7 +28,7 @@ from app.sessions.schemas import (
     ToolCallRecord,
     speaker_role,
 )
-from app.storage.repository import expired, pages, unexpired
+from app.storage.repository import expired, unexpired
 from app.storage.schema import Eq, Not, Range, both
 from app.storage.text import content_hash
 from app.tasks.schemas import TaskRecord
@@ -109,7 +106,7 @@ CONSIDERED_SUMMARIES = 20
 
 async def gather_summary(request: SourceRequest) -> SourceResult:
     """Returns the session's own summary. If it has just begun, returns what the last sessions came to, by their
-    summaries or their own lines, and the last interactions, newest first."""
+    summaries or their own lines, and the last interactions of other days, newest first."""
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is not None and session["message_count"] >= BEGUN_MESSAGES:
@@ -118,26 +115,10 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
     items = await _last_times(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
-        summaries = [" ".join(item.as_compared.split()) for item in without_lines(items)]
-        # the interaction that the end of a session records is the beginning of its summary
-        items += [
-            item
-            for item in await interactions(request)
-            if not any(summary.startswith(item.as_compared) for summary in summaries)
-        ][:most]
+        told_days = {item.place[0][:10] for item in items}
+        recorded = await interactions(request)
+        items += [item for item in recorded if item.place[0][:10] not in told_days][:most]
     return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
-
-
-def without_lines(items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns what tells the last sessions without their lines: a query that is answered does not need them."""
-    return [item for item in items if not item.recalls]
-
-
-def lines_for_interactions(items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns what tells the last sessions. The lines of one stand for the interaction that its end recorded, with the
-    time of its last message."""
-    ended = {item.place[0] for item in items if item.recalls}
-    return [item for item in items if item.type != INTERACTION or item.place[0] not in ended]
 
 
 async def session_of(request: SourceRequest, sessions: SessionRepository) -> SessionRecord | None:
@@ -172,8 +153,7 @@ def _turns(request: SourceRequest) -> int:
     if "messages" in request.body.exclude:
         return 0
     bounds = request.body.sections.get("messages")
-    usual = WINDOW // 2 if request.body.layout == "cached" else MESSAGES_SOURCE.default_limit
-    return usual if bounds is None or bounds.limit is None else bounds.limit
+    return MESSAGES_SOURCE.default_limit if bounds is None or bounds.limit is None else bounds.limit
 
 
 async def _last_times(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
@@ -258,14 +238,14 @@ def said_last(memory: MemoryRecord) -> str:
 def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candidate:
     """Returns a summary. `memory`: the one that has it; None: it stands in the session alone."""
     if memory is None:
-        return Candidate("summary", "summary", text, prefix=prefix, comparison=Comparison(frozenset({same_text(text)})))
+        return Candidate("summary", "summary", text, prefix=prefix, keys=frozenset({same_text(text)}))
     memory_id = memory["memory_id"]
     return Candidate(
         memory_id,
         "summary",
         text,
         prefix=prefix,
-        comparison=Comparison(frozenset({same_text(text), same_memory(memory_id)})),
+        keys=frozenset({same_text(text), same_memory(memory_id)}),
         memory_id=memory_id,
         utterance=Utterance.in_memory(memory),
     )
@@ -278,15 +258,12 @@ SUMMARY = ContextSource(
     (LINES + 1) * LAST_TOLD,
     share=0.1,
     order=ReadingOrder.LATEST_FIRST,
-    compared=True,
     marked=True,
 )
 
 
 SPARE_MESSAGES = 3
 """Added to the limit, for messages that are the query itself, are empty or do not fit."""
-LATER_AT_ONCE = 500
-WINDOW_SHARE = 0.5
 CALLS = "assistant, calling tools"
 """Role of tool calls without their results.
 
@@ -317,58 +294,6 @@ async def _turns_before_query(
         newest_first = newest_first[1:]
     characters = sum(len(message["text"]) for message in newest_first)
     return (await off_loop(characters, turn_items, session, newest_first[::-1]))[::-1]
-
-
-WINDOW = 80
-"""Most messages of a prompt that a model caches. As long as no message leaves its beginning, it costs little."""
-
-
-async def gather_window(request: SourceRequest) -> SourceResult:
-    """Returns the last messages, newest first, beginning at one that moves seldom: by half a window at a time, as soon
-    as more messages or tokens than the window holds were said since. Between two moves messages are only added, so
-    that what a model has cached of them stays good.
-
-    The place of the beginning follows from the messages' numbers and tokens alone: it is the first message behind
-    n half windows, where n is the least number that leaves a whole window at most.
-    """
-    sessions = SessionRepository(request.resources.store, request.scope)
-    session = await session_of(request, sessions)
-    if session is None:
-        return SourceResult()
-    where = sessions.said_in(session)
-    until = None if request.body.now is None else Range("timestamp", le=request.body.now)
-    messages = await sessions.messages.find(both(where, until), order="desc", limit=request.limit + SPARE_MESSAGES)
-    tokens = session["token_count"] + MESSAGE_TOKENS * session["message_count"]
-    if request.body.now is not None:  # what was said since is no part of the prompt
-        later = both(where, Range("timestamp", gt=request.body.now))
-        async for page in pages(partial(sessions.messages.find, later), MESSAGES, LATER_AT_ONCE):
-            tokens -= sum(map(_size, page))
-    room = tokens_of_section(request, "messages", WINDOW_SHARE)
-    window = _window(messages, tokens, request.limit, room=room)
-    return SourceResult(await _turns_before_query(request, session, window))
-
-
-def _window(newest_first: Sequence[MessageRecord], tokens: int, most: int, room: int) -> list[MessageRecord]:
-    """Returns the messages of the window, newest first: `most` messages and `room` tokens at most. `tokens`: of all
-    messages of the session."""
-    if not newest_first or most <= 0 or room <= 0:
-        return []
-    half_messages, half_tokens = max(1, most // 2), max(1, room // 2)
-    first_seq = half_messages * max(0, -(-(newest_first[0]["seq"] - most) // half_messages)) + 1
-    first_token = half_tokens * max(0, -(-(tokens - room) // half_tokens))
-    window, tokens_before = list[MessageRecord](), tokens
-    for message in newest_first:
-        tokens_before -= _size(message)
-        if message["seq"] < first_seq or tokens_before < first_token:
-            break
-        window.append(message)
-    while window and window[-1]["role"] == "tool":  # the call that it answers stands before the window
-        window.pop()
-    return window
-
-
-def _size(message: MessageRecord) -> int:
-    return message["tokens"] + MESSAGE_TOKENS
 
 
 async def _is_query(message: MessageRecord, query: str) -> bool:
@@ -418,7 +343,7 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
         return None
     keys = frozenset(same_message(session["session_id"], message["seq"]) for message in messages)
     turns = _as_chat(first, results) if results else ()
-    return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", Comparison(keys), role, turns=turns)
+    return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", keys, role=role, turns=turns)
 
 
 def _tool_call(call: ToolCallRecord) -> str:
@@ -476,6 +401,4 @@ MESSAGES_SOURCE = ContextSource(
     share=0.35,
     order=ReadingOrder.REVERSED,
     holds_turns=True,
-    compared=True,
 )
-WINDOW_SOURCE = replace(MESSAGES_SOURCE, gather=gather_window, default_limit=WINDOW, share=WINDOW_SHARE)

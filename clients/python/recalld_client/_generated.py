@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 33373f645e7baad350b51db023500b3d."""
+"""Made by scripts/generate_clients.py; do not edit. Contract a9cec3f59fe9d9c68927a9b97a90fece."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -359,8 +359,6 @@ class Context(TypedDict):
     query_tokens: int
     system_prompt_tokens: int
     sections: "list[PackedSection]"
-    stable: NotRequired["StableContext | None"]
-    volatile: NotRequired["VolatileContext | None"]
     dropped: "list[Dropped]"
     errors: "list[SectionError]"
     warnings: "list[SearchWarning]"
@@ -393,8 +391,6 @@ class ContextRequest(TypedDict):
     sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired["ContextFormat"]
     citations: NotRequired["CitationStyle"]
-    layout: NotRequired["Layout"]
-    stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
     explain: NotRequired[bool]
     memory_role: NotRequired["MemoryRole"]
@@ -1054,9 +1050,6 @@ class KeyRotate(TypedDict):
 class KnownFacts(TypedDict):
     items: "list[Fact]"
     truncated: bool
-
-
-Layout: TypeAlias = Literal["default", "cached"]
 
 
 class Lesson(TypedDict):
@@ -2027,7 +2020,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "newer", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):
@@ -2187,13 +2180,6 @@ class Spent(TypedDict):
     calls: int
     tokens: int
     cached_tokens: int
-
-
-class StableContext(TypedDict):
-    text: str | None
-    tokens: int
-    etag: str
-    sections: "list[PackedSection]"
 
 
 class Stats(TypedDict):
@@ -2391,12 +2377,6 @@ class Verification(TypedDict):
     search_found: int
 
 
-class VolatileContext(TypedDict):
-    text: str
-    tokens: int
-    sections: "list[PackedSection]"
-
-
 class WorkingMemory(TypedDict):
     text: str
     tokens: int
@@ -2463,8 +2443,6 @@ class ContextOptions(TypedDict):
     sections: NotRequired["dict[str, SectionAsked]"]
     format: NotRequired["ContextFormat"]
     citations: NotRequired["CitationStyle"]
-    layout: NotRequired["Layout"]
-    stable_etag: NotRequired[str | None]
     system_prompt: NotRequired[str | None]
     explain: NotRequired[bool]
     memory_role: NotRequired["MemoryRole"]
