@@ -13,7 +13,7 @@ from app.memories.records import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update
-from app.storage.mongo import statements as mongo_fade
+from app.storage.mongo import store as mongo_fade
 from app.storage.protocol import DecayRule, Store
 from app.storage.schema import EVERYTHING, And, Doc, Eq, In, Not, Or
 from app.storage.scope import Partition

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.storage.changes import Allocate, Change, Delete, DeleteWhere, Insert, Update
-from app.storage.mongo import segments
+from app.storage.mongo import partitions
 from app.storage.protocol import Store
 from app.storage.schema import And, Collection, Eq, Has, Or, Range
 from app.storage.scope import ANY_AGENT, Partition
@@ -234,7 +234,7 @@ def many(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
     """Documents of a scope that is read in a thread."""
     if store.name == "embedded":
         return 2_600
-    monkeypatch.setattr(segments, "INLINE_ROWS", 200)  # a server in Python takes six milliseconds for each
+    monkeypatch.setattr(partitions, "INLINE_ROWS", 200)  # a server in Python takes six milliseconds for each
     return 260
 
 

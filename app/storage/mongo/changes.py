@@ -1,18 +1,41 @@
-"""Executes one list of changes in a transaction: read the documents it names, compute, write once for each collection.
+"""A list of changes as one transaction, with the usage of tenants and the change log that it writes.
+
+`ChangeAttempt` reads the documents that the list names, computes, and writes once for each collection.
 
 Documents are computed here, not by the server, so that unique keys, packed records and expectations mean exactly the
 same as in the embedded engine. The transaction's snapshot makes this safe: if another writer changes a document that we
 write, one of the two transactions is retried. A document that is named twice in a list is written in between.
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
+from uuid import uuid4
 
+import bson
+import orjson
+from bson import Timestamp
 from bson.int64 import Int64
-from pymongo import ReturnDocument
+from bson.objectid import ObjectId
+from pymongo import ReturnDocument, UpdateOne
+from pymongo.read_concern import ReadConcern
 
-from app.storage.change_log import ChangeNotes
+from app.storage.change_log import (
+    CHANGES,
+    STEP,
+    ChangeLog,
+    ChangeNotes,
+    Head,
+    LogEntry,
+    LogOptions,
+    LogPage,
+    Position,
+    erased,
+    first_old,
+)
 from app.storage.changes import (
     Allocate,
     Change,
@@ -27,8 +50,6 @@ from app.storage.changes import (
     stale,
 )
 from app.storage.mongo import codec
-from app.storage.mongo.bulk import TransactionWrites, WriteError
-from app.storage.mongo.change_log import append
 from app.storage.mongo.codec import (
     OWN,
     PARTITION,
@@ -45,12 +66,377 @@ from app.storage.mongo.codec import (
     unique_keys,
     unique_path,
 )
-from app.storage.mongo.connection import COUNTERS, DUPLICATE_KEY
+from app.storage.mongo.connection import (
+    CHANGE_HEADS,
+    CHANGE_LOG,
+    COUNTERS,
+    DUPLICATE_KEY,
+    META,
+    Database,
+    MongoSession,
+    Retry,
+    TransactionRunner,
+    TransactionWrites,
+    WriteError,
+    guarded,
+)
 from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key, owner, partition_key
-from app.storage.mongo.transactions import Retry
-from app.storage.mongo.usage import UsageWriting, usage_of
 from app.storage.records import unreadable
-from app.storage.schema import Collection, Doc
+from app.storage.schema import EVERYTHING, Collection, Doc, Filter
+from app.storage.usage import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
+
+# --- Usage of tenants -------------------------------------------------------------------------------------------------
+
+# The transaction that changes records adds what it changes to one of many slots.
+#
+# Two transactions that add to one document conflict. A tenant's usage is therefore the sum of up to `SLOTS` documents,
+# and a transaction picks one at random. Bytes are those of the documents as BSON, without the engine's own fields.
+
+
+USAGE = "recalld_usage"
+SLOTS = 64
+USAGE_COUNTED = "usage counted"
+"""The id of the mark in `META` that every record has been counted."""
+_COUNTED_FIELDS = {"_id": 0, OWN: 0}
+
+
+def slot_at_random() -> int:
+    """Returns the number of a slot."""
+    return random.randrange(SLOTS)  # noqa: S311 (spreads writers)
+
+
+def size_of(stored: Stored) -> int:
+    """Returns the bytes of a stored document without its id and the engine's own fields."""
+    return len(bson.encode({name: value for name, value in stored.items() if name not in _COUNTED_FIELDS}))
+
+
+class UsageWriting:
+    """Adds up what one transaction changes, and writes it at the end to the slot."""
+
+    def __init__(self, database: Database, session: MongoSession, slot: int) -> None:
+        self._database, self._session, self._slot = database, session, slot
+        self._changed: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+
+    def add(self, collection: Collection, old: Stored | None, new: Stored | None) -> None:
+        """Counts that the document `old` became `new`; None stands for no document."""
+        if not collection.counted:
+            return
+        tenant = str((new or old or {})[collection.payer])
+        records = 0 if collection.only_bytes else (new is not None) - (old is not None)
+        size = (0 if new is None else size_of(new)) - (0 if old is None else size_of(old))
+        self._changed[tenant, collection.name] += Usage(records, size)
+
+    async def remove_matching(self, collection: Collection, wanted: Stored) -> None:
+        """Counts the removal of the documents that match, which are still there."""
+        if collection.counted:
+            async for stored in self._database[collection.name].find(wanted, {OWN: 0}, session=self._session):
+                self.add(collection, stored, None)
+
+    def of(self, tenant: str) -> Usage:
+        """Returns what the transaction has changed of a tenant's usage."""
+        return sum((usage for (owner, _), usage in self._changed.items() if owner == tenant), Usage())
+
+    def close(self, writes: TransactionWrites) -> None:
+        """Adds the changes to the writes."""
+        for tenant, own in by_tenant(self._changed.items()).items():
+            by: Stored = {}
+            for name, usage in own.items():
+                by[f"collections.{name}.records"] = Int64(usage.records)
+                by[f"collections.{name}.bytes"] = Int64(usage.bytes)
+            update = {"$inc": by, "$setOnInsert": {"tenant_id": tenant}}
+            writes.update(USAGE, {"_id": _slot_id(tenant, self._slot)}, update, upsert=True)
+
+
+def _slot_id(tenant: str, slot: int) -> str:
+    return orjson.dumps([tenant, slot]).decode()
+
+
+async def usage_of(database: Database, tenant: str, session: MongoSession | None = None) -> Usage:
+    """Returns the tenant's whole usage."""
+    stored = await _usage_where(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
+    return total(stored.get(tenant, {}))
+
+
+async def stored_usage(database: Database, session: MongoSession | None = None) -> dict[str, dict[str, Usage]]:
+    """Returns the usage that is stored."""
+    return await _usage_where(database, {}, session)
+
+
+async def _usage_where(database: Database, wanted: Stored, session: MongoSession | None) -> dict[str, dict[str, Usage]]:
+    usages: list[tuple[tuple[str, str], Usage]] = []
+    async for slot in database[USAGE].find(wanted, session=session):
+        for name, own in slot["collections"].items():
+            usages.append(((slot["tenant_id"], name), Usage(int(own["records"]), int(own["bytes"]))))
+    return by_tenant(usages)
+
+
+async def counted_usage(
+    database: Database, collections: Sequence[Collection], tenant: str | None, session: MongoSession | None = None
+) -> dict[str, dict[str, Usage]]:
+    """Returns the usage by reading the documents, those of one tenant or all."""
+    usages: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    for collection in collections:
+        if not collection.counted:
+            continue
+        wanted = {} if tenant is None else {collection.payer: tenant}
+        async for document in database[collection.name].find(wanted, _COUNTED_FIELDS, session=session):
+            records = int(not collection.only_bytes)
+            usages[document[collection.payer], collection.name] += Usage(records, len(bson.encode(document)))
+    return by_tenant(usages.items())
+
+
+class MongoAccounting:
+    """Implements `Accounting`."""
+
+    def __init__(self, database: Database, collections: Sequence[Collection], runner: TransactionRunner) -> None:
+        self._database, self._runner = database, runner
+        self._collections = [collection for collection in collections if collection.counted]
+        self.names = [collection.name for collection in self._collections]
+
+    async def stored(self) -> UsageByTenant:
+        return await stored_usage(self._database)
+
+    async def totals(self) -> StoredTotals:
+        """One document of the usage collection may have fewer records than none, so tenants are added up first."""
+        names = self.names
+        fields = {f"{name}_{part}": f"$collections.{name}.{part}" for name in names for part in ("records", "bytes")}
+        records = [f"${name}_records" for name in names]
+        pipeline: list[dict[str, Any]] = [
+            {"$group": {"_id": "$tenant_id"} | {field: {"$sum": value} for field, value in fields.items()}},
+            {"$match": {"$expr": {"$gt": [{"$add": records}, 0]}}},
+            {"$group": {"_id": None, "tenants": {"$sum": 1}} | {field: {"$sum": f"${field}"} for field in fields}},
+        ]
+        with guarded():
+            rows = await (await self._database[USAGE].aggregate(pipeline)).to_list()
+        sums = rows[0] if rows else {"tenants": 0}
+        usage = {name: Usage(int(sums.get(f"{name}_records", 0)), int(sums.get(f"{name}_bytes", 0))) for name in names}
+        return StoredTotals.of(int(sums["tenants"]), usage)
+
+    async def recount(self) -> list[str]:
+        tenants = set(await stored_usage(self._database))
+        for collection in self._collections:
+            tenants.update(await self._database[collection.name].distinct(collection.payer))
+        wrong: list[str] = []
+        for tenant in sorted(tenants):
+            wrong += await self._recount(tenant)
+        return wrong
+
+    async def _recount(self, tenant: str) -> list[str]:
+        """Counts one tenant in one transaction. It sees one state, and conflicts with whoever changes a slot that it
+        replaces."""
+
+        async def attempt(session: MongoSession) -> list[str]:
+            wanted = {"tenant_id": tenant}
+            stored = await _usage_where(self._database, wanted, session)
+            there = await counted_usage(self._database, self._collections, tenant, session)
+            wrong = differences(stored, there)
+            if wrong:
+                await self._database[USAGE].delete_many(wanted, session=session)
+                fields = {
+                    name: {"records": Int64(usage.records), "bytes": Int64(usage.bytes)}
+                    for name, usage in there.get(tenant, {}).items()
+                }
+                new = {"_id": _slot_id(tenant, slot_at_random()), "tenant_id": tenant, "collections": fields}
+                await self._database[USAGE].insert_one(new, session=session)
+            return wrong
+
+        return await self._runner.in_transaction(attempt)
+
+
+async def count_once(database: Database, accounting: MongoAccounting) -> None:
+    """Counts the records of collections that were not counted when they were written."""
+    mark = await database[META].find_one({"_id": USAGE_COUNTED})
+    if mark is None or not set(accounting.names) <= set(mark.get("collections", ())):
+        await accounting.recount()
+        new = {"$set": {"done": True}, "$addToSet": {"collections": {"$each": accounting.names}}}
+        await database[META].update_one({"_id": USAGE_COUNTED}, new, upsert=True)
+
+
+# --- The change log ---------------------------------------------------------------------------------------------------
+
+# A commit leaves its entries without a number, and whoever reads first numbers them.
+#
+# A number that each transaction took would make all writers of a tenant wait for each other. A number by the clock
+# would need a pause before it can be read, as long as the longest transaction. So a commit adds entries with the
+# server's logical time (`op`) at which it wrote. A later transaction takes the entries that are visible, in the order
+# of that time, and gives them the next numbers; readers see numbered entries only. Two such transactions conflict, and
+# one is tried again.
+#
+# The order is right. A commit that was acknowledged before another began has the lower time, and whoever sees the
+# second sees the first. Of two that change one record, the second can write only if it began to read when the first was
+# committed, and the time of its entries is that of an answer to such a read. See decision 22.
+
+
+NEVER = Timestamp(0, 0)
+PENDING = {"pending": True}
+
+
+def _new_entry(entry: LogEntry, op: Timestamp) -> Stored:
+    """Returns a new entry as it is stored, without a number."""
+    return {
+        "_id": ObjectId(),
+        "tenant_id": entry.tenant,
+        **PENDING,
+        "op": op,
+        "kind": entry.kind,
+        "id": entry.id,
+        "type": entry.type,
+        "agent_id": entry.agent_id,
+        "user_id": entry.user_id,
+        "version": None if entry.version is None else Int64(entry.version),
+        "at": entry.at,
+    }
+
+
+def append_to_log(writes: TransactionWrites, entries: Iterable[LogEntry]) -> None:
+    """Adds the entries of a commit to its writes, the last ones. The transaction has read something, so that its
+    snapshot is not newer than the time that its entries get."""
+    op = writes.session.operation_time or NEVER
+    for entry in entries:
+        writes.insert(CHANGE_LOG, _new_entry(entry, op))
+
+
+class MongoChangeLog(ChangeLog):
+    """The log in MongoDB. Its reads see what a majority has, so that no number is ever taken back."""
+
+    def __init__(
+        self,
+        database: Database,
+        timely: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
+        runner: TransactionRunner,
+        options: LogOptions,
+    ) -> None:
+        """`timely` runs a call of the driver within the deadline of a request."""
+        super().__init__(options)
+        self._database, self._timely, self._runner = database, timely, runner
+        durable = ReadConcern("majority")
+        self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
+        self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
+
+    async def begin(self) -> None:
+        """Empties the log if no changes are logged: what is committed now will be missing in it."""
+        if not self.options.enabled and await self._heads.find_one({}, {"_id": 1}):
+            await self._heads.delete_many({})
+            await self._entries.delete_many({})
+
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        async def read() -> LogPage:
+            head = await self._head(tenant)
+            start = head.start(after)
+            upto = min(head.last, start + self.options.scanned)
+            wanted = codec.all_of(
+                {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
+            )
+            entries = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
+            (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
+            return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
+
+        await self._number(tenant)
+        page: LogPage = await self._timely(read)
+        return page
+
+    async def _current(self, tenant: str) -> Head:
+        await self._number(tenant)
+        head: Head = await self._timely(lambda: self._head(tenant))
+        return head
+
+    async def _head(self, tenant: str) -> Head:
+        stored = await self._heads.find_one({"_id": tenant})
+        return Head() if stored is None else Head(stored["log"], int(stored["last"]), int(stored["floor"]))
+
+    async def _mark(self, tenant: str) -> object:
+        async def look() -> tuple[Any, int]:
+            newest = await self._entries.find_one({"tenant_id": tenant, **PENDING}, {"_id": 1}, sort=[("op", -1)])
+            return newest and newest["_id"], (await self._head(tenant)).last
+
+        return await self._timely(look)
+
+    async def _number(self, tenant: str) -> None:
+        """Numbers all entries that are committed now."""
+        pending = {"tenant_id": tenant, **PENDING}
+
+        async def number_some(session: MongoSession) -> None:
+            entries, sorted_by = self._database[CHANGE_LOG], [("op", 1), ("_id", 1)]
+            unnumbered = entries.find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
+            ids = [entry["_id"] for entry in await unnumbered.to_list()]
+            if not ids:
+                return
+            head = await self._database[CHANGE_HEADS].find_one_and_update(
+                {"_id": tenant},
+                {
+                    "$inc": {"last": Int64(len(ids))},
+                    "$setOnInsert": {"log": uuid4().hex[:12], "floor": Int64(0)},
+                },
+                upsert=True,
+                return_document=ReturnDocument.AFTER,
+                session=session,
+            )
+            assert head is not None
+            first = int(head["last"]) - len(ids) + 1
+            writes = [
+                UpdateOne({"_id": entry}, {"$set": {"seq": Int64(seq)}, "$unset": {"pending": ""}})
+                for seq, entry in enumerate(ids, first)
+            ]
+            await entries.bulk_write(writes, ordered=True, session=session)
+
+        while await self._timely(lambda: self._entries.find_one(pending, {"_id": 1})):
+            await self._runner.in_transaction(number_some, [f"changes {tenant}"])
+
+    async def names(self, tenant: str, user: str) -> bool:
+        wanted = {"tenant_id": tenant, "user_id": user}
+        return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
+
+    async def forget(self, tenant: str, user: str) -> None:
+        async def replace(session: MongoSession) -> None:
+            entries = self._database[CHANGE_LOG]
+            gone = await entries.delete_many({"tenant_id": tenant, "user_id": user}, session=session)
+            if gone.deleted_count:
+                mark = erased(tenant, self.options.stamp_now())
+                await entries.insert_one(_new_entry(mark, session.operation_time or NEVER), session=session)
+
+        await self._runner.in_transaction(replace, [f"changes {tenant}"])
+
+    async def has_expired(self) -> bool:
+        wanted = {"at": {"$lt": self.options.oldest()}}
+        return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
+
+    async def _expired(self, oldest: str) -> list[str]:
+        tenants: list[str] = await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
+        return tenants
+
+    async def _drop(self, tenant: str, oldest: str) -> int:
+        async def drop() -> int:
+            wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
+            entries = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
+            old = first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
+            if old:
+                await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
+                await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
+            return len(old)
+
+        await self._number(tenant)
+        dropped: int = await self._timely(drop)
+        return dropped
+
+
+def _entry(stored: Stored) -> LogEntry:
+    version = None if stored["version"] is None else int(stored["version"])
+    owners = stored["agent_id"], stored["user_id"]
+    return LogEntry(
+        stored["tenant_id"],
+        stored["kind"],
+        stored["id"],
+        stored["type"],
+        *owners,
+        version,
+        stored["at"],
+        int(stored["seq"]),
+    )
+
+
+# --- The list of changes ----------------------------------------------------------------------------------------------
 
 WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
@@ -140,9 +526,9 @@ class ChangeAttempt:
             change.check(before, before + self._usage.of(change.tenant))
         self._usage.close(self._writes)
         entries = [entry for of_tenant in self._notes.by_tenant().values() for entry in of_tenant]
-        if entries and self._session.operation_time == self._begun:  # perhaps nothing was read: see `append`
+        if entries and self._session.operation_time == self._begun:  # perhaps nothing was read: see `append_to_log`
             await self._send()
-        append(self._writes, entries)
+        append_to_log(self._writes, entries)
         await self._send()
         return Committed(self._allocated, self._deleted)
 

@@ -13,7 +13,7 @@ from pymongo.errors import DuplicateKeyError
 from app import VERSION
 from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import TERM, head_dtype
-from app.storage.mongo import usage
+from app.storage.mongo.changes import USAGE, counted_usage, stored_usage
 from app.storage.mongo.codec import (
     OWN,
     PARTITION,
@@ -27,7 +27,6 @@ from app.storage.mongo.codec import (
     unique_path,
 )
 from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
-from app.storage.mongo.usage import USAGE
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
 from app.storage.usage import differences
@@ -199,8 +198,8 @@ async def deep_check(database: Database, collections: Sequence[Collection]) -> l
 async def _bad_usage(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
     """Yields tenants whose stored usage is not what they have. Reads one state of the database."""
     async with database.client.start_session(snapshot=True) as session:
-        there = await usage.counted(database, collections, None, session)
-        for error in differences(await usage.stored(database, session), there):
+        there = await counted_usage(database, collections, None, session)
+        for error in differences(await stored_usage(database, session), there):
             yield error
 
 

@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pymongo
+from bson.int64 import Int64
+from pymongo import UpdateOne
 
 from app.core.clock import Clock, SystemClock, to_ms
 from app.core.tuning import USUAL
@@ -22,21 +24,73 @@ from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import SegmentCache, overview_of
 from app.storage.index.record_codec import model_id
-from app.storage.mongo import codec, partitions, statements
-from app.storage.mongo.ann_search import EXACT_AT_MOST, OVERLAY_MS, Candidates, SearchIndexFailed
-from app.storage.mongo.bulk import BulkSupport, TransactionWrites
-from app.storage.mongo.change_log import MongoChangeLog
-from app.storage.mongo.changes import ChangeAttempt, competing
-from app.storage.mongo.codec import OWN, PLAIN, ROW, WITH_ROW, decoded, id_in, key, parts
-from app.storage.mongo.connection import COUNTERS, Client, MongoSession, connect, greet, guarded
-from app.storage.mongo.partitions import MongoPartition
+from app.storage.mongo import codec, partitions
+from app.storage.mongo.changes import (
+    ChangeAttempt,
+    MongoAccounting,
+    MongoChangeLog,
+    UsageWriting,
+    competing,
+    count_once,
+    slot_at_random,
+)
+from app.storage.mongo.codec import (
+    KEPT,
+    MODEL,
+    OWN,
+    PARTITION,
+    PLAIN,
+    ROW,
+    SEPARATOR,
+    VECTOR,
+    WITH_ROW,
+    Stored,
+    decode,
+    decoded,
+    id_in,
+    key,
+    new_document,
+    packed_of,
+    parts,
+)
+from app.storage.mongo.connection import (
+    COUNTERS,
+    META,
+    PARTITIONS,
+    TOMBSTONES,
+    BulkSupport,
+    Client,
+    Database,
+    MongoSession,
+    Shielded,
+    TransactionRunner,
+    TransactionWrites,
+    connect,
+    greet,
+    guarded,
+    shielded,
+)
+from app.storage.mongo.partitions import MongoPartition, PartitionWriting, SegmentLoader, add_own, counter_key
 from app.storage.mongo.schema import deep_check, reconcile
-from app.storage.mongo.search_indexes import FIRST_PAUSE_SECONDS, SearchIndexes
-from app.storage.mongo.segments import SegmentLoader
-from app.storage.mongo.statements import MongoReembedding
-from app.storage.mongo.transactions import Shielded, TransactionRunner, shielded
-from app.storage.mongo.usage import MongoAccounting, UsageWriting, count_once, slot_at_random
-from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
+from app.storage.mongo.search_indexes import (
+    EXACT_AT_MOST,
+    FIRST_PAUSE_SECONDS,
+    OVERLAY_MS,
+    Candidates,
+    SearchIndexes,
+    SearchIndexFailed,
+)
+from app.storage.protocol import (
+    DecayRule,
+    Fetched,
+    Finding,
+    MissingVector,
+    Order,
+    PartitionSelector,
+    Tallied,
+    VectorCounts,
+    unpinned,
+)
 from app.storage.records import Read, first_whole, is_readable, unreadable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
 from app.storage.scope import Partition
@@ -44,6 +98,218 @@ from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concat
 from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
+
+# --- Decay ------------------------------------------------------------------------------------------------------
+
+ROWS = 1_000
+LOOKED_AT = 10_000
+"""Documents that one part of a look reads: a tenth of a second."""
+AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
+DAY_MS = 86_400_000.0
+
+
+@dataclass(slots=True)
+class DecayStep:
+    """Applies a decay rule to documents in the order of their ids.
+
+    `run` handles one page after `last` and moves `last`, to None at the end.
+    """
+
+    database: Database
+    collection: Collection
+    tenant: str | None
+    rule: DecayRule
+    where: Filter
+    last: str | None = ""
+
+    async def run(self) -> int:
+        """Writes one page. Returns how many documents changed."""
+        documents = self.database[self.collection.name]
+        wanted = _fading(self.collection, self.tenant, self.where)
+        after = codec.all_of({"_id": {"$gt": self.last}}, wanted)
+        page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
+        if not page:
+            self.last = None
+            return 0
+        end = page[-1]["_id"]
+        within = codec.all_of({"_id": {"$gt": self.last, "$lte": end}}, wanted)
+        done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
+        self.last = end if len(page) == ROWS else None  # only now, so that an interrupted step runs again
+        return done.modified_count
+
+
+@dataclass(slots=True)
+class FadingScan:
+    """Looks for up to `limit` documents among all of a tenant, or of all tenants with None, in the order of their ids.
+
+    No index knows the answer, so all may have to be read. `run` reads those after `last`, `LOOKED_AT` of them, and
+    moves `last`, to None at the end: a service that stops does not wait for the whole collection.
+    """
+
+    database: Database
+    collection: Collection
+    tenant: str | None
+    wanted: Stored
+    limit: int
+    last: str | None = ""
+
+    async def run(self) -> list[str]:
+        """Returns the ids found in one part."""
+        documents = self.database[self.collection.name]
+        bounds = {"$gt": self.last}
+        if self.tenant is not None:
+            bounds = {"$gt": self.last or key(self.tenant, ""), "$lt": f"{self.tenant}{AFTER_SEPARATOR}"}
+        after: Stored = {"_id": bounds}
+        # only ids are walked over here, which the index has: no document is read for it
+        end = await documents.find(after, {"_id": 1}).sort("_id", 1).skip(LOOKED_AT - 1).limit(1).to_list()
+        within = {"_id": {**bounds, "$lte": end[0]["_id"]}} if end else after
+        wanted = {"$and": [within, self.wanted]}
+        matching = (
+            await documents.find(wanted, {self.collection.id_field: 1}).sort("_id", 1).limit(self.limit).to_list()
+        )
+        self.limit -= len(matching)
+        self.last = end[0]["_id"] if end and self.limit else None  # only now: an interrupted part is read again
+        return [str(stored[self.collection.id_field]) for stored in matching]
+
+
+Expression: TypeAlias = dict[str, Any]
+"""An expression of MongoDB's aggregation: `{"$add": ["$importance", 1]}`."""
+_TIME = {"$convert": {"input": "$anchored_at", "to": "date", "onError": None, "onNull": None}}
+_DECAYS: dict[str, Any] = {
+    "importance": {"$type": "number"},
+    "base_importance": {"$type": "number"},
+    "anchored_at": {"$type": "string"},
+    "$expr": {"$ne": [_TIME, None]},
+}
+"""Whether a rule can be applied to a document."""
+
+
+def _fading(collection: Collection, tenant: str | None, where: Filter) -> codec.Query:
+    return {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), _DECAYS]}
+
+
+def written(rule: DecayRule) -> Expression:
+    """Returns the expression of the new `importance`. The server does not write a document whose value stays."""
+    moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}
+    value = {"$cond": [{"$gte": [moved, rule.least]}, "$$faded", "$importance"]}
+    return {"$let": {"vars": {"faded": faded(rule)}, "in": value}}
+
+
+def faded(rule: DecayRule) -> Expression:
+    """Returns the formula of `retrieval/decay.py` as an expression."""
+    since = {"$subtract": [{"$toDate": rule.now}, _TIME]}
+    idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
+    decayed = {"$multiply": ["$base_importance", {"$pow": [rule.factor, {"$divide": [idle, 30.0]}]}]}
+    return {"$max": [{"$min": ["$base_importance", rule.floor]}, decayed]}
+
+
+# --- Re-embedding -----------------------------------------------------------------------------------------------------
+
+DROPPED_AT_ONCE = 200
+
+
+class Slow(Protocol):
+    """Runs work that may take long."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
+
+
+class MongoReembedding:
+    """Implements `Reembedding`."""
+
+    def __init__(self, database: Database, slow: Slow) -> None:
+        self._database, self._slow = database, slow
+
+    async def partitions(
+        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+    ) -> list[int]:
+        of: dict[PartitionSelector, Stored] = {
+            "every": {},
+            "unlike": {"model": {"$ne": model}},
+            "other": {"model": {"$exists": True, "$nin": [0, model]}},
+        }
+        wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
+
+        async def read() -> list[int]:
+            cursor = self._database[PARTITIONS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
+            return [int(stored["pair"]) async for stored in cursor]
+
+        return await self._slow(read)
+
+    async def missing_vectors(
+        self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
+    ) -> list[MissingVector]:
+        wanted = {PARTITION: {"$in": list(partitions)}, ROW: {"$gt": after}, **_lacks(model)}
+
+        async def read() -> list[MissingVector]:
+            cursor = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
+            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in cursor]
+
+        return await self._slow(read)
+
+    async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
+        async def write() -> None:
+            versions = self._database[PARTITIONS].find({"pair": {"$in": list(partitions)}}, {"pair": 1, "version": 1})
+            before = await versions.to_list()
+            missing_vectors = await self._database[collection.name].aggregate(
+                [
+                    {"$match": {PARTITION: {"$in": list(partitions)}, **_lacks(model)}},
+                    {"$group": {"_id": f"${PARTITION}"}},
+                ]
+            )
+            left = {int(group["_id"]) async for group in missing_vectors}
+            # a write to the partition meanwhile has changed its version
+            writes = [
+                UpdateOne({"_id": partition["_id"], "version": partition["version"]}, {"$set": {"model": Int64(model)}})
+                for partition in before
+                if int(partition["pair"]) not in left
+            ]
+            if writes:
+                await self._database[PARTITIONS].bulk_write(writes, ordered=False)
+
+        await self._slow(write)
+
+    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:  # noqa: ARG002
+        """Counts vectors by model. Does not check their length, because the code of a model includes its dimension."""
+        documents = self._database[collection.name]
+
+        async def read() -> VectorCounts:
+            records = await documents.count_documents({})
+            vectors = await documents.count_documents({VECTOR: {"$exists": True}})
+            of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
+            alternates = await documents.count_documents({KEPT: {"$exists": True}})
+            return VectorCounts.of(records, vectors, of_model, alternates)
+
+        return await self._slow(read)
+
+    async def drop_previous_vectors(self, collection: Collection) -> int:
+        documents = self._database[collection.name]
+
+        async def drop_some() -> int:
+            carriers = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+            ids = [stored["_id"] for stored in carriers]
+            if not ids:
+                return 0
+            return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count
+
+        async def forget() -> None:
+            await self._database[PARTITIONS].update_many(
+                {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
+            )
+
+        dropped = 0
+        while step := await self._slow(drop_some):
+            dropped += step
+        await self._slow(forget)
+        return dropped
+
+
+def _lacks(model: int) -> Stored:
+    return {"$or": [{MODEL: {"$ne": model}}, {VECTOR: {"$exists": False}}]}
+
+
+# --- The store --------------------------------------------------------------------------------------------------------
+
 
 LONG_FACTOR = 12
 """Number of deadlines that loads of partitions, steps of `apply` and checks may take."""
@@ -244,7 +510,7 @@ class MongoStore(Shielded):
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        step, changed = statements.DecayStep(self._database, collection, tenant, rule, where), 0
+        step, changed = DecayStep(self._database, collection, tenant, rule, where), 0
         while step.last is not None:  # in whole steps: it can be stopped between two
             changed += await self._slow(step.run)
         return changed
@@ -252,14 +518,17 @@ class MongoStore(Shielded):
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
-        return await self._looked(statements.undecayable(self._database, collection, tenant, where, limit))
+        wanted = {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), {"$nor": [_DECAYS]}]}
+        return await self._looked(FadingScan(self._database, collection, tenant, wanted, limit))
 
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        return bool(await self._looked(statements.would_change(self._database, collection, tenant, rule, where)))
+        differs = {"$expr": {"$ne": ["$importance", written(rule)]}}
+        moved = codec.all_of(_fading(collection, tenant, where), differs)
+        return bool(await self._looked(FadingScan(self._database, collection, tenant, moved, 1)))
 
-    async def _looked(self, look: statements.FadingScan) -> list[str]:
+    async def _looked(self, look: FadingScan) -> list[str]:
         faults: list[str] = []
         while look.last is not None:  # part by part: it can be stopped between two
             faults += await self._slow(look.run)
@@ -365,14 +634,41 @@ class MongoStore(Shielded):
     @shielded
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
         with self._within(LONG_FACTOR):
-            return await statements.export(self._database, collection, after, limit)
+            page = self._database[collection.name].find({"_id": {"$gt": after or ""}}).sort("_id", 1).limit(limit)
+            records = []
+            async for stored in page:
+                place, packed = stored["_id"], packed_of(stored.get(OWN, {}))
+                records.append(Record(decode(collection, stored), packed, place))
+            return records
 
     @shielded
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
-        return await self._slowly.in_transaction(
-            lambda session: statements.load(self._database, session, collection, records, now_ms, self._bulk)
-        )
+
+        async def attempt(session: MongoSession) -> int:
+            keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
+            there: set[str] = set()
+            for part in parts(keys):
+                cursor = self._database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
+                there.update([stored["_id"] async for stored in cursor])
+            writing = PartitionWriting(self._database, session, set(), now_ms)
+            usage = UsageWriting(self._database, session, slot_at_random())
+            writes, loaded = TransactionWrites(self._database, session, self._bulk), 0
+            for stored_id, record in zip(keys, records, strict=True):
+                if stored_id in there:
+                    continue
+                stored = new_document(collection, record.doc)
+                usage.add(collection, None, stored)
+                if record.packed is not None:
+                    add_own(stored, await writing.take_in(collection, record.doc, record.packed))
+                writes.insert(collection.name, stored)
+                loaded += 1
+            await writing.close(writes)
+            usage.close(writes)
+            await writes.send()
+            return loaded
+
+        return await self._slowly.in_transaction(attempt)
 
     async def backup(self, target: Path) -> int:  # noqa: ARG002 (the protocol's shape)
         raise BackupRefused(
@@ -382,23 +678,56 @@ class MongoStore(Shielded):
     @shielded
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
-            return await statements.counters(self._database)
+            cursor = self._database[COUNTERS].find({})
+            return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in cursor]
 
     @shielded
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
         with self._within(LONG_FACTOR):
-            await statements.load_counters(self._database, counters, only=only)
+            if only:
+                await self._database[COUNTERS].delete_many({})
+            writes = [
+                UpdateOne(
+                    {"_id": counter_key(counter.tenant, counter.name)},
+                    {
+                        "$max": {"value": Int64(counter.value)},
+                        "$setOnInsert": {"tenant_id": counter.tenant, "name": counter.name},
+                    },
+                    upsert=True,
+                )
+                for counter in counters
+            ]
+            for part in parts(writes):
+                await self._database[COUNTERS].bulk_write(part)
 
     @shielded
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         with self._within():
-            return await statements.notes(self._database, new or {})
+            own, set_to = self._database[META], {name: text for name, text in (new or {}).items() if text}
+            emptied = {name: "" for name in new or {} if name not in set_to}
+            for operator, fields in (("$set", set_to), ("$unset", emptied)):
+                if fields:
+                    await own.update_one({"_id": "notes"}, {operator: fields}, upsert=True)
+            stored = await own.find_one({"_id": "notes"}, {"_id": 0})
+            return {} if stored is None else dict(stored)
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     @shielded
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._slow(lambda: statements.forget(self._database, tenant, user, counters))
+        # a partition that is written to again stays: a transaction that read it before conflicts and is retried
+        wanted = {"tenant_id": tenant, "user_id": user, "count": 0}
+
+        async def forget() -> list[int]:
+            numbers = [int(stored["pair"]) async for stored in self._database[PARTITIONS].find(wanted, {"pair": 1})]
+            for part in parts(numbers):
+                await self._database[TOMBSTONES].delete_many({"pair": {"$in": part}})
+                await self._database[PARTITIONS].delete_many({**wanted, "pair": {"$in": part}})
+            for names in parts([counter_key(tenant, name) for name in counters]):
+                await self._database[COUNTERS].delete_many({"_id": {"$in": names}})
+            return numbers
+
+        gone = await self._slow(forget)
         await self.change_log.forget(tenant, user)
         self._copies.drop_partitions(gone)
 

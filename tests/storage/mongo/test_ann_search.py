@@ -11,10 +11,8 @@ from app.memories.search_schemas import SearchRequest
 from app.storage.changes import Delete, Update
 from app.storage.index.record_codec import model_id, quantise
 from app.storage.mongo import partitions
-from app.storage.mongo.ann_search import DEPTHS
 from app.storage.mongo.codec import range_name, term_text
-from app.storage.mongo.search_filters import vector_filter
-from app.storage.mongo.search_indexes import USABLE, missing, models
+from app.storage.mongo.search_indexes import DEPTHS, USABLE, missing, models, vector_filter
 from app.storage.mongo.store import MongoStore
 from app.storage.schema import And, Eq, Has, Not, Range
 from scripts.export_search_indexes import ROOT, rendered

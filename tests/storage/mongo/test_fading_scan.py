@@ -7,7 +7,7 @@ import pytest
 
 from app.memories.schemas import MEMORIES
 from app.retrieval.decay import DecayCurve
-from app.storage.mongo import statements
+from app.storage.mongo import store as engine
 from app.storage.mongo.store import MongoStore
 from tests.contract.test_fade import memory, rule
 from tests.support.declared import OTHER, T
@@ -27,7 +27,7 @@ async def filled(store: MongoStore, many: int) -> list[str]:
 
 
 async def test_every_part_is_looked_at_and_no_other_tenant(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statements, "LOOKED_AT", 3)
+    monkeypatch.setattr(engine, "LOOKED_AT", 3)
     ids = await filled(store, 9)
     assert set(await store.undecayable(MEMORIES, T)) == {*ids[1::2]}
     assert len(await store.undecayable(MEMORIES, None)) == 5
@@ -41,16 +41,16 @@ async def test_every_part_is_looked_at_and_no_other_tenant(store: MongoStore, mo
 async def test_one_that_is_cancelled_ends_with_the_part_that_it_reads(
     store: MongoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statements, "LOOKED_AT", 1)
+    monkeypatch.setattr(engine, "LOOKED_AT", 1)
     await filled(store, 9)
-    run, parts = statements.FadingScan.run, list[str | None]()
+    run, parts = engine.FadingScan.run, list[str | None]()
 
-    async def noted(look: statements.FadingScan) -> list[str]:
+    async def noted(look: engine.FadingScan) -> list[str]:
         parts.append(look.last)
         task.cancel()
         return await run(look)
 
-    monkeypatch.setattr(statements.FadingScan, "run", noted)
+    monkeypatch.setattr(engine.FadingScan, "run", noted)
     task = asyncio.create_task(store.undecayable(MEMORIES, T))
     await asyncio.wait((task,))
     assert task.cancelled()

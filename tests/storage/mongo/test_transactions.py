@@ -8,9 +8,8 @@ from pymongo.errors import AutoReconnect, OperationFailure, PyMongoError
 
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate, Update
-from app.storage.mongo.connection import MongoSession
+from app.storage.mongo.connection import KeyedLocks, MongoSession, Retry, TransactionRunner
 from app.storage.mongo.store import MongoStore
-from app.storage.mongo.transactions import KeyedLocks, Retry, TransactionRunner
 from tests.storage.mongo.conftest import Open
 from tests.support.declared import NUMBERED, THINGS, T, numbered, thing
 
