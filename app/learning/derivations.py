@@ -22,7 +22,7 @@ from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES
 from app.memories.succession import Disputes
-from app.procedures.schemas import PROCEDURES, OutcomeCounts
+from app.procedures.schemas import PROCEDURES, TrialCounts
 from app.procedures.service import COUNTED, ProcedureRepository
 from app.procedures.trials import restored
 from app.sessions.repository import expected
@@ -79,8 +79,8 @@ class DerivationResult(TypedDict, total=False):
     procedure_id: str
     trial_id: str
     verdict: str
-    current: OutcomeCounts
-    revised: OutcomeCounts
+    current: TrialCounts
+    revised: TrialCounts
     skipped: str
     llm: dict[str, int]
 

@@ -34,7 +34,7 @@ from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.repository import same_pair
 from app.memories.schemas import Source
-from app.procedures.schemas import ProcedureCreate, ProcedureRecord, Trial
+from app.procedures.schemas import ProcedureCreate, ProcedureRecord, ProcedureTrial
 from app.procedures.service import ended_trial, learned
 from app.procedures.trials import new_trial
 from app.sessions.schemas import MessageRecord
@@ -327,7 +327,9 @@ async def episodes_of(tools: Tools, scope: Scope, procedure: ProcedureRecord) ->
     return {action_id: action for action_id, action in actions.items() if same_pair(action, procedure)}
 
 
-async def proposed(tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: LLM, budget: Budget) -> Trial | None:
+async def proposed(
+    tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: LLM, budget: Budget
+) -> ProcedureTrial | None:
     """Asks the model for better steps. Returns a trial of them, or None if it knows none or the rule drops them.
 
     Raises what the model's client raises.

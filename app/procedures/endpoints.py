@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -56,48 +56,49 @@ async def list_filters(
     }
 
 
-@router.post("", status_code=201, response_model=schemas.Procedure, responses=problems(409, 412, *BODY))
+@router.post("", status_code=201, responses=problems(409, 412, *BODY))
 async def create_procedure(
     body: schemas.ProcedureCreate, procedures: Procedures, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Procedure]:
     """Keep how something is done. 409 where an active procedure of the scope has that name."""
     return await write(lambda: procedures.create(body, if_match))
 
 
-@router.get("", response_model=Page[schemas.Procedure], responses=problems())
+@router.get("", responses=problems())
 async def list_procedures(
     procedures: Procedures, where: Annotated[schemas.ProcedureFilters, Depends(list_filters)], listing: InListing
-) -> Response:
+) -> Answer[Page[schemas.Procedure]]:
     """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
     return answer(await procedures.page(where, listing))
 
 
 @router.post(
     "/search",
-    response_model=schemas.ProcedureSearchResult,
     responses=problems(*BODY),
     openapi_extra={"x-verb": "read"},
 )
-async def search_procedures(body: schemas.ProcedureSearch, procedures: Procedures) -> Response:
+async def search_procedures(
+    body: schemas.ProcedureSearch, procedures: Procedures
+) -> Answer[schemas.ProcedureSearchResult]:
     """Find procedures for a situation, best first: what fits and has worked. Failing lately is said, and ranks down."""
     return answer(await procedures.search(body))
 
 
-@router.get("/{procedure_id}", response_model=schemas.Procedure, responses=problems(404))
-async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Response:
+@router.get("/{procedure_id}", responses=problems(404))
+async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Answer[schemas.Procedure]:
     """Get one procedure."""
     procedure = await procedures.get(procedure_id)
     return answer(procedure, {"ETag": etag(procedure)})
 
 
-@router.patch("/{procedure_id}", response_model=schemas.Procedure, responses=CHANGE)
+@router.patch("/{procedure_id}", responses=CHANGE)
 async def update_procedure(
     procedure_id: ProcedureId,
     body: schemas.ProcedurePatch,
     procedures: Procedures,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[schemas.Procedure]:
     """Refine a procedure: what is absent stays. The version that goes is kept as history; its outcomes stay counted."""
     return await write(lambda: procedures.patch(procedure_id, body, if_match))
 
@@ -110,19 +111,21 @@ async def delete_procedure(
     return await write(lambda: procedures.delete(procedure_id, if_match))
 
 
-@router.get("/{procedure_id}/history", response_model=Page[schemas.ProcedureVersion], responses=problems(404))
-async def get_procedure_history(procedure_id: ProcedureId, procedures: Procedures, listing: InListing) -> Response:
+@router.get("/{procedure_id}/history", responses=problems(404))
+async def get_procedure_history(
+    procedure_id: ProcedureId, procedures: Procedures, listing: InListing
+) -> Answer[Page[schemas.ProcedureVersion]]:
     """List the earlier versions of a procedure, each as it was when it left."""
     return answer(await procedures.history(procedure_id, listing))
 
 
-@router.post("/{procedure_id}/outcomes", status_code=201, response_model=schemas.OutcomeRecorded, responses=CHANGE)
+@router.post("/{procedure_id}/outcomes", status_code=201, responses=CHANGE)
 async def record_outcome(
     procedure_id: ProcedureId,
     body: schemas.OutcomeIn,
     procedures: Procedures,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[schemas.OutcomeRecorded]:
     """Say whether a procedure worked this time. Counted one by one, however many say it at once; the version stays."""
     return await write(lambda: procedures.record_outcome(procedure_id, body, if_match))

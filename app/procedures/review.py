@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.procedures.schemas import OutcomeEntry, ProcedureRecord
+from app.procedures.schemas import ProcedureOutcome, ProcedureRecord
 from app.procedures.track_record import FAILURES_IN_A_ROW, interval
 from app.procedures.trials import variant_of, verdict
 
@@ -17,7 +17,7 @@ class Failing:
     successes: int
     failures: int
     in_a_row: int
-    outcomes: tuple[OutcomeEntry, ...]
+    outcomes: tuple[ProcedureOutcome, ...]
 
     @property
     def reason(self) -> str:

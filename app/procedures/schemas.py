@@ -1,6 +1,6 @@
 """Procedures as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Any, Literal, NotRequired
+from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import Field, StringConstraints
 from typing_extensions import TypeAliasType, TypedDict
@@ -12,7 +12,6 @@ from app.core.schemas import (
     Flag,
     Identifier,
     Json,
-    JsonObject,
     NotNull,
     Object,
     Owned,
@@ -22,6 +21,7 @@ from app.core.schemas import (
     Timestamp,
     TopK,
     example,
+    shown,
 )
 from app.memories.schemas import EmbeddingInfo, HistoryRecord, Source, Tags, Trust, history
 from app.memories.search_schemas import Scores
@@ -36,62 +36,70 @@ ProcedureVariant = TypeAliasType("ProcedureVariant", Literal["current", "revised
 ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
 
 
-class OutcomeEntry(TypedDict):
-    """An outcome of a procedure, of its version `version`. Those of earlier versions of the service name no variant."""
-
+@shown
+class ProcedureOutcome(TypedDict):
     success: bool
     note: str | None
     action_id: str | None
     task_id: str | None
-    variant: NotRequired[ProcedureVariant]
     at: str
-    version: int
+    version: Annotated[int, Field(description="Of the procedure that was used.")]
+    variant: Annotated[ProcedureVariant, Field(default="current", description="The steps that were used.")]
 
 
-class OutcomeCounts(TypedDict):
-    """The outcomes of some steps."""
+@shown
+class TrialCounts(TypedDict):
+    success_count: Count
+    failure_count: Count
 
-    success_count: int
-    failure_count: int
 
-
-class Trial(TypedDict):
-    """Revised steps that are tried beside the current ones, with the outcomes of both since the trial began."""
+@shown
+class ProcedureTrial(TypedDict):
+    """Revised steps that are tried beside the current ones. Both are served in turn."""
 
     trial_id: str
     steps: list[str]
-    current: OutcomeCounts
-    revised: OutcomeCounts
-    action_ids: list[str]
+    current: Annotated[TrialCounts, Field(description="Outcomes of the current steps since the trial began.")]
+    revised: TrialCounts
+    action_ids: Annotated[list[str], Field(description="The episodes that the model was shown.")]
     model: str
     prompt_version: str
     started_at: str
 
 
-class ProcedureRecord(OwnedRecord, total=False):
-    """A document of the collection `procedures`. `PROCEDURES` explains its internal fields."""
-
+@shown
+class Procedure(TypedDict, total=False):
     procedure_id: str
+    agent_id: str | None
+    user_id: str | None
     name: str
     trigger: str
     preconditions: list[str]
     steps: list[str]
     notes: list[str]
-    name_key: str
-    success_count: int
-    failure_count: int
-    success_rate: float
-    recent_outcomes: list[OutcomeEntry]
-    last_used: str | None
-    trial: Trial | None
-    dropped_trials: list[list[str]]
+    success_count: Count
+    failure_count: Count
+    success_rate: Annotated[float, Field(description="(successes + 1) / (outcomes + 2): 0.5 where nothing is known.")]
+    recent_outcomes: Annotated[list[ProcedureOutcome], Field(description="The last 20, oldest first.")]
+    last_used: Annotated[str | None, Field(description="Time of the last outcome.")]
     status: ProcedureStatus
     trust: float
     tags: list[str]
-    metadata: JsonObject
+    metadata: Object
     source: Source
+    trial: Annotated[ProcedureTrial | None, Field(default=None)]
+    embedding: EmbeddingInfo
+    version: Annotated[int, Field(description="Outcomes leave it alone.")]
+    created_at: str
+    updated_at: str
+
+
+class ProcedureRecord(Procedure, OwnedRecord, total=False):
+    """A document of the collection `procedures`. `PROCEDURES` explains its internal fields."""
+
+    name_key: str
+    dropped_trials: list[list[str]]
     content_hash: int
-    embedding: EmbeddingInfo | None
 
 
 def situation(procedure: ProcedureRecord) -> str:
@@ -205,70 +213,18 @@ class OutcomeIn(Schema):
     )
 
 
-class ProcedureOutcome(Schema):
-    success: bool
-    note: str | None
-    action_id: str | None
-    task_id: str | None
-    at: str
-    version: int = Field(description="Of the procedure that was used.")
-    variant: ProcedureVariant = Field("current", description="The steps that were used.")
-
-
-class TrialCounts(Schema):
-    success_count: Count
-    failure_count: Count
-
-
-class ProcedureTrial(Schema):
-    """Revised steps that are tried beside the current ones. Both are served in turn."""
-
-    trial_id: str
-    steps: list[str]
-    current: TrialCounts = Field(description="Outcomes of the current steps since the trial began.")
-    revised: TrialCounts
-    action_ids: list[str] = Field(description="The episodes that the model was shown.")
-    model: str
-    prompt_version: str
-    started_at: str
-
-
-class Procedure(Schema):
-    procedure_id: str
-    agent_id: str | None
-    user_id: str | None
-    name: str
-    trigger: str
-    preconditions: list[str]
-    steps: list[str]
-    notes: list[str]
-    success_count: Count
-    failure_count: Count
-    success_rate: float = Field(description="(successes + 1) / (outcomes + 2): 0.5 where nothing is known.")
-    recent_outcomes: list[ProcedureOutcome] = Field(description="The last 20, oldest first.")
-    last_used: str | None = Field(description="Time of the last outcome.")
-    status: ProcedureStatus
-    trust: float
-    tags: list[str]
-    metadata: Object
-    source: Source
-    trial: ProcedureTrial | None = None
-    embedding: EmbeddingInfo
-    version: int = Field(description="Outcomes leave it alone.")
-    created_at: str
-    updated_at: str
-
-
-class OutcomeRecorded(Schema):
+@shown
+class OutcomeRecorded(TypedDict):
     procedure: Procedure
-    dropped_notes: list[str] = Field(description="Past 50 notes the oldest leave.")
+    dropped_notes: Annotated[list[str], Field(description="Past 50 notes the oldest leave.")]
 
 
-class ProcedureVersion(Schema):
+@shown
+class ProcedureVersion(TypedDict):
     version: int
-    changed_at: str = Field(description="When this version was replaced.")
-    changed_by: str | None = Field(description="Id of the API key that replaced it.")
-    record: dict[str, Any] = Field(description="The procedure as it was.")
+    changed_at: Annotated[str, Field(description="When this version was replaced.")]
+    changed_by: Annotated[str | None, Field(description="Id of the API key that replaced it.")]
+    record: Annotated[Json, Field(description="The procedure as it was.")]
 
 
 class ProcedureSearch(Owned):
@@ -285,33 +241,48 @@ class ProcedureSearch(Owned):
     explain: Flag = False
 
 
-class RecentRecord(Schema):
+@shown
+class RecentRecord(TypedDict):
     """Of the last outcomes, the latest counting most."""
 
-    rate: float = Field(description="As `success_rate`, with each outcome counting half as much three outcomes later.")
+    rate: Annotated[
+        float,
+        Field(description="As `success_rate`, with each outcome counting half as much three outcomes later."),
+    ]
     failed_in_a_row: Count
 
 
-class ProcedureWarning(Schema):
+@shown
+class ProcedureWarning(TypedDict):
     code: ProcedureWarningCode
     detail: str
 
 
-class FoundProcedure(Schema):
+@shown
+class FoundProcedure(TypedDict):
     procedure: Procedure
-    variant: ProcedureVariant = Field(
-        "current", description="`revised`: the steps are those of the trial. Name it with the outcome."
-    )
-    score: float = Field(
-        description="The probability that it is the one meant (`mode_used` `hybrid`: 0 to 1; `text`: BM25), times how "
-        "well it works, times how fresh it is."
-    )
+    variant: Annotated[
+        ProcedureVariant,
+        Field(default="current", description="`revised`: the steps are those of the trial. Name it with the outcome."),
+    ]
+    score: Annotated[
+        float,
+        Field(
+            description="The probability that it is the one meant (`mode_used` `hybrid`: 0 to 1; `text`: BM25), times "
+            "how well it works, times how fresh it is."
+        ),
+    ]
     recent: RecentRecord
-    track_record: str = Field(description="In words, as a prompt would say it.")
-    warnings: list[ProcedureWarning] = Field(description="Failing lately, or unused for long: both rank it down.")
-    scores: Scores | None = Field(None, description="With `explain`: what the score is made of.")
+    track_record: Annotated[str, Field(description="In words, as a prompt would say it.")]
+    warnings: Annotated[
+        list[ProcedureWarning], Field(description="Failing lately, or unused for long: both rank it down.")
+    ]
+    scores: Annotated[
+        NotRequired[Scores | None], Field(default=None, description="With `explain`: what the score is made of.")
+    ]
 
 
+@shown
 class ProcedureSearchResult(HowSearched):
     items: list[FoundProcedure]
 
@@ -329,6 +300,6 @@ class ProcedureFilters(TypedDict):
     until: str | None
 
 
-def render(procedure: ProcedureRecord) -> Json:
+def render(procedure: ProcedureRecord) -> Procedure:
     """Renders a procedure without internal fields."""
-    return PROCEDURES.public(procedure)
+    return cast(Procedure, PROCEDURES.public(procedure))

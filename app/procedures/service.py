@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence, Set
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json, Page, differing
+from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
@@ -11,20 +11,23 @@ from app.memories.embedding import Embeddings, Passage
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
-from app.memories.schemas import HistoryRecord, Source
+from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
 from app.procedures.review import to_review
 from app.procedures.schemas import (
     MAX_NOTES,
     PROCEDURE_HISTORY,
     PROCEDURES,
-    OutcomeEntry,
+    FoundProcedure,
     OutcomeIn,
+    OutcomeRecorded,
     Procedure,
     ProcedureCreate,
     ProcedureFilters,
+    ProcedureOutcome,
     ProcedurePatch,
     ProcedureRecord,
     ProcedureSearch,
+    ProcedureSearchResult,
     ProcedureVersion,
     render,
     situation,
@@ -61,7 +64,7 @@ def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> Procedur
         "status": "active",
         "source": {**SOURCE, **source},
         "content_hash": content_hash(procedure_id),
-        "embedding": None,
+        "embedding": NOT_EMBEDDED,
         "version": 1,
         "created_at": now,
         "updated_at": now,
@@ -99,7 +102,7 @@ def outcome(procedure: ProcedureRecord, reported: OutcomeIn, now: str) -> tuple[
         {"success_count": procedure["success_count"], "failure_count": procedure["failure_count"]},
         success=reported.success,
     )
-    entry: OutcomeEntry = {
+    entry: ProcedureOutcome = {
         "success": reported.success,
         "note": reported.note,
         "action_id": reported.action_id,
@@ -136,10 +139,10 @@ def without_notes_of(procedure: ProcedureRecord, gone: Set[str]) -> ProcedureRec
     """Returns the fields of a procedure that change when nothing may be left of what `gone` (ids of actions and tasks)
     noted: their outcomes still count, without id and note. Empty if it has none of their outcomes."""
 
-    def of_gone(outcome: OutcomeEntry) -> bool:
+    def of_gone(outcome: ProcedureOutcome) -> bool:
         return not gone.isdisjoint((outcome["action_id"], outcome["task_id"]))
 
-    def spellings(outcomes: Iterable[OutcomeEntry]) -> set[str]:
+    def spellings(outcomes: Iterable[ProcedureOutcome]) -> set[str]:
         return {normalise_content(outcome["note"]) for outcome in outcomes if outcome["note"]}
 
     outcomes = procedure["recent_outcomes"]
@@ -232,7 +235,7 @@ class ProcedureService:
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
 
-    async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult:
+    async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult[Procedure]:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
@@ -242,17 +245,17 @@ class ProcedureService:
         procedure, changes = await self._procedures.added(procedure, self._embeddings)
         return WriteResult(render(procedure), changes, 201, {"ETag": etag(procedure)})
 
-    async def get(self, procedure_id: str) -> Json:
+    async def get(self, procedure_id: str) -> Procedure:
         """Returns a procedure. Raises NotFound."""
         return render(await self._procedures.get(procedure_id))
 
-    async def page(self, filters: ProcedureFilters, listing: Listing) -> Page[Json]:
+    async def page(self, filters: ProcedureFilters, listing: Listing) -> Page[Procedure]:
         """Returns a page of procedures that match the filters."""
         request = repr(sorted(filters.items()))
         procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
         return page_of(await render_items(PROCEDURES, procedures, render, Procedure), cursor)
 
-    async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult:
+    async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult[Procedure]:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
         procedure = await self._procedures.get(procedure_id)
         self._procedures.require_write(procedure)
@@ -274,28 +277,30 @@ class ProcedureService:
         if other is not None and other["procedure_id"] != procedure["procedure_id"]:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
-    async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult:
+    async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult[None]:
         """Deletes a procedure and its history."""
         procedure = await self._procedures.get_to_delete(procedure_id)
         precondition.check(procedure)
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 
-    async def history(self, procedure_id: str, listing: Listing) -> Page[Json]:
+    async def history(self, procedure_id: str, listing: Listing) -> Page[ProcedureVersion]:
         """Returns a page of earlier versions."""
         await self._procedures.get(procedure_id)
         versions, cursor = await self._procedures.history_page(procedure_id, listing)
 
-        def past(version: HistoryRecord[ProcedureRecord]) -> Json:
+        def past(version: HistoryRecord[ProcedureRecord]) -> ProcedureVersion:
             return {
                 "version": version["version"],
                 "changed_at": version["changed_at"],
                 "changed_by": version["changed_by"],
-                "record": render(version["record"]),
+                "record": PROCEDURES.public(version["record"]),
             }
 
         return page_of(await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), cursor)
 
-    async def record_outcome(self, procedure_id: str, body: OutcomeIn, precondition: IfMatch) -> WriteResult:
+    async def record_outcome(
+        self, procedure_id: str, body: OutcomeIn, precondition: IfMatch
+    ) -> WriteResult[OutcomeRecorded]:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
         after a conflict the handler counts again. An outcome by which the procedure begins to fail, or its trial is
         decided, starts a review in the background."""
@@ -303,7 +308,7 @@ class ProcedureService:
         precondition.check(procedure)
         changed, dropped = outcome(procedure, body, self._now())
         after: ProcedureRecord = {**procedure, **changed}
-        answer = {"procedure": render(after), "dropped_notes": dropped}
+        answer: OutcomeRecorded = {"procedure": render(after), "dropped_notes": dropped}
         return WriteResult(
             answer, [*self._procedures.counted(procedure, changed), *self._review(procedure, after)], 201
         )
@@ -316,7 +321,7 @@ class ProcedureService:
         _, changes = queue.start(scope, REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
         return changes
 
-    async def search(self, body: ProcedureSearch) -> Json:
+    async def search(self, body: ProcedureSearch) -> ProcedureSearchResult:
         """Searches by meaning and words, combined with how well each procedure has worked, recent
         outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
@@ -343,9 +348,9 @@ class ProcedureService:
         return rfc3339(self._clock.now())
 
 
-def _item(ranked: ProcedureHit, *, explain: bool) -> Json:
+def _item(ranked: ProcedureHit, *, explain: bool) -> FoundProcedure:
     procedure, record = ranked.hit.doc, ranked.track_record
-    item = {
+    item: FoundProcedure = {
         "procedure": render(as_served(procedure)),
         "variant": served(procedure.get("trial")),
         "score": _short(ranked.score),

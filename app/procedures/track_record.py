@@ -6,8 +6,7 @@ from datetime import datetime
 from math import sqrt
 
 from app.core.clock import parse_rfc3339
-from app.core.schemas import Json
-from app.procedures.schemas import ProcedureRecord
+from app.procedures.schemas import ProcedureRecord, ProcedureWarning
 
 PRIOR = 1.0
 """The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
@@ -91,9 +90,9 @@ def record_sentence(successes: int, failures: int, record: TrackRecord) -> str:
     return f"{summary}, {_lately(record)}" if record.failing_lately and record.failed_in_a_row < tried else summary
 
 
-def warnings(record: TrackRecord) -> list[Json]:
+def warnings(record: TrackRecord) -> list[ProcedureWarning]:
     """Returns the warnings for a caller who wants to use the procedure."""
-    listed: list[Json] = []
+    listed: list[ProcedureWarning] = []
     if record.failing_lately:
         listed.append({"code": "failing_lately", "detail": f"It {_lately(record)}."})
     if record.stale:

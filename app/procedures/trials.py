@@ -3,7 +3,7 @@ the steps that were served."""
 
 from typing import Literal
 
-from app.procedures.schemas import OutcomeCounts, OutcomeEntry, ProcedureRecord, ProcedureVariant, Trial
+from app.procedures.schemas import ProcedureOutcome, ProcedureRecord, ProcedureTrial, ProcedureVariant, TrialCounts
 from app.procedures.track_record import interval, smoothed
 
 TRIAL_OUTCOMES = 5
@@ -14,14 +14,14 @@ TRIAL_MOST = 20
 TrialVerdict = Literal["adopt", "drop"]
 
 
-def variant_of(outcome: OutcomeEntry) -> ProcedureVariant:
+def variant_of(outcome: ProcedureOutcome) -> ProcedureVariant:
     """Returns the steps that an outcome counts for."""
     return "revised" if outcome.get("variant") == "revised" else "current"
 
 
 def new_trial(
     trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
-) -> Trial:
+) -> ProcedureTrial:
     """Returns a trial without outcomes."""
     return {
         "trial_id": trial_id,
@@ -35,7 +35,7 @@ def new_trial(
     }
 
 
-def served(trial: Trial | None) -> ProcedureVariant:
+def served(trial: ProcedureTrial | None) -> ProcedureVariant:
     """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
     take turns."""
     if trial is None:
@@ -43,14 +43,14 @@ def served(trial: Trial | None) -> ProcedureVariant:
     return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
 
 
-def counted(trial: Trial, variant: ProcedureVariant, *, success: bool) -> Trial:
+def counted(trial: ProcedureTrial, variant: ProcedureVariant, *, success: bool) -> ProcedureTrial:
     """Returns the trial with one more outcome."""
     if variant == "revised":
         return {**trial, "revised": with_outcome(trial["revised"], success=success)}
     return {**trial, "current": with_outcome(trial["current"], success=success)}
 
 
-def with_outcome(counts: OutcomeCounts, *, success: bool) -> OutcomeCounts:
+def with_outcome(counts: TrialCounts, *, success: bool) -> TrialCounts:
     """Returns the counts with one more outcome."""
     return {
         "success_count": counts["success_count"] + success,
@@ -58,7 +58,7 @@ def with_outcome(counts: OutcomeCounts, *, success: bool) -> OutcomeCounts:
     }
 
 
-def verdict(trial: Trial) -> TrialVerdict | None:
+def verdict(trial: ProcedureTrial) -> TrialVerdict | None:
     """Returns what becomes of the revised steps, or None as long as the trial goes on.
 
     With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
@@ -92,12 +92,12 @@ def restored(before: ProcedureRecord) -> ProcedureRecord:
     return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
 
 
-def trial_sentence(trial: Trial) -> str:
+def trial_sentence(trial: ProcedureTrial) -> str:
     """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
     revised = trial["revised"]
     tried = _tried(revised)
     return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
 
 
-def _tried(counts: OutcomeCounts) -> int:
+def _tried(counts: TrialCounts) -> int:
     return counts["success_count"] + counts["failure_count"]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.procedures.review import FAILING_BELOW, Failing, failing, to_review
-from app.procedures.schemas import PROCEDURES, ProcedureRecord, Trial
+from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
 from app.procedures.track_record import interval
 from app.procedures.trials import TRIAL_MOST, TRIAL_OUTCOMES, counted, new_trial, served, verdict
 
@@ -20,7 +20,7 @@ def with_outcomes(successes: list[bool], version: int = 1, **more: Any) -> Proce
     return PROCEDURES.as_record({"version": 1, "recent_outcomes": outcomes})
 
 
-def on_trial(current: tuple[int, int], revised: tuple[int, int]) -> Trial:
+def on_trial(current: tuple[int, int], revised: tuple[int, int]) -> ProcedureTrial:
     """A trial with (successes, failures) of both."""
     trial = new_trial("trial_1", ["Ask"], [], "m", "p.1", "2026-01-01T00:00:00Z")
     trial["current"] = {"success_count": current[0], "failure_count": current[1]}
