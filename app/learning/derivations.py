@@ -24,7 +24,7 @@ from app.memories.schemas import MEMORIES
 from app.memories.succession import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
 from app.procedures.service import COUNTED, ProcedureRepository
-from app.procedures.trials import restored
+from app.procedures.track_record import restored
 from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update

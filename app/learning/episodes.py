@@ -36,7 +36,7 @@ from app.memories.repository import same_pair
 from app.memories.schemas import Source
 from app.procedures.schemas import ProcedureCreate, ProcedureRecord, ProcedureTrial
 from app.procedures.service import ended_trial, learned
-from app.procedures.trials import new_trial
+from app.procedures.track_record import new_trial
 from app.sessions.schemas import MessageRecord
 from app.storage.changes import Change
 from app.storage.repository import Repository

@@ -12,7 +12,6 @@ from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
-from app.procedures.review import to_review
 from app.procedures.schemas import (
     MAX_NOTES,
     PROCEDURE_HISTORY,
@@ -32,9 +31,20 @@ from app.procedures.schemas import (
     render,
     situation,
 )
-from app.procedures.search import ProcedureHit, best, procedure_filter
-from app.procedures.track_record import KEPT_OUTCOMES, record_sentence, smoothed, warnings
-from app.procedures.trials import as_served, counted, served, with_outcome
+from app.procedures.track_record import (
+    KEPT_OUTCOMES,
+    ProcedureHit,
+    as_served,
+    best,
+    counted,
+    procedure_filter,
+    record_sentence,
+    served,
+    smoothed,
+    to_review,
+    warnings,
+    with_outcome,
+)
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store

@@ -1,12 +1,28 @@
-"""How well a procedure works: its track record, by all outcomes and by the latest ones."""
+"""How well a procedure works: its track record, the trial of better steps, when it is reviewed, and
+how a search ranks by it.
 
-from collections.abc import Sequence
+    {"success_count": 7, "failure_count": 2, "recent_outcomes": […, failed, failed]} unused for three days
+    → works .64, freshness .995: `worked 7 of 9 times, failed the last 2`
+
+Each outcome counts for the steps that were served."""
+
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from math import sqrt
+from typing import Literal, TypeAlias
 
 from app.core.clock import parse_rfc3339
-from app.procedures.schemas import ProcedureRecord, ProcedureWarning
+from app.procedures.schemas import (
+    ProcedureOutcome,
+    ProcedureRecord,
+    ProcedureTrial,
+    ProcedureVariant,
+    ProcedureWarning,
+    TrialCounts,
+)
+from app.retrieval.retriever import Hit
+from app.storage.schema import Eq, Filter, Has, Or, Range, both
 
 PRIOR = 1.0
 """The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
@@ -125,3 +141,225 @@ def interval(successes: int, failures: int) -> tuple[float, float]:
     middle = (rate + square / (2 * tried)) / (1 + square / tried)
     half = Z / (1 + square / tried) * sqrt(rate * (1 - rate) / tried + square / (4 * tried * tried))
     return max(0.0, middle - half), min(1.0, middle + half)
+
+
+# --- Trials: revised steps beside the current ones, both served in turn -----------------------------------------------
+
+TRIAL_OUTCOMES = 5
+"""Outcomes of the old and of the revised steps each, before a trial is decided."""
+TRIAL_MOST = 20
+"""Outcomes of the revised steps after which an undecided trial is dropped."""
+
+TrialVerdict = Literal["adopt", "drop"]
+
+
+def new_trial(
+    trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
+) -> ProcedureTrial:
+    """Returns a trial without outcomes."""
+    return {
+        "trial_id": trial_id,
+        "steps": steps,
+        "current": {"success_count": 0, "failure_count": 0},
+        "revised": {"success_count": 0, "failure_count": 0},
+        "action_ids": action_ids,
+        "model": model,
+        "prompt_version": prompt_version,
+        "started_at": now,
+    }
+
+
+def served(trial: ProcedureTrial | None) -> ProcedureVariant:
+    """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
+    take turns."""
+    if trial is None:
+        return "current"
+    return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
+
+
+def counted(trial: ProcedureTrial, variant: ProcedureVariant, *, success: bool) -> ProcedureTrial:
+    """Returns the trial with one more outcome."""
+    if variant == "revised":
+        return {**trial, "revised": with_outcome(trial["revised"], success=success)}
+    return {**trial, "current": with_outcome(trial["current"], success=success)}
+
+
+def with_outcome(counts: TrialCounts, *, success: bool) -> TrialCounts:
+    """Returns the counts with one more outcome."""
+    return {
+        "success_count": counts["success_count"] + success,
+        "failure_count": counts["failure_count"] + (not success),
+    }
+
+
+def verdict(trial: ProcedureTrial) -> TrialVerdict | None:
+    """Returns what becomes of the revised steps, or None as long as the trial goes on.
+
+    With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
+    rate of the current steps, and dropped once their upper bound is less than it. After `TRIAL_MOST` outcomes of the
+    revised steps, or twice as many of both, they are dropped: what is not better in so many tries is worth no change.
+    """
+    current, revised = trial["current"], trial["revised"]
+    if min(_tried(current), _tried(revised)) >= TRIAL_OUTCOMES:
+        rate = smoothed(current["success_count"], current["failure_count"])
+        lower, upper = interval(revised["success_count"], revised["failure_count"])
+        if lower > rate:
+            return "adopt"
+        if upper < rate:
+            return "drop"
+    is_over = _tried(revised) >= TRIAL_MOST or _tried(revised) + _tried(current) >= 2 * TRIAL_MOST
+    return "drop" if is_over else None
+
+
+def as_served(procedure: ProcedureRecord) -> ProcedureRecord:
+    """Returns a procedure with the steps to serve."""
+    trial = procedure.get("trial")
+    return procedure if trial is None or served(trial) == "current" else {**procedure, "steps": trial["steps"]}
+
+
+def restored(before: ProcedureRecord) -> ProcedureRecord:
+    """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
+    again at the next outcome. What was tried then counts as tried in vain."""
+    trial = before.get("trial")
+    if trial is None:
+        return before
+    return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
+
+
+def trial_sentence(trial: ProcedureTrial) -> str:
+    """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
+    revised = trial["revised"]
+    tried = _tried(revised)
+    return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
+
+
+def _tried(counts: TrialCounts) -> int:
+    return counts["success_count"] + counts["failure_count"]
+
+
+# --- Reviews: of procedures that fail, and of trials that are decided -------------------------------------------------
+
+FAILING_BELOW = 0.5
+"""A procedure is failing, too, if the 95 % interval of its success rate lies below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Why a procedure is failing. `outcomes` are the failed ones of its current steps, the oldest first."""
+
+    successes: int
+    failures: int
+    in_a_row: int
+    outcomes: tuple[ProcedureOutcome, ...]
+
+    @property
+    def reason(self) -> str:
+        """A sentence for people."""
+        worked = f"It worked {self.successes} of {self.successes + self.failures} times"
+        return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
+
+
+def failing(procedure: ProcedureRecord) -> Failing | None:
+    """Returns why a procedure is failing, or None.
+
+    Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
+    do not. The procedure fails if the last `FAILURES_IN_A_ROW` of them failed, or if the upper bound of the interval of
+    its success rate is less than `FAILING_BELOW`: it surely works less often.
+    """
+    outcomes = [
+        outcome
+        for outcome in procedure["recent_outcomes"]
+        if outcome["version"] == procedure["version"] and outcome["variant"] == "current"
+    ]
+    failed = tuple(outcome for outcome in outcomes if not outcome["success"])
+    successes = len(outcomes) - len(failed)
+    in_a_row = next((age for age, outcome in enumerate(reversed(outcomes)) if outcome["success"]), len(outcomes))
+    _, upper = interval(successes, len(failed))
+    if in_a_row < FAILURES_IN_A_ROW and upper >= FAILING_BELOW:
+        return None
+    return Failing(successes, len(failed), in_a_row, failed)
+
+
+def to_review(before: ProcedureRecord, after: ProcedureRecord) -> bool:
+    """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
+    often again. A review that came too early for a better way, or found the model away, is so made up for."""
+    trial = after.get("trial")
+    if trial is not None:
+        return verdict(trial) is not None
+    why = failing(after)
+    if why is None:
+        return False
+    again = why.in_a_row > 0 and why.in_a_row % FAILURES_IN_A_ROW == 0
+    return again or failing(before) is None
+
+
+# --- The ranking of a search: what fits, times how well it works ------------------------------------------------------
+
+LEAST_CANDIDATES = 64
+
+Find: TypeAlias = Callable[[int], Awaitable[list[Hit[ProcedureRecord]]]]
+"""Returns the best k hits by relevance, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureHit:
+    """A hit with its score and track record."""
+
+    hit: Hit[ProcedureRecord]
+    score: float
+    track_record: TrackRecord
+
+
+def procedure_filter(
+    status: str = "active",
+    *,
+    tags: list[str] | None = None,
+    min_success_rate: float | None = None,
+    min_trust: float | None = None,
+    until: str | None = None,
+) -> Filter:
+    """Returns the filter of a search."""
+    return both(
+        Eq("status", status),
+        None if tags is None else Or(tuple(Has("tags", tag) for tag in tags)),
+        None if min_success_rate is None else Range("success_rate", ge=min_success_rate),
+        None if min_trust is None else Range("trust", ge=min_trust),
+        None if until is None else Range("created_at", le=until),
+    )
+
+
+async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
+    """Returns the best k procedures of all that `find` can return. No score exceeds its relevance, so the search ends
+    once the k-th score is at least the lowest relevance read."""
+    candidates = max(LEAST_CANDIDATES, 4 * k)
+    while True:
+        hits = await find(candidates)
+        best_hits = ranked(hits, now)[:k]
+        if len(hits) < candidates or best_hits[-1].score >= hits[-1].score:
+            return best_hits
+        candidates *= 4
+
+
+def ranked(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
+    """Returns the hits with their scores, best first."""
+    scored = []
+    for hit in hits:
+        record = track_record_of(hit.doc, now)
+        scored.append(ProcedureHit(hit, score(hit.score, record), record))
+    return [scored[at] for at in order([(candidate.hit.doc, candidate.score) for candidate in scored])]
+
+
+def score(relevance: float, record: TrackRecord) -> float:
+    """Returns the score of a procedure: 0 to 1, like `relevance`, and never more than it."""
+    return relevance * record.works * record.freshness
+
+
+def order(scored: Sequence[tuple[ProcedureRecord, float]]) -> list[int]:
+    """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created later comes
+    first."""
+
+    def place(at: int) -> tuple[float, str, str]:
+        procedure, value = scored[at]
+        return value, procedure["created_at"], procedure["procedure_id"]
+
+    return sorted(range(len(scored)), key=place, reverse=True)

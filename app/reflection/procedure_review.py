@@ -22,11 +22,9 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
 from app.llm.base import LLM
 from app.memories.repository import of_pair
-from app.procedures.review import Failing, failing
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.procedures.service import ProcedureRepository
-from app.procedures.track_record import smoothed
-from app.procedures.trials import verdict
+from app.procedures.track_record import Failing, failing, smoothed, verdict
 from app.storage.changes import Change
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope

@@ -7,9 +7,8 @@ from app.context import rendering
 from app.context.sources.searched import PROCEDURES_SOURCE, _procedure_item
 from app.core.prompt_text import escape
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import ProcedureHit
 from app.procedures.service import new_procedure
-from app.procedures.track_record import track_record
+from app.procedures.track_record import ProcedureHit, track_record
 from app.retrieval.retriever import Hit
 from app.storage.search import Memo
 from tests.conftest import TurnedClock

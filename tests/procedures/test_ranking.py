@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.procedures.schemas import ProcedureRecord
-from app.procedures.search import order, score
 from app.procedures.track_record import (
     LEAST_FRESH,
     RECENT_SHARE,
     STALE_DAYS,
     TrackRecord,
+    order,
     record_sentence,
+    score,
     smoothed,
     track_record,
     warnings,

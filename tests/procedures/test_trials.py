@@ -5,10 +5,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.procedures.review import FAILING_BELOW, Failing, failing, to_review
 from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
-from app.procedures.track_record import interval
-from app.procedures.trials import TRIAL_MOST, TRIAL_OUTCOMES, counted, new_trial, served, verdict
+from app.procedures.track_record import (
+    FAILING_BELOW,
+    TRIAL_MOST,
+    TRIAL_OUTCOMES,
+    Failing,
+    counted,
+    failing,
+    interval,
+    new_trial,
+    served,
+    to_review,
+    verdict,
+)
 
 counts = st.integers(0, 200)
 few = st.integers(0, 40)

@@ -41,9 +41,16 @@ from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
 from app.memories.search_filters import search_filter
 from app.memories.search_schemas import SearchRequest
 from app.procedures.schemas import PROCEDURES
-from app.procedures.search import LEAST_CANDIDATES, ProcedureHit, procedure_filter, ranked
-from app.procedures.track_record import record_sentence
-from app.procedures.trials import as_served, served, trial_sentence
+from app.procedures.track_record import (
+    LEAST_CANDIDATES,
+    ProcedureHit,
+    as_served,
+    procedure_filter,
+    ranked,
+    record_sentence,
+    served,
+    trial_sentence,
+)
 from app.profiles.schemas import status_of
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
