@@ -7,11 +7,13 @@ user and to no agent, has cardinality `one`, and is the only place where the fie
 import unicodedata
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Literal, TypeAlias, TypedDict
+from typing import Annotated, Literal, TypeAlias
 
 import orjson
+from pydantic import Field, StringConstraints
+from typing_extensions import TypedDict
 
-from app.core.schemas import JsonObject
+from app.core.schemas import WHOLE, Object, shown
 from app.errors import invalid
 from app.facts.models import FactRecord
 from app.storage.changes import Insert, Update
@@ -80,26 +82,37 @@ USER = "@user"
 """The subject of facts about the user. Texts show it as "The user"."""
 
 
+MAX_AGE = 150
+MAX_LINE = 2000
+"""The maximum length of a text in the profile."""
+ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
+ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
+Age = Annotated[int, Field(strict=True, ge=0, le=MAX_AGE), WHOLE]
+
+
 class UserProfile(TypedDict, total=False):
     """A profile: its whole, what a record stores of it, or the fields that change."""
 
-    name: str | None
-    age: int | None
-    home: str | None
-    occupation: str | None
-    interests: list[str]
-    conversation_preferences: list[str]
-    preferences: JsonObject
-    custom: JsonObject
+    name: Annotated[ProfileLine | None, Field(default=None)]
+    age: Annotated[Age | None, Field(default=None)]
+    home: Annotated[ProfileLine | None, Field(default=None, description="Town, neighbourhood.")]
+    occupation: Annotated[ProfileLine | None, Field(default=None)]
+    interests: Annotated[ProfileLines, Field(default=[])]
+    conversation_preferences: Annotated[
+        ProfileLines, Field(default=[], description="How they like to be talked to, what to leave out.")
+    ]
+    preferences: Annotated[Object, Field(default={})]
+    custom: Annotated[Object, Field(default={})]
 
 
-class UserInteraction(TypedDict, total=False):
-    """What happened with a user, and with which agent."""
-
+@shown
+class Interaction(TypedDict, total=False):
     timestamp: str
     summary: str
     outcome: str | None
-    agent_id: str | None
+    agent_id: Annotated[
+        str | None, Field(default=None, description="With whom; null where every agent of the user may know.")
+    ]
 
 
 class UserRecord(BaseRecord, total=False):
@@ -108,7 +121,7 @@ class UserRecord(BaseRecord, total=False):
     agent_id: None
     user_id: str
     profile: UserProfile
-    interactions: list[UserInteraction]
+    interactions: list[Interaction]
     interacted: int | None
 
 
@@ -154,10 +167,6 @@ _FIELDS: Mapping[str, ProfileField] = {
     predicate_key(spelling): field for field, spellings in _SPELLINGS.items() for spelling in spellings.split()
 }
 PROFILE_KEYS = tuple(predicate_key(predicate) for predicate in PREDICATES.values())
-
-MAX_AGE = 150
-MAX_LINE = 2000
-"""The maximum length of a text in the profile."""
 
 
 def is_user(subject: str) -> bool:

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
+from app.facts.keys import Age, ProfileLine, ProfileLines
 from app.facts.schemas import FactName
 from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
-from app.profiles.schemas import Age, ProfileLine, ProfileLines, ProfilePatch
+from app.profiles.schemas import ProfilePatch
 from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
 

@@ -1,8 +1,12 @@
 """The collection of registered agents. It is declared below `profiles`, which serves it, since the decay of an agent's
 memories is among its settings."""
 
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from app.core.schemas import Count, shown
 from app.memories.schemas import Source
 from app.storage.schema import BaseRecord, Collection, Unique
 
@@ -18,33 +22,37 @@ LessonList = Literal[
 """The lists of lessons in an agent's experience."""
 
 
-class LessonRecord(TypedDict, total=False):
-    """A lesson that an agent has learned."""
-
+@shown
+class Lesson(TypedDict, total=False):
     text: str
-    seen: int
-    learned_at: str
-    first_learned_at: str
+    seen: Annotated[Count, Field(description="How often it was learned.")]
+    learned_at: Annotated[
+        str | None,
+        Field(default=None, description="When it was learned last; absent where an earlier version stored it."),
+    ]
+    first_learned_at: Annotated[
+        str | None,
+        Field(default=None, description="When it was learned first; absent where an earlier version stored it."),
+    ]
     source: Source
-    copied_from: str
+    copied_from: Annotated[str | None, Field(default=None, description="The agent that it was copied from.")]
 
 
-def first_learned_at(lesson: LessonRecord) -> str:
+def first_learned_at(lesson: Lesson) -> str:
     """Returns when a lesson was learned first; empty for one of an earlier version, which noted no times."""
     return lesson.get("first_learned_at") or lesson.get("learned_at") or ""
 
 
-class ExperienceRecord(TypedDict, total=False):
-    """What an agent has learned: knowledge in prose, and the `LessonList`s."""
-
+@shown
+class Experience(TypedDict, total=False):
     procedural_knowledge: str
-    common_scenarios: list[LessonRecord]
-    effective_strategies: list[LessonRecord]
-    known_pitfalls: list[LessonRecord]
-    tool_patterns: list[LessonRecord]
-    heuristics: list[LessonRecord]
-    user_feedback: list[LessonRecord]
-    improvement_areas: list[LessonRecord]
+    common_scenarios: list[Lesson]
+    effective_strategies: list[Lesson]
+    known_pitfalls: list[Lesson]
+    tool_patterns: list[Lesson]
+    heuristics: list[Lesson]
+    user_feedback: list[Lesson]
+    improvement_areas: list[Lesson]
 
 
 class DecaySettings(TypedDict, total=False):
@@ -74,7 +82,7 @@ class AgentRecord(BaseRecord, total=False):
     model: str
     system_prompt: str
     settings: AgentSettingsRecord
-    experience: ExperienceRecord
+    experience: Experience
 
 
 AGENTS: Collection[AgentRecord] = Collection(

@@ -7,15 +7,15 @@ import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias
 
 from typing_extensions import TypedDict
 
 from app.core.clock import Clock, new_id, rfc3339, to_ms
-from app.core.schemas import Json, differing
+from app.core.schemas import differing
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, ExperienceRecord, first_learned_at
+from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Experience, first_learned_at
 from app.memories.decays import Decays
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
@@ -25,12 +25,14 @@ from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import overlaps
 from app.profiles.schemas import (
+    Agent,
     AgentCreate,
     AgentPatch,
     AgentSettings,
     ExperiencePatch,
-    PromptAnswer,
+    Prompt,
     render_agent,
+    stored_settings,
 )
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Absent, And, Eq, Not, Or, Range, both, matches
@@ -60,7 +62,7 @@ class AgentService:
     ) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
-    async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult:
+    async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult[Agent]:
         """Creates an agent. Raises AlreadyExists if the id or the name is taken."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -70,7 +72,7 @@ class AgentService:
             "description": body.description,
             "model": body.model,
             "system_prompt": body.system_prompt,
-            "settings": _stored(body.settings),
+            "settings": stored_settings(body.settings),
             "user_id": None,
             "experience": {**merge.EMPTY_EXPERIENCE},
             "version": 1,
@@ -89,11 +91,11 @@ class AgentService:
         if holders and holders[0]["agent_id"] != agent["agent_id"]:
             raise AlreadyExists("That name is taken.")
 
-    async def get(self, agent_id: str) -> Json:
+    async def get(self, agent_id: str) -> Agent:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
 
-    async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult:
+    async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult[Agent]:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
@@ -105,13 +107,13 @@ class AgentService:
             await self._check_name({**agent, **fields})
         return self._changed(agent, fields)
 
-    async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult:
+    async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult[None]:
         """Deletes the agent's settings and experience. Memories with its id stay."""
         agent = await self._agents.get_to_delete(agent_id)
         precondition.check(agent)
         return WriteResult(None, [self._agents.delete(agent)], 204)
 
-    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult:
+    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult[Experience]:
         """Adds lessons to the agent's experience, and returns the experience."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
@@ -119,7 +121,9 @@ class AgentService:
         patch, now = body.model_dump(exclude_unset=True), rfc3339(self._clock.now())
         return self._learned(agent, merge.merge_experience(agent["experience"], patch, source, now))
 
-    async def copy_experience(self, agent_id: str, from_agent_id: str, precondition: IfMatch) -> WriteResult:
+    async def copy_experience(
+        self, agent_id: str, from_agent_id: str, precondition: IfMatch
+    ) -> WriteResult[Experience]:
         """Adds what another agent has learned, and returns the experience. Raises NotFound for either agent."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
@@ -129,11 +133,11 @@ class AgentService:
         self._agents.require_write(agent)
         return self._learned(agent, merge.copy_experience(agent["experience"], other["experience"], from_agent_id))
 
-    def _learned(self, agent: AgentRecord, experience: ExperienceRecord) -> WriteResult:
+    def _learned(self, agent: AgentRecord, experience: Experience) -> WriteResult[Experience]:
         outcome = self._changed(agent, {} if experience == agent["experience"] else {"experience": experience})
         return WriteResult(experience, outcome.changes, headers=outcome.headers)
 
-    async def experience(self, agent_id: str) -> tuple[ExperienceRecord, AgentRecord]:
+    async def experience(self, agent_id: str) -> tuple[Experience, AgentRecord]:
         """Returns the experience and the agent that has it. Raises Forbidden for a key that is bound to users."""
         agent = await self._agents.get(agent_id)
         if self._agents.scope.users is not None:
@@ -142,7 +146,7 @@ class AgentService:
             )
         return agent["experience"], agent
 
-    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> PromptAnswer:
+    async def prompt(self, agent_id: str, user_id: str | None, max_tokens: int | None, marks: Marker) -> Prompt:
         """Returns the experience prompt within `max_tokens`, optionally with the profile and memories of a user, which
         `marks` has marked."""
         agent = await self._agents.get(agent_id)
@@ -176,21 +180,17 @@ class AgentService:
             best = sorted((entry for entry in best if entry[0] >= least), key=lambda entry: -entry[0])[:PROMPT_MEMORIES]
         return [memory for _, memory in best]
 
-    def _shown(self, agent: AgentRecord) -> Json:
+    def _shown(self, agent: AgentRecord) -> Agent:
         return render_agent(agent, self._agents.scope)
 
-    def _changed(self, agent: AgentRecord, fields: AgentRecord) -> WriteResult:
+    def _changed(self, agent: AgentRecord, fields: AgentRecord) -> WriteResult[Agent]:
         return changed(self._agents, agent, fields, self._shown, rfc3339(self._clock.now()))
-
-
-def _stored(settings: AgentSettings) -> AgentSettingsRecord:
-    return cast(AgentSettingsRecord, settings.model_dump())
 
 
 def _settings(old: AgentSettingsRecord, patch: AgentSettings | None) -> AgentSettingsRecord:
     """Merges settings: absent fields stay, also inside `decay`; null restores all defaults."""
     if patch is None:
-        return _stored(AgentSettings())
+        return stored_settings(AgentSettings())
     return {**patch.over(old), "decay": patch.decay.over(old["decay"])}
 
 
@@ -215,7 +215,7 @@ class RankedLesson:
     """Whether it has a rare word of the query."""
 
 
-def ranked(query: str, experience: ExperienceRecord, known_at: str | None = None) -> list[RankedLesson]:
+def ranked(query: str, experience: Experience, known_at: str | None = None) -> list[RankedLesson]:
     """Returns every lesson, or those that had been learned by `known_at`, best first. Of equal scores hand-written
     knowledge comes before lessons, then the lessons of the latest day, then the most seen ones.
 

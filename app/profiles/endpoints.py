@@ -5,13 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import InListing, answer
+from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import facts_of
-from app.facts.keys import USERS
-from app.memories.agents import AGENTS
+from app.facts.keys import USERS, Interaction
+from app.memories.agents import AGENTS, Experience
 from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
@@ -67,20 +67,20 @@ NEW = problems(409, 412, *BODY)
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-@users_router.get("", response_model=Page[schemas.ListedUser], responses=problems())
-async def list_users(owners: Directory, listing: InListing) -> Response:
+@users_router.get("", responses=problems())
+async def list_users(owners: Directory, listing: InListing) -> Answer[Page[schemas.ListedUser]]:
     """List everyone of whom anything is stored, by user id. A memory, a task or an action suffices."""
     return answer(await owners.users(listing))
 
 
-@users_router.get("/{user_id}", response_model=schemas.ListedUser, responses=problems(404))
-async def get_user(user_id: UserIdPath, owners: Directory) -> Response:
+@users_router.get("/{user_id}", responses=problems(404))
+async def get_user(user_id: UserIdPath, owners: Directory) -> Answer[schemas.ListedUser]:
     """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
     user = await owners.user(user_id)
     return answer(user, {"ETag": etag(user)} if user["version"] is not None else None)
 
 
-@users_router.get("/{user_id}/profile", response_model=schemas.StoredProfile, responses=problems(404))
+@users_router.get("/{user_id}/profile", responses=problems(404))
 async def get_profile(
     user_id: UserIdPath,
     users: Users,
@@ -88,57 +88,57 @@ async def get_profile(
         Timestamp | None, Query(description="The fields that are facts as they were true at that time; default: now.")
     ] = None,
     known_at: Annotated[Timestamp | None, Query(description="As they were known then; default: now.")] = None,
-) -> Response:
+) -> Answer[schemas.StoredProfile]:
     """Get what is known of a user for good. Name, age, home and occupation are facts about `@user`."""
     profile = await users.profile(user_id, as_of, known_at)
     return answer(profile, {"ETag": etag(profile)})
 
 
-@users_router.put("/{user_id}/profile", response_model=schemas.StoredProfile, responses=NEW)
+@users_router.put("/{user_id}/profile", responses=NEW)
 async def put_profile(
     user_id: UserIdPath, body: schemas.Profile, users: Users, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.StoredProfile]:
     """Replace a user's profile."""
     return await write(lambda: users.put_profile(user_id, body, if_match))
 
 
-@users_router.patch("/{user_id}/profile", response_model=schemas.StoredProfile, responses=NEW)
+@users_router.patch("/{user_id}/profile", responses=NEW)
 async def update_profile(
     user_id: UserIdPath, body: schemas.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.StoredProfile]:
     """Add to a profile: lists grow, scalars are overwritten, what is not named stays."""
     return await write(lambda: users.patch_profile(user_id, body, if_match))
 
 
-@users_router.post("/{user_id}/interactions", status_code=201, response_model=schemas.Interaction, responses=NEW)
+@users_router.post("/{user_id}/interactions", status_code=201, responses=NEW)
 async def add_interaction(
     user_id: UserIdPath, body: schemas.InteractionIn, users: Users, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[Interaction]:
     """Note a conversation in a line; the last 50 are kept."""
     return await write(lambda: users.interact(user_id, body, if_match))
 
 
-@users_router.get("/{user_id}/interactions", response_model=schemas.Interactions, responses=problems(404))
-async def list_interactions(user_id: UserIdPath, users: Users) -> Response:
+@users_router.get("/{user_id}/interactions", responses=problems(404))
+async def list_interactions(user_id: UserIdPath, users: Users) -> Answer[schemas.Interactions]:
     """List the last 50 interactions of a user, newest first."""
     return answer(await users.interactions(user_id))
 
 
-@users_router.post("/{user_id}/issues", status_code=201, response_model=schemas.Issue, responses=NEW)
+@users_router.post("/{user_id}/issues", status_code=201, responses=NEW)
 async def add_issue(
     user_id: UserIdPath, body: schemas.IssueIn, users: Users, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Issue]:
     """Note a problem that the user has. It is a memory: "the same problem as last month" finds it."""
     return await write(lambda: users.add_issue(user_id, body, if_match))
 
 
-@users_router.get("/{user_id}/issues", response_model=Page[schemas.Issue], responses=problems(404))
-async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
+@users_router.get("/{user_id}/issues", responses=problems(404))
+async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[schemas.Issue]]:
     """List the user's problems, newest first."""
     return answer(await users.issues(user_id, listing))
 
 
-@users_router.patch("/{user_id}/issues/{issue_id}", response_model=schemas.Issue, responses=CHANGE)
+@users_router.patch("/{user_id}/issues/{issue_id}", responses=CHANGE)
 async def update_issue(
     user_id: UserIdPath,
     issue_id: IssueId,
@@ -146,7 +146,7 @@ async def update_issue(
     users: Users,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[schemas.Issue]:
     """Set a problem's status."""
     return await write(lambda: users.set_issue(user_id, issue_id, body.status, if_match))
 
@@ -154,45 +154,46 @@ async def update_issue(
 @users_router.post(
     "/{user_id}/solutions",
     status_code=201,
-    response_model=schemas.Solution,
     responses={**NEW, 200: {"model": schemas.Solution, "description": "An equal one is there already."}},
 )
 async def add_solution(
     user_id: UserIdPath, body: schemas.SolutionIn, users: Users, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Solution]:
     """Note what fixed a problem. It is a memory, too."""
     return await write(lambda: users.add_solution(user_id, body, if_match))
 
 
-@users_router.get("/{user_id}/solutions", response_model=Page[schemas.Solution], responses=problems(404))
-async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Response:
+@users_router.get("/{user_id}/solutions", responses=problems(404))
+async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[schemas.Solution]]:
     """List what has helped this user, newest first."""
     return answer(await users.solutions(user_id, listing))
 
 
-@agents_router.post("", status_code=201, response_model=schemas.Agent, responses=NEW)
-async def create_agent(body: schemas.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition) -> Response:
+@agents_router.post("", status_code=201, responses=NEW)
+async def create_agent(
+    body: schemas.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition
+) -> Answer[schemas.Agent]:
     """Register an agent. An agent that is not registered works with the defaults."""
     return await write(lambda: agents.create(body, if_match))
 
 
-@agents_router.get("", response_model=Page[schemas.ListedAgent], responses=problems())
-async def list_agents(owners: Directory, listing: InListing) -> Response:
+@agents_router.get("", responses=problems())
+async def list_agents(owners: Directory, listing: InListing) -> Answer[Page[schemas.ListedAgent]]:
     """List every agent that is registered or has a record, by agent id."""
     return answer(await owners.agents(listing))
 
 
-@agents_router.get("/{agent_id}", response_model=schemas.Agent, responses=problems(404))
-async def get_agent(agent_id: AgentId, agents: Agents) -> Response:
+@agents_router.get("/{agent_id}", responses=problems(404))
+async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[schemas.Agent]:
     """Get an agent with its settings and experience."""
     agent = await agents.get(agent_id)
     return answer(agent, {"ETag": etag(agent)})
 
 
-@agents_router.patch("/{agent_id}", response_model=schemas.Agent, responses=CHANGE)
+@agents_router.patch("/{agent_id}", responses=CHANGE)
 async def update_agent(
     agent_id: AgentId, body: schemas.AgentPatch, agents: Agents, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Agent]:
     """Change an agent; its memories fade by its own settings."""
     return await write(lambda: agents.patch(agent_id, body, if_match))
 
@@ -203,24 +204,24 @@ async def delete_agent(agent_id: AgentId, agents: Agents, write: Writer, if_matc
     return await write(lambda: agents.delete(agent_id, if_match))
 
 
-@agents_router.get("/{agent_id}/experience", response_model=schemas.Experience, responses=problems(404))
-async def get_experience(agent_id: AgentId, agents: Agents) -> Response:
+@agents_router.get("/{agent_id}/experience", responses=problems(404))
+async def get_experience(agent_id: AgentId, agents: Agents) -> Answer[Experience]:
     """Get what the agent has learned from all its users."""
     experience, agent = await agents.experience(agent_id)
     return answer(experience, {"ETag": etag(agent)})
 
 
-@agents_router.patch("/{agent_id}/experience", response_model=schemas.Experience, responses=CHANGE)
+@agents_router.patch("/{agent_id}/experience", responses=CHANGE)
 async def update_experience(
     agent_id: AgentId, body: schemas.ExperiencePatch, agents: Agents, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[Experience]:
     """Add lessons; one that is known is seen once more."""
     return await write(lambda: agents.learn(agent_id, body, if_match))
 
 
-@agents_router.post("/{agent_id}/experience/copy", response_model=schemas.Experience, responses=CHANGE)
+@agents_router.post("/{agent_id}/experience/copy", responses=CHANGE)
 async def copy_experience(
     agent_id: AgentId, body: schemas.ExperienceCopy, agents: Agents, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[Experience]:
     """Copy what another agent has learned: lessons that this agent does not have, and paragraphs of its knowledge."""
     return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, if_match))

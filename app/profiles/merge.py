@@ -18,7 +18,7 @@ from app.core.schemas import Json, merge_patch
 from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_user, profile_of
 from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View
-from app.memories.agents import ExperienceRecord, LessonList, LessonRecord, first_learned_at
+from app.memories.agents import Experience, Lesson, LessonList, first_learned_at
 from app.memories.schemas import MemoryRecord, Source
 from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of
 from app.storage.protocol import Store
@@ -28,7 +28,7 @@ from app.storage.scope import Scope
 from app.storage.text import normalise_content
 
 LESSONS: tuple[LessonList, ...] = get_args(LessonList)
-EMPTY_EXPERIENCE: ExperienceRecord = {
+EMPTY_EXPERIENCE: Experience = {
     "procedural_knowledge": "",
     "common_scenarios": [],
     "effective_strategies": [],
@@ -71,15 +71,15 @@ def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
 
 
 def merge_experience(
-    experience: ExperienceRecord, patch: Mapping[str, Any], source: Source, now: str, names: Sequence[str] = ()
-) -> ExperienceRecord:
+    experience: Experience, patch: Mapping[str, Any], source: Source, now: str, names: Sequence[str] = ()
+) -> Experience:
     """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
     are dropped, then the oldest.
 
     `patch`: the fields of an `ExperiencePatch` that are set; null clears a list. Lessons that contain one of `names` (a
     session's user) are not learned: experience is about no user.
     """
-    merged: ExperienceRecord = {**experience}
+    merged: Experience = {**experience}
     if "procedural_knowledge" in patch:
         merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
     for name in LESSONS:
@@ -91,7 +91,7 @@ def merge_experience(
     return merged
 
 
-def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: Source, now: str) -> list[LessonRecord]:
+def _learn(lessons: Sequence[Lesson], texts: Sequence[str], source: Source, now: str) -> list[Lesson]:
     known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
     for text in texts:
         lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
@@ -103,14 +103,14 @@ def _learn(lessons: Sequence[LessonRecord], texts: Sequence[str], source: Source
     return learned
 
 
-def copy_experience(experience: ExperienceRecord, other: ExperienceRecord, from_agent_id: str) -> ExperienceRecord:
+def copy_experience(experience: Experience, other: Experience, from_agent_id: str) -> Experience:
     """Adds the lessons of another agent's experience that are not known. Each keeps its source and its count and says
     where it was copied from. Own lessons stay; the most seen of the others fill the list up to `MAX_LESSONS`. Knowledge
     is added by paragraphs. Copying twice changes nothing."""
     own, theirs = paragraphs(experience["procedural_knowledge"]), paragraphs(other["procedural_knowledge"])
     known = {normalise_content(text) for text in own}
     new = [text for text in add_to([], theirs) if normalise_content(text) not in known]
-    merged: ExperienceRecord = {**experience}
+    merged: Experience = {**experience}
     if new:
         merged["procedural_knowledge"] = "\n\n".join([*own, *new])
     for name in LESSONS:
@@ -118,11 +118,11 @@ def copy_experience(experience: ExperienceRecord, other: ExperienceRecord, from_
     return merged
 
 
-def _with_copies(own: Sequence[LessonRecord], others: Sequence[LessonRecord], from_agent_id: str) -> list[LessonRecord]:
+def _with_copies(own: Sequence[Lesson], others: Sequence[Lesson], from_agent_id: str) -> list[Lesson]:
     known = {normalise_content(lesson["text"]) for lesson in own}
     new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
     chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
-    copies: list[LessonRecord] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
+    copies: list[Lesson] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
     return [*own, *copies]
 
 
@@ -137,7 +137,7 @@ def names_one(text: str, names: Sequence[str]) -> bool:
 
 
 def compose(
-    experience: ExperienceRecord | None,
+    experience: Experience | None,
     profile: UserProfile | None,
     memories: Sequence[MemoryRecord],
     max_tokens: int | None,
@@ -174,7 +174,7 @@ def _block(name: str, text: str) -> str:
     return f"<{name}>\n{text}\n</{name}>"
 
 
-def _lessons(experience: ExperienceRecord | None) -> list[str]:
+def _lessons(experience: Experience | None) -> list[str]:
     if experience is None:
         return []
     known = experience["procedural_knowledge"]

@@ -8,19 +8,28 @@ from typing_extensions import TypedDict
 
 from app.audit.trail import owned
 from app.core.clock import Clock
-from app.core.schemas import Json, Page
+from app.core.schemas import Page
 from app.errors import RecordDamaged, no_such
 from app.facts.keys import EMPTY_PROFILE, USERS, UserRecord
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS, AgentRecord
 from app.profiles.merge import ProfileReader
-from app.profiles.schemas import AgentSettings, ListedAgent, ListedUser, render_agent, render_profile
+from app.profiles.schemas import (
+    AgentSettings,
+    ListedAgent,
+    ListedUser,
+    OwnedKind,
+    OwnedRecords,
+    render_agent,
+    render_profile,
+    stored_settings,
+)
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, open_cursor, page_of, render_items, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection, Eq, In
 from app.storage.scope import Scope
 
-KINDS: Mapping[str, str] = {
+KINDS: Mapping[str, OwnedKind] = {
     "memory": "memories",
     "session": "sessions",
     "fact": "facts",
@@ -35,7 +44,7 @@ DAY = len("2026-06-01")
 class Ownership(TypedDict):
     """What an owner owns: `{"records": {"memories": 7, …}, "last_active": "2026-06-01"}`."""
 
-    records: dict[str, int]
+    records: OwnedRecords
     last_active: str | None
 
 
@@ -49,12 +58,12 @@ class OwnerDirectory:
         by_kind = {one.kind: one for one in collections}
         self._counted = {called: by_kind[kind] for kind, called in KINDS.items()}
 
-    async def users(self, listing: Listing) -> Page[Json]:
+    async def users(self, listing: Listing) -> Page[ListedUser]:
         """Returns a page of users, each with the profile, which is empty if none was written."""
         ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
         return page_of(await self._shown(ids), following)
 
-    async def user(self, user_id: str) -> Json:
+    async def user(self, user_id: str) -> ListedUser:
         """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
         queries = (
             Repository(self._store, self._scope, collection).values(
@@ -68,29 +77,48 @@ class OwnerDirectory:
             return user
         raise RecordDamaged
 
-    async def _shown(self, ids: Sequence[str]) -> list[Json]:
+    async def _shown(self, ids: Sequence[str]) -> list[ListedUser]:
         owns, profiles = await asyncio.gather(self._owned("user_id", ids), self._profiles.find_many(ids))
-        blank: Json = {**EMPTY_PROFILE, "version": None, "created_at": None, "updated_at": None}
 
-        def listed(user: UserRecord) -> Json:
-            known = profiles.get(user["user_id"])
-            shown = blank | {**user} if known is None else {**render_profile(known.record)}
-            return shown | {**owns[user["user_id"]]}
+        def listed(user: UserRecord) -> ListedUser:
+            user_id, known = user["user_id"], profiles.get(user["user_id"])
+            if known is not None:
+                return {**render_profile(known.record), **owns[user_id]}
+            return {
+                **EMPTY_PROFILE,
+                "version": None,
+                "created_at": None,
+                "updated_at": None,
+                "user_id": user_id,
+                **owns[user_id],
+            }
 
         users: list[UserRecord] = [{"user_id": one} for one in ids]
         return await render_items(USERS, users, listed, ListedUser)
 
-    async def agents(self, listing: Listing) -> Page[Json]:
+    async def agents(self, listing: Listing) -> Page[ListedAgent]:
         """Returns a page of agents. One that is not registered works with the defaults."""
         ids, following = await self._ids("agent_id", [AGENTS, *self._counted.values()], self._scope.agents, listing)
         registered = Repository(self._store, self._scope, AGENTS)
         owns, agents = await asyncio.gather(self._owned("agent_id", ids), registered.get_many(ids))
-        blank: Json = dict.fromkeys(ListedAgent.model_fields) | {"settings": AgentSettings().model_dump()}
 
-        def listed(agent: AgentRecord) -> Json:
-            known = agents.get(agent["agent_id"])
-            shown = blank | {**agent} if known is None else render_agent(known, self._scope)
-            return shown | {**owns[agent["agent_id"]]}
+        def listed(agent: AgentRecord) -> ListedAgent:
+            agent_id, known = agent["agent_id"], agents.get(agent["agent_id"])
+            if known is not None:
+                return {**render_agent(known, self._scope), **owns[agent_id]}
+            return {
+                "agent_id": agent_id,
+                "name": None,
+                "description": None,
+                "model": None,
+                "system_prompt": None,
+                "settings": stored_settings(AgentSettings()),
+                "experience": None,
+                "version": None,
+                "created_at": None,
+                "updated_at": None,
+                **owns[agent_id],
+            }
 
         owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
         return page_of(await render_items(AGENTS, owners, listed, ListedAgent), following)
@@ -124,11 +152,13 @@ class OwnerDirectory:
             Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
             for collection in self._counted.values()
         ]
-        owns: dict[str, Ownership] = {
-            one: {"records": dict.fromkeys(self._counted, 0), "last_active": None} for one in ids
-        }
+        owns: dict[str, Ownership] = {}
+        for owner_id in ids:
+            none: OwnedRecords = {"memories": 0, "sessions": 0, "facts": 0, "actions": 0, "tasks": 0, "procedures": 0}
+            owns[owner_id] = {"records": none, "last_active": None}
         for kind, tallied in zip(self._counted, await asyncio.gather(*tallies), strict=True):
-            for (one, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
-                owns[one]["records"][kind] += count
-                owns[one]["last_active"] = max(filter(None, (owns[one]["last_active"], day)), default=None)
+            for (owner_id, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
+                ownership = owns[owner_id]
+                ownership["records"][kind] += count
+                ownership["last_active"] = max(filter(None, (ownership["last_active"], day)), default=None)
         return owns

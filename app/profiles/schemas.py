@@ -1,8 +1,8 @@
 """Users and agents as they are stored, and as requests and responses show them."""
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, cast, get_args
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import Field, GetPydanticSchema, JsonValue, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
@@ -10,7 +10,6 @@ from app.core.schemas import (
     WHOLE,
     Count,
     Identifier,
-    Json,
     NotNull,
     Object,
     Schema,
@@ -18,14 +17,13 @@ from app.core.schemas import (
     Text,
     Timestamp,
     example,
+    shown,
 )
-from app.facts.keys import MAX_AGE, MAX_LINE, UserProfile, UserRecord
-from app.memories.agents import AgentRecord, AgentSettingsRecord
-from app.memories.schemas import Memory, MemoryRecord, Source
+from app.facts.keys import Age, Interaction, ProfileLine, ProfileLines, UserProfile, UserRecord
+from app.memories.agents import AgentRecord, AgentSettingsRecord, Experience
+from app.memories.schemas import Memory, MemoryRecord
 from app.storage.scope import Scope
 
-ProfileLine = Annotated[str, StringConstraints(min_length=1, max_length=MAX_LINE, pattern=r"\S")]
-ProfileLines = Annotated[list[ProfileLine], Field(max_length=200)]
 IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resolved", "closed"])
 ISSUE_STATUSES: tuple[IssueStatus, ...] = get_args(IssueStatus.__value__)
 
@@ -34,8 +32,6 @@ ObjectField = Literal["preferences", "custom"]
 LIST_FIELDS: tuple[ListField, ...] = get_args(ListField)
 OBJECT_FIELDS: tuple[ObjectField, ...] = get_args(ObjectField)
 """The fields of a profile that are no facts: texts, and objects of the caller."""
-
-Age = Annotated[int, Field(strict=True, ge=0, le=MAX_AGE), WHOLE]
 
 
 class Profile(Schema):
@@ -66,21 +62,24 @@ class ProfilePatch(Schema):
     custom: Object | None = None
 
 
-class StoredProfile(Profile):
-    model_config = ConfigDict(json_schema_extra=None)  # the example of a request has neither id nor version
-
+@shown
+class StoredProfile(UserProfile):
     user_id: str
     version: int
     created_at: str
     updated_at: str
 
 
-class OwnedRecords(Schema):
+OwnedKind = Literal["memories", "sessions", "facts", "actions", "tasks", "procedures"]
+
+
+@shown
+class OwnedRecords(TypedDict):
     """How many records there are of an owner, those included that have expired and are not purged yet."""
 
     memories: Count
     sessions: Count
-    facts: Count = Field(description="Statements of all times, those that hold no longer included.")
+    facts: Annotated[Count, Field(description="Statements of all times, those that hold no longer included.")]
     actions: Count
     tasks: Count
     procedures: Count
@@ -91,15 +90,14 @@ LastActive = Annotated[
 ]
 
 
-class ListedUser(Profile):
+@shown
+class ListedUser(UserProfile):
     """A user and the profile, which is empty if nobody has written one."""
-
-    model_config = ConfigDict(json_schema_extra=None)
 
     user_id: str
     records: OwnedRecords
     last_active: LastActive
-    version: int | None = Field(description="Null, as the times, where no profile was written.")
+    version: Annotated[int | None, Field(description="Null, as the times, where no profile was written.")]
     created_at: str | None
     updated_at: str | None
 
@@ -115,16 +113,10 @@ class InteractionIn(Schema):
     timestamp: Timestamp | None = Field(None, description="Default: now.")
 
 
-class Interaction(Schema):
-    timestamp: str
-    summary: str
-    outcome: str | None
-    agent_id: str | None = Field(None, description="With whom; null where every agent of the user may know.")
-
-
-class Interactions(Schema):
-    items: list[Interaction] = Field(description="The last 50, newest first.")
-    next_cursor: str | None = Field(None, description="Always null: this is all.")
+@shown
+class Interactions(TypedDict):
+    items: Annotated[list[Interaction], Field(description="The last 50, newest first.")]
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
 class IssueIn(Schema):
@@ -142,13 +134,19 @@ class IssuePatch(Schema):
     status: IssueStatus
 
 
-class Issue(Schema):
-    issue_id: str = Field(description="It is a memory of type `issue` with this id.")
-    user_id: str
+OfUser = Annotated[str | None, WithJsonSchema({"type": "string"})]
+"""Issues and solutions have one; other memories may not."""
+
+
+@shown
+class Issue(TypedDict):
+    issue_id: Annotated[str, Field(description="It is a memory of type `issue` with this id.")]
+    user_id: OfUser
     agent_id: str | None
     description: str
-    status: IssueStatus
-    timestamp: str | None = Field(description="When it came up; null where nobody said.")
+    # what a caller has written into the metadata may be no status
+    status: Annotated[JsonValue, GetPydanticSchema(lambda _, handler: handler(IssueStatus))]
+    timestamp: Annotated[str | None, Field(description="When it came up; null where nobody said.")]
     version: int
     created_at: str
     updated_at: str
@@ -163,13 +161,14 @@ class SolutionIn(Schema):
     timestamp: Timestamp | None = Field(None, description="When it was solved: `event_at` of the memory.")
 
 
-class Solution(Schema):
-    solution_id: str = Field(description="It is a memory of type `solution` with this id.")
-    user_id: str
+@shown
+class Solution(TypedDict):
+    solution_id: Annotated[str, Field(description="It is a memory of type `solution` with this id.")]
+    user_id: OfUser
     agent_id: str | None
-    problem: str
-    fix: str
-    timestamp: str | None = Field(description="When it was solved; null where nobody said.")
+    problem: Annotated[JsonValue, WithJsonSchema({"type": "string"})]  # the caller's metadata may hold another value
+    fix: Annotated[JsonValue, WithJsonSchema({"type": "string"})]
+    timestamp: Annotated[str | None, Field(description="When it was solved; null where nobody said.")]
     version: int
     created_at: str
     updated_at: str
@@ -188,6 +187,11 @@ class AgentSettings(Schema):
     min_importance: Share = 0.0
     decay: Decay = Decay()
     extraction_instructions: Text | None = None
+
+
+def stored_settings(settings: AgentSettings) -> AgentSettingsRecord:
+    """Returns settings as an agent's record has them."""
+    return cast(AgentSettingsRecord, settings.model_dump())
 
 
 class AgentCreate(Schema):
@@ -211,30 +215,6 @@ class AgentPatch(Schema):
     settings: AgentSettings | None = Field(None, description="What is absent in it stays, too; null: all defaults.")
 
 
-class Lesson(Schema):
-    text: str
-    seen: Count = Field(description="How often it was learned.")
-    learned_at: str | None = Field(
-        None, description="When it was learned last; absent where an earlier version stored it."
-    )
-    first_learned_at: str | None = Field(
-        None, description="When it was learned first; absent where an earlier version stored it."
-    )
-    source: Source
-    copied_from: str | None = Field(None, description="The agent that it was copied from.")
-
-
-class Experience(Schema):
-    procedural_knowledge: str
-    common_scenarios: list[Lesson]
-    effective_strategies: list[Lesson]
-    known_pitfalls: list[Lesson]
-    tool_patterns: list[Lesson]
-    heuristics: list[Lesson]
-    user_feedback: list[Lesson]
-    improvement_areas: list[Lesson]
-
-
 class ExperiencePatch(Schema):
     """Lessons are added; one that is known is seen once more. At most 50 a list: the least seen leave."""
 
@@ -256,29 +236,38 @@ class ExperienceCopy(Schema):
     from_agent_id: Identifier = Field(description="The agent that has learned it.")
 
 
-class Agent(Schema):
+ShownSettings = Annotated[
+    AgentSettingsRecord,
+    GetPydanticSchema(lambda _, handler: handler(AgentSettings)),
+    Field(description="`extraction_instructions` are null for a key that is bound to users."),
+]
+
+
+@shown
+class Agent(TypedDict):
     agent_id: str
     name: str
     description: str
     model: str
-    system_prompt: str | None = Field(description="Null for a key that is bound to users.")
-    settings: AgentSettings = Field(description="`extraction_instructions` are null for a key that is bound to users.")
-    experience: Experience | None = Field(description="Null for a key that is bound to users.")
+    system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users.")]
+    settings: ShownSettings
+    experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users.")]
     version: int
     created_at: str
     updated_at: str
 
 
-class ListedAgent(Schema):
+@shown
+class ListedAgent(TypedDict):
     """An agent. One that was never registered works with the default settings; what else is only registered is null."""
 
     agent_id: str
     name: str | None
     description: str | None
     model: str | None
-    system_prompt: str | None = Field(description="Null for a key that is bound to users, too.")
-    settings: AgentSettings = Field(description="`extraction_instructions` are null for a key that is bound to users.")
-    experience: Experience | None = Field(description="Null for a key that is bound to users, too.")
+    system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users, too.")]
+    settings: ShownSettings
+    experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users, too.")]
     version: int | None
     created_at: str | None
     updated_at: str | None
@@ -286,56 +275,13 @@ class ListedAgent(Schema):
     last_active: LastActive
 
 
-class Prompt(Schema):
+@shown
+class Prompt(TypedDict):
     text: str
     tokens: Count
 
 
-class ProfileAnswer(UserProfile, total=False):
-    """A user's profile as responses show it: the answers of `StoredProfile` and `ListedUser`."""
-
-    user_id: str
-    version: int | None
-    created_at: str | None
-    updated_at: str | None
-
-
-class PromptAnswer(TypedDict):
-    """The answer of `Prompt`."""
-
-    text: str
-    tokens: int
-
-
-class IssueAnswer(TypedDict):
-    """The answer of `Issue`. What a caller has written into the metadata may be no status."""
-
-    issue_id: str
-    description: str
-    status: JsonValue
-    timestamp: str | None
-    user_id: str | None
-    agent_id: str | None
-    version: int
-    created_at: str
-    updated_at: str
-
-
-class SolutionAnswer(TypedDict):
-    """The answer of `Solution`. What a caller has written into the metadata may be no text."""
-
-    solution_id: str
-    problem: JsonValue
-    fix: JsonValue
-    timestamp: str | None
-    user_id: str | None
-    agent_id: str | None
-    version: int
-    created_at: str
-    updated_at: str
-
-
-def render_profile(user: UserRecord) -> ProfileAnswer:
+def render_profile(user: UserRecord) -> StoredProfile:
     """Renders a user's profile."""
     return {
         **user["profile"],
@@ -346,14 +292,14 @@ def render_profile(user: UserRecord) -> ProfileAnswer:
     }
 
 
-def render_agent(agent: AgentRecord, scope: Scope) -> Json:
+def render_agent(agent: AgentRecord, scope: Scope) -> Agent:
     """Renders an agent for a caller: a key that is bound to users does not see what an agent keeps from them. Lessons
     are kept, too: their sources name sessions and memories of other users."""
-    shown: Json = {name: value for name, value in agent.items() if name not in ("tenant_id", "user_id")}
+    whole = cast(Agent, {name: value for name, value in agent.items() if name not in ("tenant_id", "user_id")})
     if scope.users is None:
-        return shown
+        return whole
     settings: AgentSettingsRecord = {**agent["settings"], "extraction_instructions": None}
-    return shown | {"system_prompt": None, "experience": None, "settings": settings}
+    return {**whole, "system_prompt": None, "experience": None, "settings": settings}
 
 
 def status_of(memory: MemoryRecord) -> IssueStatus | None:
@@ -365,7 +311,7 @@ def status_of(memory: MemoryRecord) -> IssueStatus | None:
     return next((known for known in ISSUE_STATUSES if known == status), "open")
 
 
-def render_issue(memory: Memory) -> IssueAnswer:
+def render_issue(memory: Memory) -> Issue:
     """Renders a memory as an issue."""
     return {
         "issue_id": memory["memory_id"],
@@ -380,7 +326,7 @@ def render_issue(memory: Memory) -> IssueAnswer:
     }
 
 
-def render_solution(memory: Memory) -> SolutionAnswer:
+def render_solution(memory: Memory) -> Solution:
     """Renders a memory as a solution."""
     metadata = memory["metadata"]
     return {

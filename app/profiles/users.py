@@ -1,7 +1,6 @@
 """Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import orjson
 
@@ -13,8 +12,8 @@ from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
 from app.facts.keys import (
     EMPTY_PROFILE,
     USERS,
+    Interaction,
     ProfileField,
-    UserInteraction,
     UserProfile,
     UserRecord,
     new_user,
@@ -27,16 +26,16 @@ from app.memories.service import MemoryService
 from app.profiles import merge
 from app.profiles.merge import FACT_FIELDS, ProfileReader
 from app.profiles.schemas import (
-    Interaction,
     InteractionIn,
-    IssueAnswer,
+    Interactions,
+    Issue,
     IssueIn,
     IssueStatus,
     Profile,
-    ProfileAnswer,
     ProfilePatch,
-    SolutionAnswer,
+    Solution,
     SolutionIn,
+    StoredProfile,
     render_issue,
     render_profile,
     render_solution,
@@ -65,14 +64,14 @@ class UserService:
         self._clock = clock
         self._reader = ProfileReader(users.store, users.scope, clock)
 
-    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> ProfileAnswer:
+    async def profile(self, user_id: str, as_of: str | None = None, known_at: str | None = None) -> StoredProfile:
         """Returns the profile of a user, as far as it was known at `known_at`, and true at `as_of`. Raises NotFound."""
         user = await self._reader.find(user_id, View(as_of or rfc3339(self._clock.now()), known_at))
         if user is None:
             raise no_such("user")
         return render_profile(user.record)
 
-    async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult:
+    async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult[StoredProfile]:
         """Replaces the whole profile."""
         whole: UserProfile = {
             "name": body.name,
@@ -88,7 +87,7 @@ class UserService:
 
     async def patch_profile(
         self, user_id: str, body: ProfilePatch, precondition: IfMatch, learned: Mapping[str, LearnedValue] | None = None
-    ) -> WriteResult:
+    ) -> WriteResult[StoredProfile]:
         """Merges a patch into the profile; see `merge.merge_profile`. `learned`: for what the service has learned, the
         trust, source and time of each field that is a fact."""
         patch = body.model_dump(exclude_unset=True)
@@ -97,12 +96,12 @@ class UserService:
             user_id, precondition, lambda profile: merge.merge_profile(profile, patch), named, learned or {}
         )
 
-    async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult:
+    async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult[Interaction]:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
         if body.agent_id is not None:
             self._users.scope.require_write(body.agent_id, user_id)
         now = rfc3339(self._clock.now())
-        entry: UserInteraction = {
+        entry: Interaction = {
             "summary": body.summary,
             "outcome": body.outcome,
             "agent_id": body.agent_id,
@@ -117,7 +116,7 @@ class UserService:
         counted: UserRecord = {"interactions": interactions, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)
 
-    async def interactions(self, user_id: str) -> Page[UserInteraction]:
+    async def interactions(self, user_id: str) -> Interactions:
         """Returns the recorded interactions that the caller may see, the newest first. Those that cannot be read are
         named in the log and left out."""
         user = await self._users.get(user_id)
@@ -130,7 +129,7 @@ class UserService:
         merged: Callable[[UserProfile], UserProfile],
         named: Sequence[ProfileField],
         learned: Mapping[str, LearnedValue] = NOTHING,
-    ) -> WriteResult:
+    ) -> WriteResult[StoredProfile]:
         """Changes a profile. `named` are those of the fields to write that are facts: they are asserted, and the
         others stored in the record."""
         now = rfc3339(self._clock.now())
@@ -172,7 +171,7 @@ class UserService:
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
-    async def add_issue(self, user_id: str, body: IssueIn, precondition: IfMatch) -> WriteResult:
+    async def add_issue(self, user_id: str, body: IssueIn, precondition: IfMatch) -> WriteResult[Issue]:
         """Stores an issue as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
@@ -186,7 +185,7 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_issue)
 
-    async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult:
+    async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult[Solution]:
         """Stores a solution as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
@@ -199,7 +198,9 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_solution)
 
-    async def set_issue(self, user_id: str, issue_id: str, status: IssueStatus, precondition: IfMatch) -> WriteResult:
+    async def set_issue(
+        self, user_id: str, issue_id: str, status: IssueStatus, precondition: IfMatch
+    ) -> WriteResult[Issue]:
         """Changes the status of an issue. Raises NotFound if the memory is not an issue of this user."""
 
         def moved(memory: MemoryRecord) -> MemoryPatch:
@@ -209,11 +210,11 @@ class UserService:
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
-    async def issues(self, user_id: str, listing: Listing) -> Page[IssueAnswer]:
+    async def issues(self, user_id: str, listing: Listing) -> Page[Issue]:
         """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
-    async def solutions(self, user_id: str, listing: Listing) -> Page[SolutionAnswer]:
+    async def solutions(self, user_id: str, listing: Listing) -> Page[Solution]:
         """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
@@ -222,10 +223,10 @@ class UserService:
         return page_of([render(memory) for memory in page["items"]], page["next_cursor"])
 
 
-async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInteraction]:
+async def recorded_interactions(user: UserRecord, scope: Scope) -> list[Interaction]:
     """Returns the interactions of a user's record that a scope may see, the last recorded first. Those that cannot be
     read are named in the log and left out."""
-    stored, readable = user.get("interactions"), list[UserInteraction]()
+    stored, readable = user.get("interactions"), list[Interaction]()
     for interaction in reversed(stored if isinstance(stored, list) else []):
         try:
             require_fit(interaction, Interaction)
@@ -240,5 +241,5 @@ async def recorded_interactions(user: UserRecord, scope: Scope) -> list[UserInte
     ]
 
 
-def _as(outcome: WriteResult, render: Callable[[Memory], A]) -> WriteResult:
-    return replace(outcome, body=render(outcome.body))
+def _as(outcome: WriteResult, render: Callable[[Memory], A]) -> WriteResult[A]:
+    return WriteResult(render(outcome.body), outcome.changes, outcome.status, outcome.headers)

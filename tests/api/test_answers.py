@@ -1,7 +1,7 @@
 """A typed answer and the model that the OpenAPI document has of it have the same fields.
 
 Answers are sent as they were made, and nothing validates them again: mypy checks what is made by its type
-(`IssueAnswer`), and clients read what comes by the model (`Issue`).
+(`ContextAnswer`), and clients read what comes by the model (`Context`).
 """
 
 import sys
@@ -19,16 +19,6 @@ from app.entities.endpoints import RelatedBecause
 from app.entities.related import RelatedReasonAnswer
 from app.learning.service import Extracted, ExtractedAnswer
 from app.main import create_app
-from app.profiles.schemas import (
-    Issue,
-    IssueAnswer,
-    ProfileAnswer,
-    Prompt,
-    PromptAnswer,
-    Solution,
-    SolutionAnswer,
-    StoredProfile,
-)
 from app.sessions.schemas import SessionContext, SessionStats
 from app.sessions.service import SessionStatsAnswer
 from app.sessions.windows import SessionContextAnswer
@@ -36,13 +26,9 @@ from app.sessions.windows import SessionContextAnswer
 ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (ContextAnswer, Context),
     (ExtractedAnswer, Extracted),
-    (IssueAnswer, Issue),
-    (ProfileAnswer, StoredProfile),
-    (PromptAnswer, Prompt),
     (RelatedReasonAnswer, RelatedBecause),
     (SessionContextAnswer, SessionContext),
     (SessionStatsAnswer, SessionStats),
-    (SolutionAnswer, Solution),
 ]
 
 

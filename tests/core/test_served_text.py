@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.context import rendering
 from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
-from app.memories.agents import ExperienceRecord, LessonRecord
+from app.memories.agents import Experience, Lesson
 from app.memories.schemas import MemoryRecord
 from app.profiles import merge
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
@@ -113,7 +113,7 @@ def context_of(contents: list[str], cited: Callable[[int], str] = str) -> str:
 
 def experience_of(contents: list[str]) -> str:
     last = [_lesson(contents[-1])]
-    experience: ExperienceRecord = {
+    experience: Experience = {
         "procedural_knowledge": contents[0],
         "common_scenarios": last,
         "effective_strategies": last,
@@ -130,7 +130,7 @@ def experience_of(contents: list[str]) -> str:
     return merge.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
 
 
-def _lesson(text: str) -> LessonRecord:
+def _lesson(text: str) -> Lesson:
     return {"text": text, "seen": 1, "source": {}}
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from app.memories.agents import AGENTS, ExperienceRecord, LessonRecord
+from app.memories.agents import AGENTS, Experience, Lesson
 from app.profiles.agents import LEAST, MOST, ranked
 from app.profiles.merge import EMPTY_EXPERIENCE
 
 
-def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> ExperienceRecord:
+def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experience:
     """Lessons as (text, how often seen)."""
     lessons = {name: [{"text": text, "seen": seen} for text, seen in pairs] for name, pairs in lists.items()}
     whole = {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
@@ -30,7 +30,7 @@ def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
 
 
 def test_of_equal_lessons_the_newest_comes_first() -> None:
-    dated: list[LessonRecord] = [
+    dated: list[Lesson] = [
         {"text": "Be brief.", "seen": 9},
         {"text": "Ask twice.", "learned_at": "2026-05-01", "seen": 9},
         {"text": "Be kind.", "learned_at": "2026-05-02", "seen": 1},

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.facts.keys import EMPTY_PROFILE, UserProfile
-from app.memories.agents import ExperienceRecord
+from app.memories.agents import Experience
 from app.memories.schemas import Source
 from app.profiles import merge
 from app.storage.text import normalise_content
@@ -115,7 +115,7 @@ def test_a_text_is_kept_as_it_was_first_written() -> None:
     assert merge.add_to(["Tea", "walks"], ["tea", "ＷＡＬＫＳ", "music"]) == ["Tea", "walks", "music"]
 
 
-def empty() -> ExperienceRecord:
+def empty() -> Experience:
     return merge.EMPTY_EXPERIENCE.copy()
 
 

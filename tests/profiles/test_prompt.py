@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core import prompt_text
 from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
 from app.facts.keys import EMPTY_PROFILE, UserProfile
-from app.memories.agents import AGENTS, ExperienceRecord, LessonRecord
+from app.memories.agents import AGENTS, Experience, Lesson
 from app.memories.schemas import MemoryRecord
 from app.profiles import merge
 from tests.support import payloads
@@ -73,7 +73,7 @@ HOSTILE = [
 ]
 
 
-def lesson(text: str, seen: int = 1) -> LessonRecord:
+def lesson(text: str, seen: int = 1) -> Lesson:
     return {"text": text, "seen": seen, "source": {}}
 
 
@@ -81,7 +81,7 @@ def memory(content: str, context: str | None = None) -> MemoryRecord:
     return {"memory_id": "mem_1", "memory_type": "fact", "content": content, "context": context}
 
 
-def experience(**parts: object) -> ExperienceRecord:
+def experience(**parts: object) -> Experience:
     return AGENTS.as_record({"experience": {**merge.EMPTY_EXPERIENCE, **parts}})["experience"]
 
 

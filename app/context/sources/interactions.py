@@ -8,7 +8,7 @@ from app.context.candidates import Candidate
 from app.context.repetition import same_text
 from app.context.source import SourceRequest
 from app.core.work import off_loop
-from app.facts.keys import USER, USERS, UserInteraction
+from app.facts.keys import USER, USERS, Interaction
 from app.facts.outdated import Utterance
 from app.profiles.overlap import overlaps
 from app.profiles.users import recorded_interactions
@@ -39,12 +39,12 @@ async def interactions(request: SourceRequest) -> list[Candidate]:
     return [_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
 
 
-def _is_for(interaction: UserInteraction, agent_id: str) -> bool:
+def _is_for(interaction: Interaction, agent_id: str) -> bool:
     """Returns whether an agent may be told of it."""
     return interaction["agent_id"] in {None, agent_id}
 
 
-def _item(interaction: UserInteraction, day: str) -> Candidate:
+def _item(interaction: Interaction, day: str) -> Candidate:
     """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
     at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
     text = summary if outcome is None else f"{summary} → {outcome}"
