@@ -112,14 +112,19 @@ async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwarg
 
 def characters(*values: Any, most: int = LONG_TEXT) -> int:
     """Returns about how many characters JSON values have. Stops to count once they are more than `most`."""
-    total, left = 0, list(values)
+    total, left = -len(values), list[Any]([values])
     while left and total <= most:
-        value = left.pop()
-        if isinstance(value, str):
-            total += len(value)
-        elif isinstance(value, dict | list | tuple):
-            total += len(value)
-            left += value.values() if isinstance(value, dict) else value
+        container = left.pop()
+        total += len(container)
+        # a page of memories has 40 values for each: `isinstance` would take a tenth of the time of a list
+        for value in container.values() if container.__class__ is dict else container:
+            kind = value.__class__
+            if kind is str:
+                total += len(value)
+                if total > most:
+                    return total
+            elif kind is dict or kind is list or kind is tuple:
+                left.append(value)
     return total
 
 

@@ -311,7 +311,10 @@ class Collection(Generic[R]):
 
     def public(self, doc: Mapping[str, object]) -> Doc:
         """Returns a document without its tenant and its internal fields: what answers show of it."""
-        return {name: value for name, value in doc.items() if name != "tenant_id" and name not in self.internal}
+        shown = dict(doc)
+        for name in ("tenant_id", *self.internal):
+            shown.pop(name, None)
+        return shown
 
     def as_record(self, fields: Mapping[str, object]) -> R:
         """Returns fields as a record of this collection, where their names are known only while the program runs:
