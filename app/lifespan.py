@@ -37,9 +37,8 @@ from app.jobs import models as kinds
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
-from app.learning.allowance import LLM_DAYS
 from app.learning.consolidation_job import TidyingJobs
-from app.learning.dependencies import Tools
+from app.learning.dependencies import LLM_DAYS, Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
 from app.learning.fact_merge import FactMergeJob
 from app.learning.jobs import ConversationJobs

@@ -1,4 +1,4 @@
-"""Which pairs of near texts are merged: by the rule of `app/learning/deduplication.py`, and by cosine alone.
+"""Which pairs of near texts are merged: by the rule of `app/learning/consolidation_job.py`, and by cosine alone.
 
     scripts/benchmark merging --pairs
 

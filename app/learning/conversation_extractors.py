@@ -11,10 +11,10 @@ from app.core.work import off_loop
 from app.facts.drafts import LearnedValue
 from app.facts.keys import EMPTY_PROFILE, UserProfile
 from app.learning import checks, derivations, episodes, learned_facts, prompts
-from app.learning.dependencies import ALWAYS, SMALL_TALK_ONLY, Tools
+from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
 from app.learning.extraction import Rules, profile_patch
-from app.learning.learning_run import ModelAnswer, PartRequest, Skipped, ask, looked_at
+from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.prompts import CitedItem, TranscriptLine, data
 from app.llm.base import LLM, Budget

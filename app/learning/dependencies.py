@@ -1,30 +1,115 @@
-"""Dependencies of learning jobs, and their report."""
+"""What learning jobs use: resources, services for a scope, and the tokens that a tenant may spend on a day."""
 
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime, time, timedelta
 
 from app.core.clock import Clock
-from app.core.schemas import Json
 from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
-from app.errors import LLMBudgetSpent, LLMUnavailable, RecalldError
+from app.errors import LLMBudgetSpent, StoreUnavailable
 from app.facts.keys import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.learning.allowance import TenantAllowance
-from app.learning.derivations import DerivationResult
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
+from app.metrics import LLM_USAGE
 from app.profiles.merge import ProfileReader
 from app.profiles.users import UserService
 from app.retrieval.retriever import Retriever
 from app.settings import Settings
+from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
+from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch
+
+
+class LLMDayRecord(BaseRecord, total=False):
+    """A document of the collection `llm_days`: the UTC day of the last call and its calls and tokens."""
+
+    usage_id: str
+    day: str
+    calls: int
+    tokens: int
+
+
+LLM_DAYS: Collection[LLMDayRecord] = Collection(name="llm_days", id_field="usage_id", fields={}, audited=False)
+"""One record for each tenant: the UTC day of the last call, and its calls and tokens."""
+USAGE_ID = "usage"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantAllowance:
+    """The tokens that a tenant may spend on one UTC day, over all processes. `limit` 0: any number, and none is
+    counted in the store."""
+
+    store: Store
+    clock: Clock
+    tenant: str
+    limit: int
+
+    async def reserve(self, tokens: int) -> None:
+        """Counts a call whose prompt has `tokens` tokens, before it is made.
+
+        Raises LLMBudgetSpent with the figures and the end of the day if the day's tokens do not allow it.
+        """
+        if not self.limit:
+            return
+        while True:
+            now = self.clock.now()
+            day, usage = _day(now), await self.store.get(LLM_DAYS, self.tenant, USAGE_ID)
+            calls, spent = (usage["calls"], usage["tokens"]) if usage is not None and usage["day"] == day else (0, 0)
+            if spent + tokens > self.limit:
+                raise self._spent(spent, now)
+            fields: LLMDayRecord = {"day": day, "calls": calls + 1, "tokens": spent + tokens}
+            counted: Change
+            if usage is None:
+                counted = Insert(LLM_DAYS, {"tenant_id": self.tenant, "usage_id": USAGE_ID, **fields})
+            else:
+                same: LLMDayRecord = {"day": usage["day"], "calls": usage["calls"], "tokens": usage["tokens"]}
+                counted = Update(LLM_DAYS, self.tenant, USAGE_ID, set=fields, expect=same)
+            try:
+                await self.store.commit([counted])
+            except CommitConflict:
+                continue  # another call was counted meanwhile
+            return
+
+    async def settle(self, reserved: int, spent: Mapping[str, int]) -> None:
+        """Counts what a call has spent beyond the tokens that were reserved. `spent` has calls, tokens and
+        cached_tokens."""
+        for kind, number in spent.items():
+            LLM_USAGE.labels(self.tenant, kind).inc(number)
+        if not self.limit:
+            return
+        more, today = {"tokens": spent["tokens"] - reserved}, {"day": _day(self.clock.now())}
+        try:
+            await self.store.commit([Update(LLM_DAYS, self.tenant, USAGE_ID, inc=more, expect=today)])
+        except CommitConflict:
+            return  # the day is over: what it spent no longer matters
+        except StoreUnavailable as error:
+            log.warning("tokens were not counted", extra={"error": error.detail})
+
+    def _spent(self, spent: int, now: datetime) -> LLMBudgetSpent:
+        tomorrow = datetime.combine(now.astimezone(UTC).date() + timedelta(days=1), time(), UTC)
+        error = LLMBudgetSpent(
+            f"This tenant may spend {self.limit} tokens of the language model a day (RECALLD_LLM_TOKENS_PER_DAY), and "
+            f"has spent {spent} today. It goes on at {tomorrow:%Y-%m-%dT%H:%M:%SZ}.",
+            retry_after=max(1, round((tomorrow - now).total_seconds())),
+        )
+        error.until = tomorrow
+        return error
+
+
+def _day(now: datetime) -> str:
+    return now.astimezone(UTC).date().isoformat()
+
 
 ALWAYS = IfMatch(None)
 """A precondition that is always met."""
@@ -58,61 +143,3 @@ class Tools:
     def profiles(self, scope: Scope) -> ProfileReader:
         """Returns the reader of profiles for a scope."""
         return ProfileReader(self.store, scope, self.clock)
-
-
-NO_LLM = "no language model is configured"
-SMALL_TALK_ONLY = "the messages are small talk"
-
-
-class Unfinished(RecalldError):
-    """Some parts failed. The job is retried for these parts only."""
-
-
-class Report:
-    """The outcome of each part of a learning job, over all chunks of the conversation."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, Json] = {}
-        self.failed: dict[str, str] = {}
-        self.unreachable: LLMUnavailable | LLMBudgetSpent | None = None
-        """Why no further part can be asked for in this run."""
-        self.done = False
-
-    def add(self, name: str, result: DerivationResult, *, by_earlier_try: bool = False) -> None:
-        """Adds the result of a part: counts and lists accumulate. What an earlier try of the job had done is no
-        progress of this one."""
-        self.done = self.done or not by_earlier_try
-        part = self.parts.setdefault(name, {})
-        part["status"] = "done"
-        part.pop("reason", None)
-        for key, value in result.items():
-            part[key] = _sum(part.get(key), value)
-
-    @property
-    def waits(self) -> bool:
-        """True if the parts that failed can go on at a known time, on which they wait."""
-        return self.unreachable is not None and self.unreachable.until is not None
-
-    def unfinished(self) -> "Unfinished":
-        """Returns the error with which a job ends that is to run again for the parts that failed."""
-        error = Unfinished("; ".join(f"{name}: {why}" for name, why in self.failed.items()))
-        error.until = None if self.unreachable is None else self.unreachable.until
-        return error
-
-    def skip(self, name: str, why: str) -> None:
-        """Notes that a part was skipped, unless it has an outcome."""
-        self.parts.setdefault(name, {"status": "skipped", "reason": why})
-
-    def fail(self, name: str, why: str) -> None:
-        """Notes that a part failed."""
-        self.failed[name] = why
-        self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
-
-
-def _sum(old: Any, new: Any) -> Any:
-    """Adds up counts and lists; of texts the last one is kept."""
-    if old is None or isinstance(new, str):
-        return new
-    if isinstance(new, dict):
-        return {key: _sum(old.get(key), new.get(key, 0)) for key in {**old, **new}}
-    return old + new

@@ -9,11 +9,11 @@ from app.core.schemas import Json
 from app.jobs.runner import Run
 from app.jobs.skipping import handled
 from app.learning import checks, episodes, learned_facts, prompts
-from app.learning.dependencies import Report, Tools
+from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationPlan, DerivationResult
 from app.learning.episodes import Batch, chunks
 from app.learning.extraction import DroppedCounts, Rules
-from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest
+from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report
 from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
 from app.learning.sharing import SharingRule, of_same_user, sharing_rule, texts_of
 from app.llm.base import LLM, Budget

@@ -18,9 +18,9 @@ from app.learning.conversation_extractors import (
     MemoryExtractor,
     ProfileExtractor,
 )
-from app.learning.dependencies import NO_LLM, SMALL_TALK_ONLY, Report, Tools
+from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned, undo_of
-from app.learning.learning_run import Extractor, LearningRun, Skipped
+from app.learning.learning_run import NO_LLM, SMALL_TALK_ONLY, Extractor, LearningRun, Report, Skipped
 from app.learning.summaries import SummaryExtractor, ask_for, stored, written_by
 from app.llm.base import LLM, configured
 from app.memories.repository import MemoryRepository

@@ -1,4 +1,4 @@
-"""The protocol of extractors, and the loop that runs them.
+"""The protocol of extractors, the loop that runs them, and the report of a run.
 
 For each stretch of a source: one call for all parts (one more for what tools gave back, which no other part sees), one
 second look at all items, which may only remove some, and then the plans.
@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeVar
 from app.core import prompt_text
 from app.core.schemas import Json
 from app.core.work import off_loop
-from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
+from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable, RecalldError
 from app.jobs.runner import Run
 from app.jobs.skipping import skipping
 from app.learning import prompts
-from app.learning.dependencies import Report, Tools
+from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationPlan, DerivationRecord, DerivationResult, commit_noted
 from app.learning.extraction import UNSUPPORTED
 from app.llm.base import LLM, Budget, ReplyShape
@@ -24,6 +24,64 @@ from app.storage.changes import Change
 from app.storage.schema import Collection
 
 log = logging.getLogger(__name__)
+
+
+NO_LLM = "no language model is configured"
+SMALL_TALK_ONLY = "the messages are small talk"
+
+
+class Unfinished(RecalldError):
+    """Some parts failed. The job is retried for these parts only."""
+
+
+class Report:
+    """The outcome of each part of a learning job, over all chunks of the conversation."""
+
+    def __init__(self) -> None:
+        self.parts: dict[str, Json] = {}
+        self.failed: dict[str, str] = {}
+        self.unreachable: LLMUnavailable | LLMBudgetSpent | None = None
+        """Why no further part can be asked for in this run."""
+        self.done = False
+
+    def add(self, name: str, result: DerivationResult, *, by_earlier_try: bool = False) -> None:
+        """Adds the result of a part: counts and lists accumulate. What an earlier try of the job had done is no
+        progress of this one."""
+        self.done = self.done or not by_earlier_try
+        part = self.parts.setdefault(name, {})
+        part["status"] = "done"
+        part.pop("reason", None)
+        for key, value in result.items():
+            part[key] = _sum(part.get(key), value)
+
+    @property
+    def waits(self) -> bool:
+        """True if the parts that failed can go on at a known time, on which they wait."""
+        return self.unreachable is not None and self.unreachable.until is not None
+
+    def unfinished(self) -> "Unfinished":
+        """Returns the error with which a job ends that is to run again for the parts that failed."""
+        error = Unfinished("; ".join(f"{name}: {why}" for name, why in self.failed.items()))
+        error.until = None if self.unreachable is None else self.unreachable.until
+        return error
+
+    def skip(self, name: str, why: str) -> None:
+        """Notes that a part was skipped, unless it has an outcome."""
+        self.parts.setdefault(name, {"status": "skipped", "reason": why})
+
+    def fail(self, name: str, why: str) -> None:
+        """Notes that a part failed."""
+        self.failed[name] = why
+        self.parts[name] = {**self.parts.get(name, {}), "status": "failed", "reason": why}
+
+
+def _sum(old: Any, new: Any) -> Any:
+    """Adds up counts and lists; of texts the last one is kept."""
+    if old is None or isinstance(new, str):
+        return new
+    if isinstance(new, dict):
+        return {key: _sum(old.get(key), new.get(key, 0)) for key in {**old, **new}}
+    return old + new
 
 
 class Skipped(Exception):

@@ -23,8 +23,9 @@ from app.jobs.runner import Run
 from app.jobs.skipping import handled, skipping
 from app.learning import prompts
 from app.learning.checks import Quote, find_quote, numbers_said
-from app.learning.dependencies import NO_LLM, Tools
+from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, id_of
+from app.learning.learning_run import NO_LLM
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings

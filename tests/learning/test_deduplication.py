@@ -11,7 +11,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from app.core.language import wording
-from app.learning import deduplication
+from app.learning import consolidation_job
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
 from app.memories.records import new_memory
@@ -110,21 +110,21 @@ def test_a_plan_loses_nothing_and_has_nothing_to_add(fields: list[Json]) -> None
                 assert {*gone["tags"]} <= {*kept["tags"]}
                 assert gone["metadata"] in ({}, kept["metadata"])
                 assert gone["importance"] <= kept["importance"]
-                assert deduplication.duplicate_digest(gone) == deduplication.duplicate_digest(group.survivor)
+                assert consolidation_job.duplicate_digest(gone) == consolidation_job.duplicate_digest(group.survivor)
         before, docs = docs, applied(docs, groups)
         assert len(docs) == len(before) - sum(len(group.retired) for group in groups)
         assert plan(docs) == [], "one run is enough"
 
 
-def plan(docs: list[MemoryRecord]) -> list[deduplication.DuplicateGroup]:
+def plan(docs: list[MemoryRecord]) -> list[consolidation_job.DuplicateGroup]:
     importance = {doc["memory_id"]: doc["importance"] for doc in docs}
     alike: dict[bytes, list[MemoryRecord]] = {}
     for doc in docs:
-        alike.setdefault(deduplication.duplicate_digest(doc), []).append(doc)
-    return [group for each in alike.values() for group in deduplication.grouped(each, importance)]
+        alike.setdefault(consolidation_job.duplicate_digest(doc), []).append(doc)
+    return [group for each in alike.values() for group in consolidation_job.grouped(each, importance)]
 
 
-def applied(docs: list[MemoryRecord], groups: list[deduplication.DuplicateGroup]) -> list[MemoryRecord]:
+def applied(docs: list[MemoryRecord], groups: list[consolidation_job.DuplicateGroup]) -> list[MemoryRecord]:
     gone = {doc["memory_id"] for group in groups for doc in group.retired}
     gains = {group.survivor["memory_id"]: group.gains for group in groups}
     return [{**doc, **gains.get(doc["memory_id"], {})} for doc in docs if doc["memory_id"] not in gone]
@@ -313,8 +313,8 @@ async def test_a_run_has_an_end_and_says_what_is_left(
 ) -> None:
     await batch(api, *({"content": "Likes tea", "deduplicate": False} for _ in range(7)))
     await batch(api, *({"content": "Likes rum", "deduplicate": False} for _ in range(3)))
-    monkeypatch.setattr(deduplication, "AT_ONCE", 4)
-    monkeypatch.setattr(deduplication, "MOST", 5)
+    monkeypatch.setattr(consolidation_job, "AT_ONCE", 4)
+    monkeypatch.setattr(consolidation_job, "MOST", 5)
     done = await consolidate(service)
     assert (done["status"], done["can_undo"]) == ("partial", True)
     assert done["result"]["memories"] | {"items": []} == {
