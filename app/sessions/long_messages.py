@@ -91,8 +91,8 @@ def _within_limit(
     kept, warnings = list(messages), list[MessageWarningAnswer]()
     for number, (message, fields) in enumerate(zip(messages, sent, strict=True)):
         shortening = _Shortening(limit)
-        for place, reason in message.left_out.items():
-            shortening.warn("not_kept", f"/messages/{number}{place}", f"It {reason}: it was left out.")
+        for place, detail in message.left_out.items():
+            shortening.warn("not_kept", f"/messages/{number}{place}", detail)
         if _characters(fields) > limit:  # all texts of a message together
             kept[number] = _message(shortening.message(fields, f"/messages/{number}"))
         _name_what_has_no_text(message, fields, shortening, f"/messages/{number}")

@@ -414,8 +414,8 @@ class MessageIn(StoredMessage):
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What exceeds the limits on objects and was left out, with the reason: `{"/thinking_blocks/0": "is nested
-        too deep"}`."""
+        """What exceeds the limits on objects and was left out, with the reason: `{"/thinking_blocks/0": "It is nested
+        too deep: it was left out."}`."""
         return self._left_out
 
     @model_validator(mode="wrap")
@@ -424,14 +424,20 @@ class MessageIn(StoredMessage):
         if not isinstance(value, dict):
             return handler(value)
         ours = MessageRecord.__annotations__.keys() - cls.model_fields.keys()
-        left_out = {f"/{name}": "is the service's own" for name in value if name in ours}
+        own = {f"/{name}": "It is the service's own: it was left out." for name in value if name in ours}
+        fields, left_out = {name: inner for name, inner in value.items() if name not in ours}, dict[str, str]()
+        if len(fields) > BODY_LIMITS.object_keys:
+            left_out[""] = f"It has more than {BODY_LIMITS.object_keys} fields: those that are not known were left out."
+            fields = {name: inner for name, inner in fields.items() if name in cls.model_fields}
         fields = {
             name: inner if name in _PLAIN else _kept(inner, f"/{step(name)}", left_out)
-            for name, inner in value.items()
-            if name not in ours
+            for name, inner in fields.items()
         }
-        message = handler({name: inner for name, inner in fields.items() if f"/{step(name)}" not in left_out})
-        message._left_out = left_out
+        fields = {name: inner for name, inner in fields.items() if f"/{step(name)}" not in left_out}
+        if left_out and not any(fields.get(name) for name in fields.keys() - _ABOUT):
+            fields["content"] = [{"type": "not_kept"}]
+        message = handler(fields)
+        message._left_out = own | left_out
         return message
 
     @model_validator(mode="after")
@@ -455,40 +461,54 @@ class MessageIn(StoredMessage):
 
 _PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp", "refusal"})
 """Fields that hold no objects."""
+_ABOUT = (_PLAIN - {"refusal"}) | {"metadata"}
+"""Fields that say nothing themselves."""
 _MAX_LEVELS = BODY_LIMITS.json_depth - 4
 """Most levels of a part of a field: the body, the list of messages, the message and the field lie around it."""
 
 
-def _kept(value: Any, place: str, left_out: dict[str, str]) -> Any:
-    """Returns a field of a message without the parts, calls or entries that exceed the limits on objects, and notes
-    them."""
-    reason = _excess(value, 1)
-    if reason:
-        left_out[place] = reason
+def _kept(value: Any, place: str, left_out: dict[str, str], levels: int = _MAX_LEVELS) -> Any:
+    """Returns a field of a message without what exceeds the limits on objects, and notes that. A part keeps its text,
+    and a call its name: of `{"text": "Hello", "logprobs": [… 600 …]}` stays `{"text": "Hello"}`."""
+    if reason := _too_wide(value):
+        left_out[place] = f"{reason}: it was left out."
         return None
-    inner = [*value.items()] if isinstance(value, dict) else [*enumerate(value)] if isinstance(value, list) else []
-    reasons = {key: reason for key, one in inner if (reason := _excess(one, _MAX_LEVELS))}
-    if not reasons:
-        return value
-    left_out |= {f"{place}/{step(key)}": reason for key, reason in reasons.items()}
-    kept = {key: one for key, one in inner if key not in reasons}
-    if isinstance(value, dict):
-        return kept
-    return [*kept.values()] or ([{"type": "not_kept"}] if place == "/content" else [])
+    kept: dict[str | int, Any] = {}
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        reason = _excess(one, levels)
+        if reason and not _too_wide(one) and (reason != _TOO_DEEP or (isinstance(value, list) and levels > 1)):
+            kept[key] = _kept(one, f"{place}/{step(key)}", left_out, levels - 1)
+        elif reason:
+            left_out[f"{place}/{step(key)}"] = f"{reason}: it was left out."
+        else:
+            kept[key] = one
+    if isinstance(value, list):
+        return [*kept.values()]
+    return kept if isinstance(value, dict) else value
+
+
+_TOO_DEEP = "It is nested too deep"
 
 
 def _excess(value: Any, levels: int) -> str | None:
     """Returns which limit of an object a value exceeds in its first `levels` levels; None for none."""
-    level: list[Any] = [value]
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
-        for one in level:
-            if isinstance(one, dict) and len(one) > BODY_LIMITS.object_keys:
-                return f"has more than {BODY_LIMITS.object_keys} keys"
-            if isinstance(one, list) and len(one) > BODY_LIMITS.batch_items:
-                return f"has more than {BODY_LIMITS.batch_items} items"
-        containers = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return None
+        if reason := next(filter(None, map(_too_wide, level)), None):
+            return reason
+        containers = [one.values() if isinstance(one, dict) else one for one in level]
         level = [inner for container in containers for inner in container if isinstance(inner, dict | list)]
-    return "is nested too deep" if level and levels > 1 else None
+    return _TOO_DEEP if level else None
+
+
+def _too_wide(value: Any) -> str | None:
+    if isinstance(value, dict) and len(value) > BODY_LIMITS.object_keys:
+        return f"It has more than {BODY_LIMITS.object_keys} keys"
+    if isinstance(value, list) and len(value) > BODY_LIMITS.batch_items:
+        return f"It has more than {BODY_LIMITS.batch_items} items"
+    return None
 
 
 def _without(detail: str) -> ValidationError:

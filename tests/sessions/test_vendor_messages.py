@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 BLOB = base64.b64encode(random.Random(7).randbytes(45_000)).decode()
 """60,000 characters, as the encrypted content of a compaction has."""
 TEXT = {"type": "text", "text": "41 crates"}
+WIDE = {str(number): number for number in range(257)}
 ANSWER = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "41 crates"}
 
 
@@ -152,26 +153,61 @@ async def test_what_exceeds_the_limits_is_left_out_and_named(api: httpx.AsyncCli
         "role": "assistant",
         "content": [TEXT, {"type": "opaque", "blob": large}, {"type": "odd", "deep": nested(40)}],
         "deep": {"fine": nested(5), "much": nested(40)},
-        "wide": {str(number): number for number in range(257)},
+        "wide": WIDE,
         "long": [*range(501)],
         "large": large,
         "seq": 7,
         "metadata": {"large": large, "blob": BLOB},
     }
     made = await append(api, [*said("fine"), sent])
-    assert [(one["code"], one["pointer"]) for one in made["warnings"]] == [
-        ("not_kept", f"/messages/1/{place}")
-        for place in ("seq", "content/2", "deep/much", "wide", "long", "content/1", "metadata/large", "large")
+    assert [one["pointer"] for one in made["warnings"] if one["code"] == "not_kept"] == [
+        f"/messages/1/{place}"
+        for place in ("seq", "content/2/deep", "deep/much", "wide", "long", "content/1", "metadata/large", "large")
     ]
     kept = (await messages(api))[1]
-    assert (kept["content"], kept["deep"], kept["metadata"]) == ([TEXT], {"fine": nested(5)}, {"blob": BLOB})
+    assert (kept["content"], kept["deep"], kept["metadata"]) == (
+        [TEXT, {"type": "odd"}],
+        {"fine": nested(5)},
+        {"blob": BLOB},
+    )
     assert not {"wide", "long", "large"} & kept.keys()
     assert kept["seq"] == 2
+
+
+async def test_a_part_keeps_its_text_and_a_call_its_name_when_something_in_it_is_left_out(
+    api: httpx.AsyncClient,
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "store", "arguments": WIDE}}
+    parts: list[Json] = [
+        {"type": "output_text", "text": "41 crates", "logprobs": [{"token": "4", "logprob": -0.1}] * 600},
+        {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "Bay 7", "raw": nested(40)}]},
+    ]
+    made = await append(api, [{"role": "assistant", "content": parts, "tool_calls": [call]}])
+    left_out = [one["pointer"] for one in made["warnings"] if one["code"] == "not_kept"]
+    assert sorted(left_out) == [
+        f"/messages/0/{place}"
+        for place in ("content/0/logprobs", "content/1/content", "tool_calls/0/function/arguments")
+    ]
+    kept = (await messages(api))[0]
+    assert kept["content"] == [
+        {"type": "output_text", "text": "41 crates"},
+        {"type": "tool_result", "tool_use_id": "t"},
+    ]
+    assert kept["tool_calls"] == [call | {"function": {"name": "store"}}]
+
+
+async def test_the_unknown_fields_of_a_message_are_no_more_than_the_keys_of_an_object(api: httpx.AsyncClient) -> None:
+    made = await append(api, [{"role": "user", "content": "41 crates", **WIDE}])
+    (warning,) = made["warnings"]
+    assert (warning["code"], warning["pointer"]) == ("not_kept", "/messages/0")
+    assert not WIDE.keys() & (await messages(api))[0].keys()
 
 
 @pytest.mark.parametrize(
     "sent",
     [
+        {"role": "assistant", "content": None, "tool_calls": [WIDE]},
+        {"role": "user", **WIDE},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "artifact": "x" * 300_000}]},
         {"role": "assistant", "thinking_blocks": "x" * 300_000},
         {"role": "user", "content": [{"type": "opaque", "blob": "x" * 300_000}]},
