@@ -109,8 +109,6 @@ _BY_STATUS: Mapping[int, type[RecalldError]] = {
 }
 
 _SIMILAR_PATH = 0.8
-_WRONG_KEY = "[key]"
-"""Follows a key in an error's location when the key itself is invalid."""
 
 
 def install(app: FastAPI) -> None:
@@ -138,9 +136,15 @@ def _field_error(fault: ErrorDetails, value: Any, body: Any) -> FieldError:
     loc = fault["loc"]
     if not (loc and loc[0] == "body"):
         return FieldError(pointer(loc), sentence(fault))
-    steps = list(_within(loc[1:], value))
-    models = [] if body is None or not steps else models_at(body.field_info.annotation, steps[:-1])
-    return FieldError(pointer(steps), sentence(fault, models))
+    return at_fault(fault, loc[1:], value, None if body is None else body.field_info.annotation)
+
+
+def at_fault(
+    fault: ErrorDetails, loc: Sequence[int | str], value: Any, annotation: Any, what: str = "field"
+) -> FieldError:
+    """Returns in words what validation found at `loc` in a value of that type, with a pointer to it."""
+    steps = list(_within(loc, value, annotation))
+    return FieldError(pointer(steps), sentence(fault, models_at(annotation, steps[:-1]), what))
 
 
 async def _of_framework(request: Request, error: HTTPException) -> Response:
@@ -201,15 +205,20 @@ def pointer(steps: Iterable[int | str]) -> str:
     return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
-def _within(steps: Sequence[int | str], value: Any) -> Iterator[int | str]:
-    """Yields the steps that exist in the body. A validator's path also names the members of a union, which do not."""
-    for at, step in enumerate(steps):
-        if isinstance(value, dict) and (step in value or (at == len(steps) - 1 and step != _WRONG_KEY)):
-            value = value.get(str(step))
+def _within(steps: Sequence[int | str], value: Any, annotation: Any) -> Iterator[int | str]:
+    """Yields the steps that lead to a value that is there, or to a field that is missing. A validator's path also names
+    the members of a union, which are neither: `("content", "list[str]")`."""
+    found: list[int | str] = []
+    for step in steps:
+        if isinstance(value, dict) and step in value:
+            value = value.get(step)
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
             value = value[step]
+        elif isinstance(value, dict) and any([*_inside(model, step)] for model in models_at(annotation, found)):
+            value = None
         else:
             continue
+        found.append(step)
         yield step
 
 

@@ -48,7 +48,7 @@ def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any
     value = decoded(body, limits)
     if _simple(value, limits):
         return value
-    faults = _faults(value, limits, lenient)
+    faults = faults_of(value, limits, lenient)
     first = next(faults, None)
     if first is not None:
         raise invalid_fields(chain((first,), faults))
@@ -127,7 +127,7 @@ def _simple(value: Any, limits: BodyLimits) -> bool:
     return True
 
 
-def _faults(root: Any, limits: BodyLimits, lenient: Collection[str]) -> Iterator[FieldError]:
+def faults_of(root: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain a quarter of a million values (`BodyLimits.json_values`)."""
     if error := _fault(root, limits, 1):

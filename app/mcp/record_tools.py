@@ -116,7 +116,7 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
         except ToolError as error:
             if error.code != "not_found":
                 done = ", ".join(forgotten) or "none"
-                raise ToolError(f"Forgotten: {done}. {memory_id}: {error}", code=error.code) from error
+                raise ToolError(f"Forgotten: {done}. {memory_id}: {error.detail}", code=error.code) from error
             missing.append(memory_id)
         else:
             forgotten.append(memory_id)

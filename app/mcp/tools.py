@@ -3,15 +3,18 @@ them, whose owners it may fix.
 """
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
 
-from app.api.errors import models_at, pointer, sentence
-from app.api.strict import DECODER
+from app.api.errors import at_fault
+from app.api.strict import DECODER, faults_of
 from app.auth.keys import Principal
+from app.core.limits import BODY_LIMITS
 from app.core.prompt_text import map_strings, unquote
 from app.core.schemas import Json, Schema, identifier
 from app.core.work import characters, off_loop
@@ -239,6 +242,12 @@ class Toolbox:
             raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from error
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
+        faults = [
+            f"{fault.pointer or '/'}: {fault.detail}"
+            for fault in islice(faults_of(arguments, _WIDTHS, {"messages"}), MAX_ERRORS)
+        ]
+        if faults:
+            raise ToolError("The arguments are not valid.", errors=tuple(faults))
         arguments = map_strings(arguments, unquote)
         for name, value in self.whom.values().items():
             if (given := arguments.get(name)) not in args.ABSENT and not _is_id(given, value):
@@ -247,10 +256,9 @@ class Toolbox:
         try:
             return _validated(wanted, {**arguments, **ours})
         except ValidationError as error:
-            faults: list[str] = []
-            for fault in error.errors(include_url=False)[:MAX_ERRORS]:
-                models = models_at(wanted, fault["loc"][:-1])
-                faults.append(f"{pointer(fault['loc']) or '/'}: {sentence(fault, models, 'argument')}")
+            found = error.errors(include_url=False)[:MAX_ERRORS]
+            fields = [at_fault(fault, fault["loc"], arguments, wanted, "argument") for fault in found]
+            faults = [f"{field.pointer or '/'}: {field.detail}" for field in fields]
             raise ToolError("The arguments are not valid.", errors=tuple(faults)) from error
 
     async def profile(self, user_id: str) -> Json:
@@ -258,6 +266,11 @@ class Toolbox:
         if self.whom.user_id not in (None, user_id):
             raise ToolError("There is no such record.", code="not_found")
         return await get_profile(ToolRequest(self.api), GetProfile(user_id=user_id))
+
+
+_WIDTHS = replace(BODY_LIMITS, text_chars=sys.maxsize)
+"""Of objects and lists, before they are read: 150,000 unknown arguments would be as many errors. Texts have their limit
+without the entities that they are quoted with."""
 
 
 def _validated(wanted: type[Schema], arguments: Json) -> Schema:

@@ -71,6 +71,14 @@ async def test_a_name_of_other_products_is_answered_by_the_one_here(
 
 @pytest.mark.anyio
 @pytest.mark.before_store
+async def test_a_pointer_names_no_member_of_a_union(api: httpx.AsyncClient) -> None:
+    body = {"agent_id": "a", "user_id": "u", "messages": [{"role": "user", "content": {"text": "x"}}]}
+    refused = problem(await api.post("/v1/sessions/s/messages", json=body), 422)
+    assert {one["pointer"] for one in refused["errors"]} == {"/messages/0/content"}
+
+
+@pytest.mark.anyio
+@pytest.mark.before_store
 async def test_pages_and_roles_of_other_products_are_answered_by_ours(api: httpx.AsyncClient) -> None:
     for name in ("page", "offset"):
         refused = problem(await api.get(f"/v1/memories?user_id=u&{name}=2"), 422)

@@ -81,3 +81,22 @@ def test_values_are_refused_to_the_model_in_words(client: httpx.Client) -> None:
     assert str(LIMITS.text_chars) in result["content"][0]["text"]
     made = client.post("/mcp", content=message(arguments()), headers=HEADERS).json()["result"]
     assert not made.get("isError")
+
+
+WIDE = {str(number): number for number in range(LIMITS.object_keys + 1)}
+
+
+@pytest.mark.parametrize(("more", "place"), [(WIDE, "/"), ({"source": WIDE}, "/source")], ids=["arguments", "one"])
+def test_objects_that_are_too_wide_are_refused_before_they_are_read(
+    client: httpx.Client, more: dict[str, Any], place: str
+) -> None:
+    result = client.post("/mcp", content=message(arguments(**more)), headers=HEADERS).json()["result"]
+    assert result["isError"]
+    told = f"- {place}: must have at most {LIMITS.object_keys} keys"
+    assert result["content"][0]["text"] == f"The arguments are not valid. (invalid)\n{told}"
+
+
+def test_a_pointer_names_no_member_of_a_union(client: httpx.Client) -> None:
+    body = message(json.dumps({"agent_id": "a", "memory_type": "rumour"}), "list_memories")
+    told = client.post("/mcp", content=body, headers=HEADERS).json()["result"]["content"][0]["text"]
+    assert [line.partition(": ")[0] for line in told.splitlines()[1:]] == ["- /memory_type", "- /memory_type"]
