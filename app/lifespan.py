@@ -29,7 +29,7 @@ from app.embedding.reranking import Reranker, RerankerInvalid
 from app.errors import RecalldError
 from app.facts.alias_service import ALIAS_UNDO
 from app.facts.aliases import FACT_COLLECTIONS, DeclaredNames
-from app.facts.keys import USERS
+from app.facts.profile import USERS
 from app.facts.service import FACT
 from app.findings.replacing import what_holds_first
 from app.findings.schemas import FINDINGS

@@ -15,9 +15,8 @@ from app.actions import schemas as actions
 from app.actions.roll_ups import ROLL_UPS
 from app.core.clock import Clock, rfc3339, to_ms
 from app.facts import schemas as facts
-from app.facts.alias_service import shown as render_alias
-from app.facts.aliases import ENTITY_ALIASES
-from app.facts.keys import USERS, UserRecord
+from app.facts.aliases import ENTITY_ALIASES, render_alias
+from app.facts.profile import USERS, UserRecord
 from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.memories.agents import AGENTS, AgentRecord

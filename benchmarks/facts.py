@@ -26,12 +26,10 @@ from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.facts.aliases import AliasMap
-from app.facts.drafts import assertion_of, draft_of
-from app.facts.keys import sentence
 from app.facts.ledger import Ledger
-from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
-from app.facts.schemas import FactCreate
+from app.facts.schemas import FactCreate, FactRecord, sentence
+from app.facts.service import assertion_of, draft_of
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.memories.records import SOURCE

@@ -23,9 +23,8 @@ from typing import Any, TypeAlias
 
 import httpx
 
-from app.facts.keys import PREDICATES, sentence
-from app.facts.models import FactRecord
-from app.facts.schemas import FACTS
+from app.facts.profile import PREDICATES
+from app.facts.schemas import FACTS, FactRecord, sentence
 from benchmarks.evaluation.service import Api
 from benchmarks.harness import ROOT, Section, folder, recalld
 from benchmarks.learned.meter import Answerer, completion, metered

@@ -2,7 +2,7 @@
 
 "I live in Oslo" beside a home in Bergen becomes "I live in Oslo (home since 2026-11-01: Bergen)". The mark states the
 present fact, so it is true beside any text. A text gets it if a value was learned from it that has since been replaced
-(`app/facts/replaced.py`), or if whom the fact is about said it before the present value began, and it has an earlier
+(`app/facts/outdated.py`), or if whom the fact is about said it before the present value began, and it has an earlier
 value word for word. Marks are made when a prompt is, so a prompt of another time has those of that time.
 """
 
@@ -18,10 +18,9 @@ from app.core.clock import day_of
 from app.core.language import Letters, place_of, sentences, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
-from app.facts.models import FactRecord
-from app.facts.outdated import MOST_GROUPS, Utterance, outdated, values_behind
-from app.facts.replaced import ReplacedValue
+from app.facts.outdated import MOST_GROUPS, ReplacedValue, Utterance, outdated, values_behind
 from app.facts.repository import FactRepository, View, of_pairs
+from app.facts.schemas import FactRecord
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.retrieval.retriever import SearchWarning

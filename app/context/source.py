@@ -11,8 +11,8 @@ from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, Intent, SectionName
 from app.core.clock import day_of, rfc3339, zone_named
 from app.errors import RecalldError
-from app.facts.models import FactRecord
 from app.facts.repository import View
+from app.facts.schemas import FactRecord
 from app.findings.replacing import ReplacedStatement
 from app.memories.schemas import MemoryRecord
 from app.resources import Resources

@@ -242,9 +242,9 @@ def differing(stored: M, fields: Mapping[str, object]) -> M:
     return cast(M, {name: value for name, value in fields.items() if not equal_json(stored.get(name), value)})
 
 
-def shown_as(shape: type[BaseModel], record: Mapping[str, object]) -> Json:
-    """Returns the fields of a record that a response has, in the order of its model: `shown_as(Fact, fact)`."""
-    return {name: record[name] for name in shape.model_fields}
+def shown_as(shape: type[T], record: Mapping[str, object]) -> T:
+    """Returns the fields of a record that an answer shows, in the order of its type: `shown_as(Fact, fact)`."""
+    return cast(T, {name: record[name] for name in shape.__annotations__})
 
 
 def require_size(value: Any, limit: int, name: str, pointer: str) -> None:

@@ -7,31 +7,81 @@ words.
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.actions.schemas import ACTIONS, ActionRecord
+from app.actions.schemas import ACTIONS, Action, ActionRecord
 from app.actions.schemas import render as render_action
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.language import whole
-from app.core.schemas import Json
+from app.core.schemas import Count, shown
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
-from app.facts.alias_service import shown
-from app.facts.aliases import AliasMap
-from app.facts.graph import GraphService, Sight
-from app.facts.keys import key_of
-from app.facts.models import FactRecord
+from app.errors import EmbeddingUnavailable
+from app.facts.aliases import AliasMap, AliasRepository, EntityAlias, render_alias
+from app.facts.graph import Bound, GraphService, Sight
 from app.facts.repository import FactRepository, View, any_of, of_pairs
-from app.facts.schemas import render
+from app.facts.schemas import Fact, FactRecord, key_of, render
 from app.memories.decays import Decays
-from app.memories.schemas import MEMORIES, NO_SMALL_TALK, MemoryRecord
+from app.memories.repository import MemoryRepository
+from app.memories.schemas import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Memory, MemoryRecord
+from app.retrieval.model_weights import weights_for
+from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning
 from app.storage.protocol import Order, Store
-from app.storage.repository import Repository, unexpired
+from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import Eq, Filter, Has, In, Or, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import Ints, SearchQuery
 from app.storage.text import normalise_content, term_ids, terms
+
+
+@shown
+class KnownFacts(TypedDict):
+    items: Annotated[list[Fact], Field(description="Those known last first.")]
+    truncated: Annotated[bool, Field(description="True if there are more than `limit`.")]
+
+
+@shown
+class NeighborCount(TypedDict):
+    count: Annotated[Count, Field(description="Entities that a fact links with this one.")]
+    truncated: Annotated[Bound | None, Field(description="The bound that was met: then there are more.")]
+
+
+@shown
+class Mention(TypedDict):
+    memory: Memory
+    names: Annotated[list[str], Field(description="The names of the entity that stand in its text.")]
+
+
+@shown
+class Mentions(TypedDict):
+    items: Annotated[list[Mention], Field(description="The latest first.")]
+    truncated: Annotated[bool, Field(description="True if there are more than `limit`, or than 500 to look at.")]
+
+
+@shown
+class EntityActions(TypedDict):
+    items: Annotated[list[Action], Field(description="Actions that name it among their entities; the latest first.")]
+    truncated: bool
+
+
+@shown
+class EntityPage(TypedDict):
+    name: Annotated[str, Field(description="The name that stands for the entity.")]
+    key: Annotated[str, Field(description="What it is compared by.")]
+    names: Annotated[list[str], Field(description="All its names, that one first.")]
+    aliases: list[EntityAlias]
+    facts: Annotated[KnownFacts, Field(description="What is true of it, as subject or object.")]
+    earlier: Annotated[KnownFacts, Field(description="What was true of it and is no longer.")]
+    neighbors: NeighborCount
+    memories: Mentions
+    actions: EntityActions
+    first_seen: Annotated[str | None, Field(description="When a fact, memory or action of these first named it.")]
+    last_seen: str | None
+
 
 MAX_READ = 500
 """The limit of memories that are read to confirm mentions."""
@@ -41,7 +91,6 @@ MAX_CHARACTERS = 2_000
 """The part of a text in which names are looked for."""
 NAME_WORDS = 4
 KEYS_AT_ONCE = 400
-
 _EDGES = re.compile(r"^[^\w]+|(?:['\u2019]s)?[^\w]*$")
 
 
@@ -177,7 +226,7 @@ class EntityService:
         self._decays = Decays(facts.store, facts.scope.tenant)
         self._graph = GraphService(facts, clock)
 
-    async def page(self, name: str, sight: Sight, limit: int) -> Json:
+    async def page(self, name: str, sight: Sight, limit: int) -> EntityPage:
         """Returns all that is known of an entity, up to `limit` items of each kind. Memories and actions are those of
         now, whatever the times of `sight`."""
         graph, now = await self._graph.graph(sight), rfc3339(self._clock.now())
@@ -208,7 +257,7 @@ class EntityService:
             "name": aliases.name(key) or _name_in(key, (*current, *earlier)) or name,
             "key": key,
             "names": [aliases.spelled(member) for member in names] if aliases.name(key) else [name],
-            "aliases": [shown(alias) for alias in aliases.of(key)],
+            "aliases": [render_alias(alias) for alias in aliases.of(key)],
             "facts": _render_facts(current, limit),
             "earlier": _render_facts(earlier, limit),
             "neighbors": {"count": len(walk.nodes), "truncated": walk.truncated},
@@ -218,9 +267,9 @@ class EntityService:
             "last_seen": max(seen, default=None),
         }
 
-    async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Json:
+    async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Mentions:
         now_ms = to_ms(self._clock.now())
-        items = [
+        items: list[Mention] = [
             {"memory": await self._decays.render_at(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
             for memory, keys in mentioning.memories
         ]
@@ -236,7 +285,7 @@ class EntityService:
         return sorted(latest, key=lambda action: (action["timestamp"], action["action_id"]), reverse=True)[:limit]
 
 
-def _render_facts(facts: Sequence[FactRecord], limit: int) -> Json:
+def _render_facts(facts: Sequence[FactRecord], limit: int) -> KnownFacts:
     return {"items": [render(fact) for fact in facts[:limit]], "truncated": len(facts) > limit}
 
 
@@ -248,3 +297,183 @@ def _name_in(key: str, facts: Iterable[FactRecord]) -> str | None:
         if fact["object_key"] == key:
             return fact["object"]
     return None
+
+
+# --- Memories related to a memory, each with the reasons --------------------------------------------------------------
+# They explain and lead on; no ranking uses them.
+
+RelatedReason = TypeAliasType(
+    "RelatedReason",
+    Literal[
+        "supersedes",
+        "superseded_by",
+        "contradicts",
+        "made_from",
+        "shared_entity",
+        "similar",
+        "same_session",
+    ],
+)
+
+
+@shown
+class RelatedBecause(TypedDict):
+    reason: RelatedReason
+    score: Annotated[float | None, Field(description="Of `similar`: the cosine of both texts.")]
+    names: Annotated[list[str], Field(description="Of `shared_entity`: the entities that both mention.")]
+
+
+@shown
+class RelatedMemory(TypedDict):
+    memory: Memory
+    reasons: Annotated[list[RelatedBecause], Field(description="At least one.")]
+
+
+@shown
+class RelatedMemories(TypedDict):
+    items: Annotated[
+        list[RelatedMemory],
+        Field(
+            description="First those that replace, contradict or were made of each other, then by number of reasons "
+            "and similarity."
+        ),
+    ]
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
+    warnings: list[SearchWarning]
+
+
+QUERY_CHARACTERS = 2_000
+"""The part of a memory whose meaning is compared."""
+MAX_SIMILAR = 20
+SIMILAR_SECONDS = 5.0
+"""The wait for the embedding model. Without it there are the other reasons."""
+MAX_ENTITIES = 5
+"""The limit of entities, the rarest first, by which memories are related."""
+MAX_MENTIONS = 10
+"""The limit of memories that one entity relates."""
+SESSION_SPAN = 3
+"""Messages before and after one that are related to it."""
+MAX_LINKS = 100
+"""The limit of linked memories that are read."""
+LINKS = ("supersedes", "superseded_by", "contradicts", "made_from")
+
+
+@dataclass(slots=True)
+class _Related:
+    """The related memories by id, with the reasons of each."""
+
+    memories: dict[str, MemoryRecord] = field(default_factory=dict)
+    reasons: dict[str, dict[RelatedReason, RelatedBecause]] = field(default_factory=dict)
+
+    def add(
+        self, memory: MemoryRecord, reason: RelatedReason, score: float | None = None, name: str | None = None
+    ) -> None:
+        """Adds a reason, or a further entity to it."""
+        memory_id = memory["memory_id"]
+        self.memories[memory_id] = memory
+        reasons = self.reasons.setdefault(memory_id, {})
+        because = reasons.setdefault(reason, {"reason": reason, "score": score, "names": []})
+        if name is not None:
+            because["names"].append(name)
+
+    def best(self, limit: int) -> list[str]:
+        """Returns the ids in the order in which they are shown."""
+
+        def place(memory_id: str) -> tuple[bool, int, float, str]:
+            because = self.reasons[memory_id]
+            cosine = because["similar"]["score"] if "similar" in because else None
+            return because.keys().isdisjoint(LINKS), -len(because), -(cosine or 0.0), memory_id
+
+        return sorted(self.memories, key=place)[:limit]
+
+
+class RelatedService:
+    """Finds related memories within a caller's scope."""
+
+    def __init__(
+        self,
+        memories: MemoryRepository,
+        facts: FactRepository,
+        lookup: Retriever[MemoryRecord],
+        clock: Clock,
+        model: str,
+    ) -> None:
+        self._memories, self._facts, self._lookup = memories, facts, lookup
+        self._clock, self._model = clock, model
+        self._decays = Decays(memories.store, memories.scope.tenant)
+
+    async def related(self, memory_id: str, limit: int) -> RelatedMemories:
+        """Returns related memories of the same agent and user, and those shared with them. Raises NotFound."""
+        now = rfc3339(self._clock.now())
+        memory = await self._memories.get_unexpired(memory_id, now)
+        partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
+        related, warnings = _Related(), list[SearchWarning]()
+        await self._linked(memory, related, now)
+        try:
+            async with asyncio.timeout(SIMILAR_SECONDS):
+                await self._similar(memory, partitions, related, now)
+        except (EmbeddingUnavailable, TimeoutError):
+            warnings.append(BY_WORDS_ALONE)
+        await self._of_entities(memory, partitions, related, now)
+        await self._of_session(memory, partitions, related, now)
+        related.memories.pop(memory_id, None)
+        now_ms = to_ms(self._clock.now())
+        items: list[RelatedMemory] = [
+            {
+                "memory": await self._decays.render_at(related.memories[best_id], now_ms),
+                "reasons": [*related.reasons[best_id].values()],
+            }
+            for best_id in related.best(limit)
+        ]
+        return {"items": items, "next_cursor": None, "warnings": warnings}
+
+    async def _linked(self, memory: MemoryRecord, related: _Related, now: str) -> None:
+        """Adds memories that its fields name, and those that a disputed one contradicts."""
+        by: dict[RelatedReason, list[str]] = {
+            "supersedes": memory["supersedes"],
+            "superseded_by": [memory["superseded_by"]] if memory["superseded_by"] else [],
+            "contradicts": memory.get("contradicts") or [],
+            "made_from": memory["source"].get("memory_ids") or [],
+        }
+        linked = await self._memories.get_many([linked_id for ids in by.values() for linked_id in ids][:MAX_LINKS])
+        for reason, ids in by.items():
+            for other in (linked[linked_id] for linked_id in ids if linked_id in linked):
+                if not expired(other, now) and other["user_id"] in (memory["user_id"], None):
+                    related.add(other, reason)
+
+    async def _similar(
+        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
+    ) -> None:
+        text = memory["content"][:QUERY_CHARACTERS]
+        active = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
+        wanted = RetrievalQuery(text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
+        for hit in (await self._lookup.find(wanted)).hits:
+            if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
+                related.add(hit.doc, "similar", hit.score)
+
+    async def _of_entities(
+        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
+    ) -> None:
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(partitions)
+        entities = await entities_in(memory["content"], self._facts, partitions, aliases)
+        index = MentionIndex(self._facts.store, self._facts.scope, self._model, partitions, now)
+        mentioned = [(key, await index.of(aliases.keys(key), MAX_MENTIONS)) for key in entities[: 2 * MAX_ENTITIES]]
+        mentioned.sort(key=lambda entity: (entity[1].more, len(entity[1].memories)))
+        for key, mentioning in mentioned[:MAX_ENTITIES]:
+            name = await name_of(key, self._facts, partitions, aliases)
+            for other, _ in mentioning.memories:
+                if other["memory_id"] != memory["memory_id"]:
+                    related.add(other, "shared_entity", name=name)
+
+    async def _of_session(
+        self, memory: MemoryRecord, partitions: Sequence[Partition], related: _Related, now: str
+    ) -> None:
+        session, seq = memory["source"].get("session_id"), memory["source"].get("message_seq")
+        if session is None:
+            return
+        near = None if seq is None else Range("source.message_seq", ge=seq - SESSION_SPAN, le=seq + SESSION_SPAN)
+        for of_pair in of_pairs(partitions):
+            where = both(of_pair, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
+            for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
+                if other["memory_id"] != memory["memory_id"] and other.get("standing") != SMALL_TALK:
+                    related.add(other, "same_session")

@@ -3,28 +3,31 @@
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, NotRequired
+
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Json, shown_as
+from app.core.schemas import Identifier, Owned, example, shown
 from app.errors import Conflict, LimitReached, NotFound, invalid, shortened
-from app.facts.alias_schemas import AliasesCreate, AliasRule, EntityAlias
 from app.facts.aliases import (
     ENTITY_ALIASES,
     MAX_ALIASES,
     AliasMap,
     AliasRecord,
     AliasRepository,
+    AliasRule,
+    EntityAlias,
     contained,
     new_alias,
+    render_alias,
     untitled,
 )
-from app.facts.conflict_resolution import Statement, contend
-from app.facts.graph import EntityNode, GraphService, Sight, WalkBound
-from app.facts.keys import key_of
-from app.facts.ledger import statement
-from app.facts.models import FactRecord
+from app.facts.graph import Bound, EntityNode, GraphService, Sight
+from app.facts.ledger import Statement, contend, statement
 from app.facts.repository import FactRepository
+from app.facts.schemas import FactName, FactRecord, key_of
 from app.jobs import queue
 from app.jobs.models import ALIAS
 from app.jobs.runner import Done, JobHandler, Run, undo_each
@@ -34,6 +37,49 @@ from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Absent, Eq, In, both
 from app.storage.scope import Partition
 from app.writes.executor import WriteResult
+
+AliasListStatus = TypeAliasType("AliasListStatus", Literal["active", "proposed", "dismissed", "any"])
+
+
+class AliasesCreate(Owned):
+    model_config = example({"user_id": "ada", "aliases": ["Ada"]})
+
+    agent_id: Identifier | None = Field(None, description="For the facts of this agent; null: of every agent.")
+    user_id: Identifier | None = Field(None, description="For the facts of this user; null: of all the agent's users.")
+    aliases: Annotated[list[FactName], Field(min_length=1, max_length=20)] = Field(
+        description="Other names of the entity. Compared without regard to case, width and spaces."
+    )
+
+
+@shown
+class AliasList(TypedDict):
+    entity: Annotated[str, Field(description="The name that stands for the entity.")]
+    names: Annotated[list[str], Field(description="All its names, that one first.")]
+    items: list[EntityAlias]
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
+    truncated: Annotated[
+        NotRequired[Bound | None],
+        Field(default=None, description="The bound that the search for proposals met: then there may be more."),
+    ]
+
+
+@shown
+class Contending(TypedDict):
+    predicate: str
+    fact_ids: Annotated[list[str], Field(description="Facts that cannot be true at the same time of one entity.")]
+
+
+@shown
+class AliasesChanged(AliasList):
+    operation_id: Annotated[str | None, Field(description="To undo it; null: nothing has changed.")]
+    contends: Annotated[
+        list[Contending],
+        Field(
+            description="What is now said twice of the entity. It stays as it is until the next fact, or until a fact "
+            "is retracted."
+        ),
+    ]
+
 
 MAX_NAMES = 50
 """The limit of names of one entity."""
@@ -47,16 +93,6 @@ class AliasUndoStep(TypedDict):
     alias_id: str
     version: int
     before: AliasRecord | None
-
-
-class ProposedAlias(TypedDict):
-    """An alias that a rule proposes, as callers see it beside its owner."""
-
-    name: str
-    alias: str
-    rule: AliasRule
-    status: Literal["proposed"]
-    created_at: None
 
 
 @dataclass(slots=True)
@@ -81,14 +117,14 @@ class AliasService:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def declare(self, name: str, body: AliasesCreate) -> WriteResult:
+    async def declare(self, name: str, body: AliasesCreate) -> WriteResult[AliasesChanged]:
         """Makes names one entity. Returns 201, or 200 if they were."""
         owner = Partition(body.agent_id, body.user_id)
         self._facts.scope.require_write(*_ids(owner))
         key = key_of(name)
-        for at, alias in enumerate(body.aliases):
+        for index, alias in enumerate(body.aliases):
             if key_of(alias) == key:
-                raise invalid(f"/aliases/{at}", "is the name itself: case, width and spaces make no difference")
+                raise invalid(f"/aliases/{index}", "is the name itself: case, width and spaces make no difference")
         aliases, edit, now = await self._aliases.of_owner(*_ids(owner)), _Edit(), rfc3339(self._clock.now())
         for alias in body.aliases:
             self._put(edit, aliases, new_alias(owner, name, alias, "stated", now))
@@ -106,10 +142,10 @@ class AliasService:
         contends = await self._contending(owner, key, after)
         return self._changed(owner, name, after, edit, contends, status=201)
 
-    async def dismiss(self, name: str, alias: str, owner: Partition) -> WriteResult:
+    async def dismiss(self, name: str, alias: str, owner: Partition) -> WriteResult[AliasesChanged]:
         """Says that two names are not one entity: no rule joins or proposes them again. Raises NotFound if nothing
         joins or proposes them."""
-        if owner == Partition(None, None):
+        if owner == NOBODY:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         self._facts.scope.require_write(*_ids(owner))
         aliases, edit, now = await self._aliases.of_owner(*_ids(owner)), _Edit(), rfc3339(self._clock.now())
@@ -152,9 +188,9 @@ class AliasService:
         edit.after[alias["alias_id"]] = {**old, **changed}
 
     def _changed(
-        self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Json], *, status: int
-    ) -> WriteResult:
-        body = {**_names_of(name, after), "items": [shown(alias) for alias in after.of(key_of(name))]}
+        self, owner: Partition, name: str, after: AliasMap, edit: _Edit, contends: list[Contending], *, status: int
+    ) -> WriteResult[AliasesChanged]:
+        body = _list_of(name, after, map(render_alias, after.of(key_of(name))))
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
@@ -163,10 +199,10 @@ class AliasService:
         until = rfc3339(now + timedelta(days=self._undo_days))
         done = queue.carried_out(begun, {"changed": number}, {"until": until, "aliases": edit.undo}, number)
         users = frozenset() if user is None else frozenset((user,))
-        answer = {**body, "operation_id": begun["operation_id"], "contends": contends}
+        answer: AliasesChanged = {**body, "operation_id": begun["operation_id"], "contends": contends}
         return WriteResult(answer, [*edit.changes, done], status, users=users)
 
-    async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Json]:
+    async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Contending]:
         """Returns what the facts of an owner say twice of an entity, of which one thing is true at a time."""
         where = both(
             of_pair(*_ids(owner)),
@@ -178,7 +214,7 @@ class AliasService:
         by_predicate: dict[str, list[FactRecord]] = {}
         for fact in await self._facts.find(where, order="asc", limit=MAX_CONTENDING):
             by_predicate.setdefault(fact["predicate_key"], []).append(fact)
-        contending: list[Json] = []
+        contending: list[Contending] = []
         for facts in by_predicate.values():
             statements = [statement(fact, aliases.object_of(fact)) for fact in facts]
             ids = [first.id for first in statements if any(_excludes(first, other) for other in statements)]
@@ -188,22 +224,23 @@ class AliasService:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def listed(self, name: str, sight: Sight, status: str) -> Json:
+    async def listed(self, name: str, sight: Sight, status: AliasListStatus) -> AliasList:
         """Returns the aliases of an entity, and the ones that rules propose."""
         graph = await self._graph.graph(sight)
         aliases, key = graph.aliases, key_of(name)
         names = set(aliases.keys(key))
-        items: list[Json] = []
-        truncated: WalkBound | None = None
+        items: list[EntityAlias] = []
+        truncated: Bound | None = None
         if status in ("active", "any"):
-            items += [shown(alias) for alias in aliases.of(key)]
+            items += map(render_alias, aliases.of(key))
         if status in ("dismissed", "any"):
-            items += [shown(alias) for alias in aliases.dismissed if names & {alias["name_key"], alias["alias_key"]}]
+            items += [
+                render_alias(alias) for alias in aliases.dismissed if names & {alias["name_key"], alias["alias_key"]}
+            ]
         if status in ("proposed", "any"):
             entities, truncated = await graph.entities("")
-            owner = {"agent_id": sight.agent_id, "user_id": sight.user_id}
-            items += [{**owner, **proposal} for proposal in proposals(name, entities, aliases)]
-        return {**_names_of(name, aliases), "items": items, "truncated": truncated}
+            items += proposals(name, entities, aliases, Partition(sight.agent_id, sight.user_id))
+        return {**_list_of(name, aliases, items), "truncated": truncated}
 
     async def _is_proposed(self, name: str, alias: str, owner: Partition) -> bool:
         agent, user = _ids(owner)
@@ -213,7 +250,12 @@ class AliasService:
         return any(key_of(alias) in (key_of(proposal["name"]), key_of(proposal["alias"])) for proposal in proposed)
 
 
-def proposals(name: str, entities: dict[str, EntityNode], aliases: AliasMap) -> list[ProposedAlias]:
+NOBODY = Partition(None, None)
+
+
+def proposals(
+    name: str, entities: dict[str, EntityNode], aliases: AliasMap, owner: Partition = NOBODY
+) -> list[EntityAlias]:
     """Returns the aliases that rules propose for an entity: full names that begin or end with its name if there is just
     one, names that its name begins or ends with, and the same names with other titles."""
     mine = set(aliases.keys(key_of(name)))
@@ -231,8 +273,17 @@ def proposals(name: str, entities: dict[str, EntityNode], aliases: AliasMap) -> 
                 rules[key, own] = "contains"
             elif contained(key, own) and _alone(key, spelled, aliases):
                 rules[own, key] = "contains"
+    agent, user = _ids(owner)
     return [
-        {"name": spelled[full], "alias": spelled[other], "rule": rule, "status": "proposed", "created_at": None}
+        {
+            "agent_id": agent,
+            "user_id": user,
+            "name": spelled[full],
+            "alias": spelled[other],
+            "rule": rule,
+            "status": "proposed",
+            "created_at": None,
+        }
         for (full, other), rule in rules.items()
     ]
 
@@ -251,10 +302,11 @@ def _joined(aliases: AliasMap, key: str, other: str) -> bool:
     return aliases.root(key) == aliases.root(other)
 
 
-def _names_of(name: str, aliases: AliasMap) -> Json:
+def _list_of(name: str, aliases: AliasMap, items: Iterable[EntityAlias]) -> AliasList:
+    """Returns the names of an entity, with these aliases."""
     keys = aliases.keys(key_of(name))
     names = [aliases.spelled(key) for key in keys] if aliases.name(key_of(name)) else [name for _ in keys]
-    return {"entity": names[0], "names": names, "next_cursor": None}
+    return {"entity": names[0], "names": names, "next_cursor": None, "items": [*items]}
 
 
 def _renamed(alias: AliasRecord) -> AliasRecord:
@@ -267,11 +319,6 @@ def _renamed(alias: AliasRecord) -> AliasRecord:
         "name_key": alias["name_key"],
         "alias_key": alias["alias_key"],
     }
-
-
-def shown(alias: AliasRecord) -> Json:
-    """Returns the fields of `EntityAlias`."""
-    return shown_as(EntityAlias, alias)
 
 
 def _ids(owner: Partition) -> tuple[str | None, str | None]:

@@ -10,19 +10,40 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Literal, TypedDict
+from typing import Annotated, Literal
 
 import orjson
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.facts.alias_schemas import AliasRule
-from app.facts.keys import group_of, key_of
-from app.facts.models import FactRecord
+from app.core.schemas import shown, shown_as
 from app.facts.repository import of_pairs
-from app.facts.schemas import FACT_GROUPS, FACTS
+from app.facts.schemas import FACT_GROUPS, FACTS, FactRecord, group_of, key_of
 from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Or, OwnedRecord, both
 from app.storage.scope import Partition, Scope
+
+AliasStatus = TypeAliasType("AliasStatus", Literal["active", "proposed", "dismissed"])
+AliasRule = TypeAliasType("AliasRule", Literal["stated", "title", "contains"])
+
+
+@shown
+class EntityAlias(TypedDict):
+    agent_id: str | None
+    user_id: str | None
+    name: Annotated[str, Field(description="The name that it was declared for.")]
+    alias: str
+    status: Annotated[AliasStatus, Field(description="`active` joins the names; `proposed` and `dismissed` do not.")]
+    rule: Annotated[
+        AliasRule,
+        Field(
+            description="`stated`: a caller declared it. `title`: one is the other with titles. `contains`: one is the "
+            "first or last word of the other, and of no other name."
+        ),
+    ]
+    created_at: Annotated[str | None, Field(description="Null for a proposal: it is not stored.")]
+
 
 AliasState = TypedDict("AliasState", {"status": Literal["active", "dismissed"], "from": str})
 """A status of an alias, and the time from which it was known (RFC 3339)."""
@@ -65,13 +86,19 @@ ENTITY_ALIASES: Collection[AliasRecord] = Collection(
 """The id is a hash of the owner and of both keys, so that a pair of names has one record for each owner. `rule` says
 who made it: `stated` (a caller) or `title` (the rule for titles). `states` has each status with the time from which it
 was known."""
-
 FACT_COLLECTIONS = (FACTS, FACT_GROUPS, ENTITY_ALIASES)
+
+
+def render_alias(alias: AliasRecord) -> EntityAlias:
+    """Returns an alias as answers show it."""
+    return shown_as(EntityAlias, alias)
+
 
 MAX_ALIASES = 500
 """The limit of aliases of one owner, dismissed ones included."""
 MAX_READ = 2 * MAX_ALIASES
 """The limit of aliases that a read uses of each user, the latest ones, and of those of no user."""
+
 
 TITLES = frozenset(
     "dr prof professor mr mrs ms mx herr frau monsieur madame mme mlle señor señora señorita signor signora".split()

@@ -6,18 +6,16 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, BeforeSeq, Cursor, InListing, Limit, answer
+from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.facts import alias_schemas, schemas
-from app.facts.alias_service import AliasService
-from app.facts.graph import GraphService, Sight
-from app.facts.merging import queued
-from app.facts.models import ObjectType
+from app.facts import schemas
+from app.facts.alias_service import AliasesChanged, AliasesCreate, AliasList, AliasListStatus, AliasService
+from app.facts.graph import EntityList, GraphAnswer, GraphQuery, GraphService, Neighbors, Sight
 from app.facts.repository import FactFilters, FactRepository
-from app.facts.schemas import FACTS, MAX_NAME
-from app.facts.service import FactService
+from app.facts.schemas import FACTS, MAX_NAME, ObjectType
+from app.facts.service import FactService, queued
 from app.jobs.models import Operation
 from app.memories.embedding import Embeddings
 from app.storage.scope import Partition
@@ -85,10 +83,8 @@ async def list_filters(
     }
 
 
-@router.post(
-    "/search", response_model=schemas.FactSearchResult, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
-)
-async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Response:
+@router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Answer[schemas.FactSearchResult]:
     """Find facts by meaning and words, true at `as_of` as far as it was known at `known_at`."""
     return answer(await facts.search(body))
 
@@ -96,7 +92,6 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Respo
 @router.post(
     "",
     status_code=201,
-    response_model=schemas.AssertedFact,
     responses={
         200: {"model": schemas.AssertedFact, "description": "The fact that says it already"},
         202: {"model": Operation, "description": "With `on_conflict: merge`: the operation that asserts it"},
@@ -104,7 +99,7 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Respo
     },
     openapi_extra=WRITE_HEADERS,
 )
-async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
+async def assert_fact(body: schemas.FactCreate, request: Request) -> Answer[schemas.AssertedFact]:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
     disputed where what it contradicts has more trust. `on_conflict: merge` needs a language model: without one 409
     `llm_not_configured`."""
@@ -120,24 +115,24 @@ async def assert_fact(body: schemas.FactCreate, request: Request) -> Response:
     return await write(lambda: facts.assert_one(body, if_match))
 
 
-@router.post("/batch", status_code=201, response_model=schemas.FactBatchAsserted, responses=problems(409, 412, *BODY))
+@router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
 async def assert_facts(
     body: schemas.FactBatch, facts: FactServiceDep, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.FactBatchAsserted]:
     """Assert up to 500 facts, in their order: all of them, or none. They become known at the same moment."""
     return await write(lambda: facts.assert_all(body.items, if_match))
 
 
-@router.get("", response_model=Page[schemas.Fact], responses=problems())
+@router.get("", responses=problems())
 async def list_facts(
     facts: FactServiceDep, where: Annotated[FactFilters, Depends(list_filters)], listing: InListing
-) -> Response:
+) -> Answer[Page[schemas.Fact]]:
     """List the facts that have exactly the owner fields named: what is true now, or was at another time."""
     return answer(await facts.page(where, listing))
 
 
-@router.get("/{fact_id}", response_model=schemas.Fact, responses=problems(404))
-async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Response:
+@router.get("/{fact_id}", responses=problems(404))
+async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Answer[schemas.Fact]:
     """Get one fact, whatever became of it."""
     fact = await facts.get(fact_id)
     return answer(fact, {"ETag": etag(fact)})
@@ -150,14 +145,16 @@ async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_
     return await write(lambda: facts.delete(fact_id, if_match))
 
 
-@router.get("/{fact_id}/history", response_model=Page[schemas.Fact], responses=problems(404))
-async def get_fact_history(fact_id: FactId, facts: FactServiceDep, listing: InListing) -> Response:
+@router.get("/{fact_id}/history", responses=problems(404))
+async def get_fact_history(fact_id: FactId, facts: FactServiceDep, listing: InListing) -> Answer[Page[schemas.Fact]]:
     """List all that was ever stated of the same assertion, today's facts included."""
     return answer(await facts.history(fact_id, listing))
 
 
-@router.post("/{fact_id}/retract", response_model=schemas.Fact, responses=problems(404, 409, 412))
-async def retract_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition) -> Response:
+@router.post("/{fact_id}/retract", responses=problems(404, 409, 412))
+async def retract_fact(
+    fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition
+) -> Answer[schemas.Fact]:
     """Take back what should not have been said: from now on we do not know it. That we did stays on record."""
     return await write(lambda: facts.retract(fact_id, if_match))
 
@@ -199,20 +196,20 @@ graph_router = APIRouter(prefix="/v1/graph", tags=["graph"], route_class=StrictR
 EntityName = Annotated[str, Path(min_length=1, max_length=MAX_NAME, examples=["Ada"])]
 
 
-@graph_router.get("/entities", response_model=alias_schemas.EntityList, responses=problems())
+@graph_router.get("/entities", responses=problems())
 async def list_entities(
     graph: InGraph,
     sight: InSight,
     prefix: Annotated[str, Query(max_length=MAX_NAME, description="Of the name, as it is compared.")] = "",
     limit: Limit = 20,
     cursor: Cursor = None,
-) -> Response:
+) -> Answer[EntityList]:
     """List whom and what the facts are about. `agent_id`, `user_id` or both are required, and widened as in a
     search."""
     return answer(await graph.entities(sight, prefix, limit, cursor))
 
 
-@graph_router.get("/entities/{name:name}/neighbors", response_model=alias_schemas.Neighbors, responses=problems(404))
+@graph_router.get("/entities/{name:name}/neighbors", responses=problems(404))
 async def get_neighbors(
     name: EntityName,
     graph: InGraph,
@@ -220,20 +217,20 @@ async def get_neighbors(
     depth: Annotated[int, Query(ge=1, le=3)] = 1,
     predicate: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
     max_nodes: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> Response:
+) -> Answer[Neighbors]:
     """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
     return answer(await graph.neighbors(sight, name, depth, predicate, max_nodes))
 
 
-@graph_router.get("/entities/{name:name}/aliases", response_model=alias_schemas.AliasList, responses=problems(404))
+@graph_router.get("/entities/{name:name}/aliases", responses=problems(404))
 async def list_aliases(
     name: EntityName,
     aliases: InAliases,
     sight: InSight,
     status: Annotated[
-        alias_schemas.AliasListStatus, Query(description="`proposed`: what rules find in the names of facts.")
+        AliasListStatus, Query(description="`proposed`: what rules find in the names of facts.")
     ] = "active",
-) -> Response:
+) -> Answer[AliasList]:
     """List the other names of an entity, and those that may be."""
     return answer(await aliases.listed(name, sight, status))
 
@@ -241,23 +238,20 @@ async def list_aliases(
 @graph_router.post(
     "/entities/{name:name}/aliases",
     status_code=201,
-    response_model=alias_schemas.AliasesChanged,
     responses={
-        200: {"model": alias_schemas.AliasesChanged, "description": "They are aliases already"},
+        200: {"model": AliasesChanged, "description": "They are aliases already"},
         **problems(409, 412, *BODY),
     },
 )
 async def declare_aliases(
-    name: EntityName, body: alias_schemas.AliasesCreate, aliases: InAliases, write: Writer
-) -> Response:
+    name: EntityName, body: AliasesCreate, aliases: InAliases, write: Writer
+) -> Answer[AliasesChanged]:
     """Say that names mean the same entity. Facts keep their names; what is asserted from now on is compared with the
     facts of all of them. The operation can be undone."""
     return await write(lambda: aliases.declare(name, body))
 
 
-@graph_router.delete(
-    "/entities/{name:name}/aliases", response_model=alias_schemas.AliasesChanged, responses=problems(404, 409, 412)
-)
+@graph_router.delete("/entities/{name:name}/aliases", responses=problems(404, 409, 412))
 async def dismiss_alias(
     name: EntityName,
     aliases: InAliases,
@@ -265,15 +259,13 @@ async def dismiss_alias(
     alias: Annotated[str, Query(min_length=1, max_length=MAX_NAME, description="The name that is another's.")],
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
-) -> Response:
+) -> Answer[AliasesChanged]:
     """Say that two names are not the same entity. The alias or proposal is dismissed: no rule makes or proposes it
     again. The operation can be undone."""
     return await write(lambda: aliases.dismiss(name, alias, Partition(agent_id, user_id)))
 
 
-@graph_router.post(
-    "/query", response_model=alias_schemas.GraphAnswer, responses=problems(*BODY), openapi_extra={"x-verb": "read"}
-)
-async def query_graph(body: alias_schemas.GraphQuery, graph: InGraph) -> Response:
+@graph_router.post("/query", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
+async def query_graph(body: GraphQuery, graph: InGraph) -> Answer[GraphAnswer]:
     """Where a chain of predicates leads from an entity: the tools (`uses`) of the projects that had time-outs."""
     return answer(await graph.query(body))

@@ -5,19 +5,144 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeVar, cast
+
+from pydantic import Field
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import Json, Schema
+from app.core.schemas import WHOLE, Count, Flag, NextCursor, Owned, Schema, Timestamp, example, shown
 from app.errors import invalid
-from app.facts.alias_schemas import Edge, GraphQuery, GraphStep, PathFact
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.keys import key_of
-from app.facts.models import FactRecord
 from app.facts.repository import FactRepository, View, along, of_pairs
+from app.facts.schemas import Cardinality, FactName, FactRecord, key_of
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Eq, Filter, In, both, value_at
 from app.storage.scope import Partition
+
+# --- Requests and answers ---------------------------------------------------------------------------------------------
+
+Bound = TypeAliasType("Bound", Literal["nodes", "edges", "time"])
+PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"])
+StepDirection = TypeAliasType("StepDirection", Literal["out", "in"])
+
+
+@shown
+class Entity(TypedDict):
+    name: Annotated[str, Field(description="As the latest fact has it.")]
+    key: Annotated[str, Field(description="What it is compared by.")]
+    degree: Annotated[Count, Field(description="Facts that begin or end at it.")]
+
+
+@shown
+class EntityList(TypedDict):
+    """Those with the most facts first."""
+
+    items: list[Entity]
+    next_cursor: NextCursor
+    total: Count
+    truncated: Annotated[
+        Bound | None, Field(description="The bound that was met: then these are of the facts known last.")
+    ]
+
+
+@shown
+class Node(TypedDict):
+    name: str
+    key: str
+    depth: Annotated[Count, Field(description="Hops from the entity that was asked for.")]
+
+
+@shown
+class Edge(TypedDict):
+    fact_id: str
+    subject: Annotated[str, Field(description="As the fact has it: an entity may have other names.")]
+    subject_key: Annotated[str, Field(description="The key of the entity.")]
+    predicate: str
+    object: str
+    object_key: str
+    depth: Annotated[Count, Field(description="The hop that found it.")]
+    cardinality: Cardinality
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
+    known_from: str
+    known_until: str | None
+
+
+@shown
+class Neighbors(TypedDict):
+    entity: str
+    key: Annotated[str, Field(description="What it is compared by.")]
+    nodes: Annotated[list[Node], Field(description="Without the entity itself; the nearest first.")]
+    edges: Annotated[list[Edge], Field(description="Both ways; the nearest first.")]
+    truncated: Annotated[Bound | None, Field(description="The bound that was met, or null: then nothing is left out.")]
+    took_ms: float
+
+
+class GraphStep(Schema):
+    predicate: FactName
+    direction: StepDirection = Field(
+        "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
+    )
+
+
+PathStep = TypeAliasType("PathStep", FactName | GraphStep)
+
+
+class GraphQuery(Owned):
+    model_config = example(
+        {"user_id": "ada", "start": "time-out", "path": [{"predicate": "had", "direction": "in"}, "uses"]}
+    )
+
+    start: FactName = Field(description="The name of the entity to begin at.")
+    path: Annotated[list[PathStep], Field(min_length=1, max_length=5)] = Field(
+        description="The predicates to go along, in order; a text is a step with the direction `out`."
+    )
+    include_shared: Flag = True
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] = Field(
+        100, description="The most entities that are returned."
+    )
+
+
+@shown
+class ReachedNode(TypedDict):
+    name: str
+    key: str
+
+
+@shown
+class PathFact(TypedDict):
+    fact_id: str
+    subject: str
+    predicate: str
+    object: str
+    confidence: float
+    trust: float
+    valid_from: str | None
+    valid_until: str | None
+
+
+@shown
+class GraphPath(TypedDict):
+    node: Annotated[str, Field(description="The key of the entity at its end.")]
+    facts: Annotated[list[PathFact], Field(description="One for each step.")]
+
+
+@shown
+class GraphAnswer(TypedDict):
+    nodes: Annotated[list[ReachedNode], Field(description="The entities at the end of the path, by key.")]
+    paths: Annotated[list[GraphPath], Field(description="The facts that lead to each of them.")]
+    truncated: Annotated[
+        PathBound | None, Field(description="The bound that was met first, or null: then nothing is left out.")
+    ]
+    took_ms: float
+
+
+# --- Walking ----------------------------------------------------------------------------------------------------------
 
 MAX_EDGES = 2_000
 """The limit of edges that one walk reads and returns."""
@@ -27,25 +152,12 @@ SECONDS = 1.0
 """The time limit of a walk or a list of entities."""
 KEYS_AT_ONCE = 100
 EDGES_AT_ONCE = 500
-
 MAX_FRONTIER = 1_000
 """The limit of entities that one step of a chain goes on from."""
 PATHS_A_NODE = 10
 """The limit of paths that are returned for one entity."""
-
 NO_ALIASES = AliasMap()
-
-WalkBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
-Direction: TypeAlias = Literal["out", "in"]
-
-
-@dataclass(frozen=True, slots=True)
-class WalkNode:
-    """An entity that a walk reached, `depth` hops from its start."""
-
-    name: str
-    key: str
-    depth: int
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -55,11 +167,11 @@ class Walk:
 
     max_nodes: int
     aliases: AliasMap
-    nodes: dict[str, WalkNode] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
     edges: dict[str, tuple[int, FactRecord]] = field(default_factory=dict)
-    truncated: WalkBound | None = None
+    truncated: Bound | None = None
 
-    def bounded(self, by: WalkBound) -> None:
+    def bounded(self, by: Bound) -> None:
         """Records the limit that ended the walk, unless it met one before."""
         self.truncated = self.truncated or by
 
@@ -73,7 +185,7 @@ class Walk:
             self.bounded("edges" if len(self.edges) >= MAX_EDGES else "nodes")
             return []
         self.edges[edge["fact_id"]] = hop, edge
-        self.nodes |= {key: WalkNode(self.aliases.name(key) or ends[key], key, hop) for key in fresh}
+        self.nodes |= {key: {"name": self.aliases.name(key) or ends[key], "key": key, "depth": hop} for key in fresh}
         return fresh
 
 
@@ -85,13 +197,13 @@ class Chain:
     aliases: AliasMap
     steps: list[dict[str, list[tuple[str, FactRecord]]]] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
-    truncated: WalkBound | None = None
+    truncated: PathBound | None = None
 
-    def bounded(self, by: WalkBound) -> None:
+    def bounded(self, by: PathBound) -> None:
         """Records the limit that was met, unless another was met before."""
         self.truncated = self.truncated or by
 
-    def take(self, facts: Sequence[FactRecord], direction: Direction) -> list[str]:
+    def take(self, facts: Sequence[FactRecord], direction: StepDirection) -> list[str]:
         """Adds a step. Returns the keys of the entities that it reaches, in order."""
         reached: dict[str, list[tuple[str, FactRecord]]] = {}
         for fact in facts:
@@ -205,7 +317,7 @@ class Graph:
             chain.bounded("edges")
         return facts[:most]
 
-    async def entities(self, prefix: str) -> tuple[dict[str, EntityNode], WalkBound | None]:
+    async def entities(self, prefix: str) -> tuple[dict[str, EntityNode], Bound | None]:
         """Returns entities by key, with the number of edges at each, and the limit that was met. If there are too many
         facts, those known last are counted."""
         deadline, read = time.perf_counter() + SECONDS, 0
@@ -247,7 +359,7 @@ class GraphService:
     def __init__(self, facts: FactRepository, clock: Clock) -> None:
         self._facts, self._clock = facts, clock
 
-    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> Json:
+    async def entities(self, sight: Sight, prefix: str, limit: int, cursor: str | None) -> EntityList:
         """Returns a page of entities, those with the most facts first."""
         request = repr((self._facts.scope.tenant, "entities", sight, key_of(prefix)))
         after = None if cursor is None else open_cursor(cursor, request, int)
@@ -255,11 +367,13 @@ class GraphService:
         places = sorted((-entity.degree, key) for key, entity in entities.items())
         if after is not None:
             places = [place for place in places if place > (after.value, after.id)]
-        items = [{"name": entities[key].name, "key": key, "degree": -least} for least, key in places[:limit]]
+        items: list[Entity] = [
+            {"name": entities[key].name, "key": key, "degree": -least} for least, key in places[:limit]
+        ]
         following = seal_cursor(After(*places[limit - 1]), request) if len(places) > limit else None
         return {"items": items, "next_cursor": following, "total": len(entities), "truncated": truncated}
 
-    async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Json:
+    async def neighbors(self, sight: Sight, name: str, depth: int, predicate: str | None, max_nodes: int) -> Neighbors:
         """Returns the nodes and edges within `depth` hops of an entity."""
         started = time.perf_counter()
         graph = await self.graph(sight, predicate)
@@ -267,13 +381,13 @@ class GraphService:
         return {
             "entity": name,
             "key": graph.aliases.root(key_of(name)),
-            "nodes": [{"name": node.name, "key": node.key, "depth": node.depth} for node in walk.nodes.values()],
+            "nodes": [*walk.nodes.values()],
             "edges": [{"depth": hop, **_fields_of(fact, Edge)} for hop, fact in walk.edges.values()],
             "truncated": walk.truncated,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
 
-    async def query(self, body: GraphQuery) -> Json:
+    async def query(self, body: GraphQuery) -> GraphAnswer:
         """Returns the entities at the end of a chain of predicates, and the facts that lead to each."""
         started = time.perf_counter()
         sight = Sight(body.agent_id, body.user_id, body.include_shared, body.as_of, body.known_at)
@@ -282,7 +396,7 @@ class GraphService:
         keys = sorted(chain.steps[-1])
         if len(keys) > body.limit:
             chain.bounded("nodes")
-        paths: list[Json] = []
+        paths: list[GraphPath] = []
         for key in keys[: body.limit]:
             to_key = list(islice(chain.paths(key), PATHS_A_NODE + 1))
             if len(to_key) > PATHS_A_NODE:
@@ -308,6 +422,6 @@ class GraphService:
         return Graph(self._facts, partitions, view, None if predicate is None else along(predicate), aliases)
 
 
-def _fields_of(fact: FactRecord, shape: type[Schema]) -> Json:
+def _fields_of(fact: FactRecord, shape: type[T]) -> T:
     """Returns the fields of a fact that the shape has. What a damaged fact lacks is left out."""
-    return {name: value_at(fact, name) for name in shape.model_fields if name in fact}
+    return cast(T, {name: value_at(fact, name) for name in shape.__annotations__ if name in fact})

@@ -1,27 +1,114 @@
 """Which texts state a value that has since been replaced, and the order of hits that follows from it.
 
-"I live in Oslo" is out of date once the home is Bergen: the value was learned from it, or whom the fact is about said
-it before the present value began. This is worked out when it is read, so the answer holds for any time.
+"I live in Oslo" is out of date once the home is Bergen: the value was learned from it, or the person that the
+fact is about said it before the present value began. This is worked out when it is read, so the answer holds for any
+time and any state of knowledge.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, tzinfo
 from typing import NamedTuple
 
 from app.core.caches import kept
+from app.core.clock import day_of
 from app.core.language import STOP_WORDS, Letters, is_unspaced, words
-from app.facts.keys import PREDICATES, USER, group_of_field, key_of
-from app.facts.replaced import ReplacedValue, replaced_values
+from app.facts.profile import PREDICATES, field_of, group_of_field
 from app.facts.repository import FactRepository, View
-from app.facts.schemas import FACTS
+from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
 from app.storage.protocol import Store
 from app.storage.schema import Absent, Eq, In, Not, Or, R, both
 from app.storage.scope import ANY_AGENT, Partition, Scope, Viewpoint
+
+# --- Values that were replaced ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedValue:
+    """A value that a single-valued fact had, with the fact that states the present one."""
+
+    earlier: FactRecord
+    present: FactRecord
+    letters: Letters
+    """Of the earlier value, to be looked up in texts."""
+    present_letters: Letters
+    learned_from: frozenset[str]
+    """The ids of the memories, those of messages included, that the earlier value was learned from."""
+
+    @classmethod
+    def of(cls, earlier: FactRecord, present: FactRecord) -> "ReplacedValue":
+        """Returns it of two facts of one group."""
+        learned_from = frozenset(earlier["source"].get("memory_ids") or ())
+        return cls(earlier, present, Letters.of(earlier["object"]), Letters.of(present["object"]), learned_from)
+
+    @property
+    def since(self) -> str | None:
+        """When the present value began (RFC 3339), if that is known."""
+        return self.present["valid_from"]
+
+    @property
+    def begun(self) -> str:
+        """When the present value began, or else when it became known."""
+        return self.present["valid_from"] or self.present["known_from"]
+
+    @property
+    def subject(self) -> str:
+        """Whom the fact is about, as subjects are compared: "@user" for the user."""
+        return self.present["subject_key"]
+
+    def stated(self, shown: str, zone: tzinfo) -> str:
+        """Returns the present fact in words that are true beside any text: "home since 2026-11-01: Bergen", "since
+        2026-11-01: Ben works at Acme". `shown`: the present value as it is to be shown; the day is one of the zone."""
+        field, day = field_of(self.present), "now" if self.since is None else f"since {day_of(self.since, zone)}"
+        if field is not None:
+            return f"{field} {day}: {shown}"
+        return f"{day}: {sentence({**self.present, 'object': shown})}"
+
+
+def replaced_values(facts: Iterable[FactRecord], as_of: str, known_at: str | None = None) -> list[ReplacedValue]:
+    """Returns the values that single-valued facts had before the one that holds at `as_of`, as far as that was known at
+    `known_at` (None: now).
+
+    `facts` are all rows of their groups that had been written by then. What was retracted was never a value; a value
+    that holds again is not replaced. Example: of the rows home Oslo until November, home Bergen from then on, Oslo is
+    replaced by Bergen in December, and nothing in October.
+    """
+    groups: dict[str, list[FactRecord]] = {}
+    for fact in facts:
+        if fact["standing"] == "held" and fact["status"] != "retracted":
+            groups.setdefault(fact["group_id"], []).append(fact)
+    replaced = list[ReplacedValue]()
+    for rows in groups.values():
+        holding = [row for row in rows if _was_known(row, known_at) and holds(row, as_of)]
+        if not holding or any(row["cardinality"] != "one" for row in holding):
+            continue
+        present = max(holding, key=lambda row: (row["valid_from"] or "", row["known_from"]))
+        begun = [row for row in rows if (row["valid_from"] or "") <= as_of]
+        # a fact whose end became known later stands in two rows: they say and were learned from the same
+        earlier = {
+            (row["object_key"], *(row["source"].get("memory_ids") or ())): row
+            for row in begun
+            if row["object_key"] != present["object_key"]
+        }
+        replaced += [ReplacedValue.of(row, present) for row in earlier.values()]
+    return replaced
+
+
+def _was_known(fact: FactRecord, known_at: str | None) -> bool:
+    until = fact["known_until"]
+    return until is None or (known_at is not None and until > known_at)
+
+
+def holds(record: FactRecord | MemoryRecord, as_of: str) -> bool:
+    """Returns whether a fact or a memory is true at a time (RFC 3339)."""
+    return (record["valid_from"] or "") <= as_of and (record["valid_until"] is None or record["valid_until"] > as_of)
+
+
+# --- Texts that state them --------------------------------------------------------------------------------------------
 
 LEAST_LETTERS = 4
 """A value of fewer letters, such as "vet" or "no", may be any word of a text. Texts that it was learned from are marked
@@ -31,7 +118,6 @@ A_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 MOST_GROUPS = 60
 MOST_SESSIONS = 60
 MOST_ROWS = 500
-
 USER_ROLE = "user"
 """The role of the user's messages; also the name of a speaker whose message had none."""
 
@@ -136,9 +222,6 @@ async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> lis
     ended = Or((Not(Absent("valid_until")), Not(Absent("known_until"))))
     learned = both(In("source.session_id", named), Eq("cardinality", "one"), Eq("standing", "held"), ended)
     return [fact["group_id"] for fact in await facts.find(learned, limit=MOST_ROWS)]
-
-
-# --- The order of hits ------------------------------------------------------------------------------------------------
 
 
 async def present_first(

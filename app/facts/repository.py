@@ -4,10 +4,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Cardinality, ValidSpan
-from app.facts.keys import PROFILE_KEYS, USER, key_of, predicate_key, states
-from app.facts.models import FactGroupRecord, FactRecord, ObjectType
-from app.facts.schemas import FACT_GROUPS, FACTS, FactListStatus
+from app.facts.ledger import OPEN_END, OPEN_START, ValidSpan
+from app.facts.profile import PROFILE_KEYS, states
+from app.facts.schemas import (
+    FACT_GROUPS,
+    FACTS,
+    USER,
+    Cardinality,
+    FactGroupRecord,
+    FactListStatus,
+    FactRecord,
+    ObjectType,
+    key_of,
+    predicate_key,
+)
 from app.memories.pending import pending_note
 from app.memories.repository import SourceSessionFilters, of_pair, of_session
 from app.memories.search_filters import true_at

@@ -1,16 +1,17 @@
-"""Facts as they are stored, and as requests and responses show them."""
+"""Facts as they are stored, and as requests and answers show them, and the keys by which their parts are compared."""
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from hashlib import blake2b
 from typing import Annotated, Literal, Self
 
+import orjson
 from pydantic import Field, StringConstraints, model_validator
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
     Flag,
     Identifier,
-    Json,
     JsonObject,
     Owned,
     Schema,
@@ -19,15 +20,144 @@ from app.core.schemas import (
     Timestamp,
     TopK,
     example,
+    shown,
     shown_as,
 )
-from app.facts.conflict_resolution import Cardinality
-from app.facts.keys import field_of, sentence
-from app.facts.models import FactGroupRecord, FactRecord, FactStatus, ObjectType
 from app.memories.schemas import ImportOrigin, Source, SourceIn
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import HowSearched
-from app.storage.schema import Collection, SearchSchema
+from app.storage.schema import Collection, OwnedRecord, SearchSchema
+from app.storage.text import normalise_content
+
+ObjectType = TypeAliasType("ObjectType", Literal["entity", "literal"])
+FactStatus = TypeAliasType("FactStatus", Literal["active", "superseded", "retracted", "disputed"])
+Cardinality = TypeAliasType("Cardinality", Literal["one", "many"])
+ConflictPolicy = TypeAliasType("ConflictPolicy", Literal["temporal", "last_write_wins", "keep_both"])
+FactSearchStatus = TypeAliasType("FactSearchStatus", Literal["active", "disputed"])
+FactListStatus = TypeAliasType("FactListStatus", Literal["active", "disputed", "superseded", "retracted", "any"])
+FactConflictPolicy = TypeAliasType("FactConflictPolicy", Literal["temporal", "last_write_wins", "keep_both", "merge"])
+MAX_NAME = 256
+FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
+
+
+@shown
+class Fact(TypedDict, total=False):
+    fact_id: str
+    lineage_id: Annotated[
+        str, Field(description="The first id of this assertion, which was stated again for other spans since.")
+    ]
+    agent_id: str | None
+    user_id: str | None
+    subject: str
+    predicate: str
+    object: str
+    object_type: ObjectType
+    confidence: float
+    trust: float
+    cardinality: Cardinality
+    status: FactStatus
+    valid_from: str | None
+    valid_until: str | None
+    known_from: Annotated[str, Field(description="Since when it stands in the books.")]
+    known_until: Annotated[str | None, Field(description="Until when it stood there; null: it stands there now.")]
+    supersedes: Annotated[list[str], Field(description="Facts in whose place it stands.")]
+    superseded_by: Annotated[list[str], Field(description="Facts that stand in its place.")]
+    disputes: Annotated[list[str], Field(description="Of more trust, when it was asserted: why it is disputed.")]
+    source: Source
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class FactRecord(Fact, OwnedRecord, total=False):
+    """A document of the collection `facts`. `FACTS` explains its internal fields.
+
+    A draft of a fact has the same fields, without those that a span of time and the conflict rules give it.
+    """
+
+    group_id: str
+    subject_key: str
+    predicate_key: str
+    object_key: str
+    content_hash: int
+    standing: Literal["held", "disputed"]
+    start_assumed: bool
+    pending: bool
+
+
+class FactGroupRecord(OwnedRecord, total=False):
+    """A document of the collection `fact_groups`. `FACT_GROUPS` explains its fields."""
+
+    group_id: str
+    predicate: str
+    predicate_key: str
+    known: str
+    usual: Cardinality
+
+
+# --- Keys by which texts are compared ---------------------------------------------------------------------------------
+
+USER = "@user"
+"""The subject of facts about the user. Texts show it as "The user"."""
+MAX_KEY = 512
+"""The maximum length of a key in characters."""
+_BETWEEN_WORDS = ("Pd", "Pc")
+"""Unicode's categories of dashes and of connectors such as `_`."""
+
+
+def key_of(text: str) -> str:
+    """Returns the text by which a subject or object is compared: case, width and spaces make no difference. A long text
+    becomes a digest, to keep the indexes small."""
+    return _bounded(normalise_content(text))
+
+
+def predicate_key(text: str) -> str:
+    """Returns the text by which a predicate is compared: `lives in`, `lives_in`, `livesIn` and `Lives-In` are one. A
+    predicate that has nothing but such signs is compared as it is."""
+    return _bounded(normalise_content(" ".join(_words(text)))) or key_of(text)
+
+
+def spoken(predicate: str) -> str:
+    """Returns a predicate as words: `lives in` for `lives_in` and `livesIn`."""
+    words = _words(predicate)
+    if any(character.isupper() for character in predicate) and len(words) > len(predicate.split()):
+        words = [word if word.isupper() and len(word) > 1 else word.lower() for word in words]
+    return " ".join(words) or predicate
+
+
+def _words(predicate: str) -> list[str]:
+    text = unicodedata.normalize("NFKC", predicate)
+    spaced = [
+        " " if unicodedata.category(here) in _BETWEEN_WORDS else f" {here}" if _begins_word(text, at) else here
+        for at, here in enumerate(text)
+    ]
+    return "".join(spaced).split()
+
+
+def _begins_word(text: str, at: int) -> bool:
+    """Returns True at the hump of a camel: at `I` in `livesIn` and at `S` in `HTTPServer`, but not at `D` in `IDs`."""
+    if at == 0 or not text[at].isupper():
+        return False
+    before, after = text[at - 1], text[at + 1 : at + 3]
+    return before.islower() or before.isdigit() or (before.isupper() and len(after) == 2 and after.islower())
+
+
+def _bounded(key: str) -> str:
+    return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
+
+
+def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
+    """Returns the id of the group of an owner, subject and predicate."""
+    return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
+
+
+def sentence(fact: FactRecord) -> str:
+    """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
+    subject = "The user" if fact["subject"] == USER else fact["subject"]
+    return f"{subject} {spoken(fact['predicate'])} {fact['object']}"
+
+
+# --- Collections ------------------------------------------------------------------------------------------------------
 
 FACTS: Collection[FactRecord] = Collection(
     name="facts",
@@ -83,6 +213,7 @@ again for another span. `*_key` fields are compared, the texts beside them are s
 never changes; `status` does. For the ranking, confidence is the importance; since `known_from` is always set, a fact
 counts as pinned and never decays."""
 
+
 FACT_GROUPS: Collection[FactGroupRecord] = Collection(
     name="fact_groups",
     id_field="group_id",
@@ -95,28 +226,8 @@ FACT_GROUPS: Collection[FactGroupRecord] = Collection(
 that one of two concurrent changes fails. `known` is the time of the last change, `predicate` the spelling that is
 shown; `usual` is `many` once a fact of the group was stated so."""
 
-MAX_NAME = 256
-ENTITY_CHARACTERS = 64
-"""The length of the longest text that is taken for an entity unless the type is given."""
 
-FactSearchStatus = TypeAliasType("FactSearchStatus", Literal["active", "disputed"])
-FactListStatus = TypeAliasType("FactListStatus", Literal["active", "disputed", "superseded", "retracted", "any"])
-FactConflictPolicy = TypeAliasType("FactConflictPolicy", Literal["temporal", "last_write_wins", "keep_both", "merge"])
-FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
-
-_FIGURE = re.compile(
-    r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
-)
-_MONTH = (
-    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
-    r"|nov(?:ember)?|dec(?:ember)?)"
-)
-_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_DATE = re.compile(
-    rf"(?:{_DAY}\s+)?{_MONTH}\.?\s+(?:{_DAY}|\d{{4}})(?:,?\s+\d{{4}})?|{_DAY}\s+{_MONTH}\.?"
-    r"|\d{4}-\d\d-\d\d[T ]\S+|true|false|yes|no|null|none",
-    re.IGNORECASE,
-)
+# --- Requests and answers ---------------------------------------------------------------------------------------------
 
 
 class FactCreate(Owned):
@@ -188,50 +299,33 @@ class FactBatch(Schema):
     ]
 
 
-class Fact(Schema):
-    fact_id: str
-    lineage_id: str = Field(description="The first id of this assertion, which was stated again for other spans since.")
-    agent_id: str | None
-    user_id: str | None
-    subject: str
-    predicate: str
-    object: str
-    object_type: ObjectType
-    confidence: float
-    trust: float
-    cardinality: Cardinality
-    status: FactStatus
-    valid_from: str | None
-    valid_until: str | None
-    known_from: str = Field(description="Since when it stands in the books.")
-    known_until: str | None = Field(description="Until when it stood there; null: it stands there now.")
-    supersedes: list[str] = Field(description="Facts in whose place it stands.")
-    superseded_by: list[str] = Field(description="Facts that stand in its place.")
-    disputes: list[str] = Field(description="Of more trust, when it was asserted: why it is disputed.")
-    source: Source
-    version: int
-    created_at: str
-    updated_at: str
-
-
-class EndedFact(Schema):
+@shown
+class EndedFact(TypedDict):
     fact_id: str
     object: str
     valid_from: str | None
     valid_until: str | None
-    keep_both: JsonObject | None = Field(
-        description="What to send to `POST /v1/facts` if both are true. From then on the predicate takes `many` "
-        "objects. Null: the profile has one value at a time."
-    )
+    keep_both: Annotated[
+        JsonObject | None,
+        Field(
+            description="What to send to `POST /v1/facts` if both are true. From then on the predicate takes `many` "
+            "objects. Null: the profile has one value at a time."
+        ),
+    ]
 
 
-class AssertedFact(Fact):
-    superseded: list[EndedFact] = Field(
-        description="Facts of other objects that gave way to it, in whole or from when it is true, as they were."
-    )
+@shown
+class AssertedFact(Fact, total=False):
+    superseded: Annotated[
+        list[EndedFact],
+        Field(
+            description="Facts of other objects that gave way to it, in whole or from when it is true, as they were."
+        ),
+    ]
 
 
-class FactBatchAsserted(Schema):
+@shown
+class FactBatchAsserted(TypedDict):
     items: list[AssertedFact]
 
 
@@ -261,16 +355,51 @@ class FactSearch(Owned):
     mode: SearchMode = "hybrid"
 
 
-class FoundFact(Schema):
+@shown
+class FoundFact(TypedDict):
     fact: Fact
-    score: float = Field(
-        description="`hybrid`: the probability, 0 to 1, that it helps to answer the query. `vector`: the cosine. "
-        "`text`: BM25."
-    )
+    score: Annotated[
+        float,
+        Field(
+            description="`hybrid`: the probability, 0 to 1, that it helps to answer the query. `vector`: the cosine. "
+            "`text`: BM25."
+        ),
+    ]
 
 
+@shown
 class FactSearchResult(HowSearched):
     items: list[FoundFact]
+
+
+def render(fact: FactRecord) -> Fact:
+    """Returns a fact as answers show it."""
+    return shown_as(Fact, fact)
+
+
+# --- The type of an object --------------------------------------------------------------------------------------------
+
+ENTITY_CHARACTERS = 64
+"""The length of the longest text that is taken for an entity unless the type is given."""
+
+
+_FIGURE = re.compile(
+    r"[\s+\-\u2212~<>=$€£¥]*\d[\d\s.,:/\-]*(?:e[+-]?\d+)?\s*(?:[%€$£¥]|°[CF]?|\s[^\W\d]{1,3})?", re.IGNORECASE
+)
+
+
+_MONTH = (
+    r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
+    r"|nov(?:ember)?|dec(?:ember)?)"
+)
+_DAY = r"\d{1,2}(?:st|nd|rd|th)?"
+
+
+_DATE = re.compile(
+    rf"(?:{_DAY}\s+)?{_MONTH}\.?\s+(?:{_DAY}|\d{{4}})(?:,?\s+\d{{4}})?|{_DAY}\s+{_MONTH}\.?"
+    r"|\d{4}-\d\d-\d\d[T ]\S+|true|false|yes|no|null|none",
+    re.IGNORECASE,
+)
 
 
 def object_type(text: str) -> ObjectType:
@@ -279,22 +408,3 @@ def object_type(text: str) -> ObjectType:
     if len(plain) > ENTITY_CHARACTERS or _FIGURE.fullmatch(plain) or _DATE.fullmatch(plain):
         return "literal"
     return "entity"
-
-
-def render_asserted(fact: FactRecord, ended: Iterable[FactRecord]) -> Json:
-    """Returns the fields of `AssertedFact`."""
-    return render(fact) | {"superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended]}
-
-
-def _again(fact: FactRecord) -> Json | None:
-    """Returns the body that states a fact once more, beside others."""
-    if field_of(fact) is not None:
-        return None
-    names = ("agent_id", "user_id", "subject", "predicate", "object", "object_type", "trust", "confidence")
-    given: Json = {name: fact.get(name) for name in (*names, "valid_until") if fact.get(name) is not None}
-    return given | {"valid_from": fact["valid_from"], "cardinality": "many"}
-
-
-def render(fact: FactRecord) -> Json:
-    """Returns the fields of `Fact`."""
-    return shown_as(Fact, fact)

@@ -1,20 +1,42 @@
-"""Asserts, resolves and searches facts. Methods that write return a `WriteResult` and commit nothing."""
+"""Asserts, resolves and searches facts. Methods that write return a `WriteResult` and commit nothing.
+
+An assertion becomes a draft, and an `Assertion` for the rules (`ledger.py`); ledgers of its groups decide what it does
+to the facts that are known; their closed and written facts become the changes of one commit.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Json, Page
-from app.errors import Conflict, invalid, no_such
-from app.facts import drafts as drafting
+from app.core.schemas import Json, JsonObject, Page, shown_as
+from app.errors import Conflict, Forbidden, invalid, no_such
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, ValidSpan
-from app.facts.drafts import StatedProfile, UserRecords, assertion_of, draft_of, least_start, respell
-from app.facts.keys import field_of, sentence, states
-from app.facts.ledger import Ledger, Shared
-from app.facts.models import FactRecord
+from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, ValidSpan, statement
+from app.facts.profile import ProfileField, StatedProfile, UserRecords, field_of, settled, states
 from app.facts.repository import FactFilters, FactRepository, View, about
-from app.facts.schemas import FACTS, Fact, FactCreate, FactSearch, render, render_asserted
+from app.facts.schemas import (
+    FACTS,
+    AssertedFact,
+    ConflictPolicy,
+    EndedFact,
+    Fact,
+    FactBatchAsserted,
+    FactCreate,
+    FactRecord,
+    FactSearch,
+    FactSearchResult,
+    FoundFact,
+    group_of,
+    key_of,
+    object_type,
+    predicate_key,
+    render,
+    sentence,
+)
+from app.jobs import queue
+from app.jobs.models import MERGE_FACT
+from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddings, Passage
 from app.memories.pending import Embeddable
 from app.memories.records import SOURCE
@@ -23,7 +45,8 @@ from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import Listing, page_of, render_items
 from app.storage.schema import Filter, Range, both
-from app.storage.scope import Partition
+from app.storage.scope import Partition, Scope
+from app.storage.text import content_hash
 from app.writes.executor import IfMatch, WriteResult, etag
 
 BOTH = "both"
@@ -58,7 +81,7 @@ class FactService:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult:
+    async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult[AssertedFact]:
         """Asserts one fact. Returns 201 if it is new, else 200."""
         outcome, created = await self._assert([body], precondition, [{}])
         (fact,) = outcome.body["items"]
@@ -66,7 +89,7 @@ class FactService:
 
     async def assert_all(
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source] | None = None
-    ) -> WriteResult:
+    ) -> WriteResult[FactBatchAsserted]:
         """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
         source beside the API key."""
         outcome, _ = await self._assert(bodies, precondition, sources or [{}] * len(bodies))
@@ -74,17 +97,17 @@ class FactService:
 
     async def _assert(
         self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source]
-    ) -> tuple[WriteResult, bool]:
+    ) -> tuple[WriteResult[FactBatchAsserted], bool]:
         precondition.check(None)
-        bodies = [drafting.require_single(body) for body in bodies]
+        bodies = [require_single(body) for body in bodies]
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
-            drafting.require_write(draft, self._facts.scope)
+            require_write(draft, self._facts.scope)
         asserted = await self._assert_drafts(bodies, drafts)
-        items = list[Json]()
+        items = list[AssertedFact]()
         for draft, (fact_id, is_new) in zip(drafts, asserted.facts, strict=True):
             ledger = asserted.ledgers[draft["group_id"]]
-            items.append(render_asserted(ledger.latest(fact_id), ledger.ended[fact_id] if is_new else ()))
+            items.append(_asserted(ledger.latest(fact_id), ledger.ended[fact_id] if is_new else ()))
         changes = await self._written(asserted.ledgers.values())
         return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in asserted.facts)
 
@@ -173,7 +196,7 @@ class FactService:
         source: Source = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
         return source if body.origin is None else {**source, "origin": body.origin}
 
-    async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult:
+    async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult[Fact]:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
         fact = await self._facts.get(fact_id)
         self._facts.require_write(fact)
@@ -185,7 +208,7 @@ class FactService:
         ledger.retract(fact_id)
         return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
-    async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult:
+    async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult[Fact]:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
         fact = await self._facts.get(fact_id)
         precondition.check(fact)
@@ -205,7 +228,7 @@ class FactService:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
         return _answer(ledger.latest(keep), await self._written([ledger]))
 
-    async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult:
+    async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult[None]:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
         fact = await self._facts.get_to_delete(fact_id)
         precondition.check(fact)
@@ -313,7 +336,7 @@ class FactService:
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, filters: FactFilters, listing: Listing) -> Page[Json]:
+    async def page(self, filters: FactFilters, listing: Listing) -> Page[Fact]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         if filters["timeline"] and filters["as_of"] is not None:
@@ -331,17 +354,17 @@ class FactService:
         partitions = self._facts.scope.partitions(agent, user, include_shared=True)
         return await self._aliases.of_pairs(partitions, named.get("known_at"))
 
-    async def get(self, fact_id: str) -> Json:
+    async def get(self, fact_id: str) -> Fact:
         """Returns a fact. Raises NotFound."""
         return render(await self._facts.get(fact_id))
 
-    async def history(self, fact_id: str, listing: Listing) -> Page[Json]:
+    async def history(self, fact_id: str, listing: Listing) -> Page[Fact]:
         """Returns a page of all facts of the fact's lineage."""
         fact = await self._facts.get(fact_id)
         facts, cursor = await self._facts.lineage_page(fact["lineage_id"], listing)
         return page_of(await render_items(FACTS, facts, render, Fact), cursor)
 
-    async def search(self, body: FactSearch) -> Json:
+    async def search(self, body: FactSearch) -> FactSearchResult:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         named: FactFilters = {"subject": body.subject, "known_at": body.known_at}
@@ -356,7 +379,7 @@ class FactService:
             known_at=body.known_at,
         )
         retrieved = await self._lookup.find(wanted)
-        items = [{"fact": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        items: list[FoundFact] = [{"fact": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}
 
 
@@ -368,6 +391,20 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
         about(named, aliases.keys),
         None if body.min_trust is None else Range("trust", ge=body.min_trust),
     )
+
+
+def _asserted(fact: FactRecord, ended: Iterable[FactRecord]) -> AssertedFact:
+    """Returns an asserted fact as answers show it. `ended`: the facts that gave way to it."""
+    return {**render(fact), "superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended]}
+
+
+def _again(fact: FactRecord) -> JsonObject | None:
+    """Returns the body that states a fact once more, beside others."""
+    if field_of(fact) is not None:
+        return None
+    names = ("agent_id", "user_id", "subject", "predicate", "object", "object_type", "trust", "confidence")
+    given: Json = {name: fact.get(name) for name in (*names, "valid_until") if fact.get(name) is not None}
+    return given | {"valid_from": fact["valid_from"], "cardinality": "many"}
 
 
 def _owner(fact: FactRecord) -> Partition:
@@ -390,5 +427,144 @@ def _require_live(fact: FactRecord) -> None:
         raise Conflict(f"This fact is {fact['status']} already{by}.")
 
 
-def _answer(fact: FactRecord, changes: Sequence[Change] = ()) -> WriteResult:
+def _answer(fact: FactRecord, changes: Sequence[Change] = ()) -> WriteResult[Fact]:
     return WriteResult(render(fact), changes, headers={"ETag": etag(fact)})
+
+
+# --- Drafts: what an assertion gives to its facts ---------------------------------------------------------------------
+
+
+def draft_of(body: FactCreate, source: Source) -> FactRecord:
+    """Returns the fields that an assertion gives to every fact that it creates."""
+    fields = settled(
+        {
+            "agent_id": body.agent_id,
+            "user_id": body.user_id,
+            "subject": body.subject,
+            "predicate": body.predicate,
+            "object": body.object,
+            "confidence": body.confidence,
+            "trust": body.trust,
+        }
+    )
+    kind = body.object_type or object_type(body.object)
+    return {**fields, "object_type": kind, **computed(fields), "source": source}
+
+
+def require_single(body: FactCreate) -> FactCreate:
+    """Returns the assertion, with cardinality `one` for a fact of the profile. Raises Invalid for a fact of the profile
+    with several values, and for a merge, which is a request of its own."""
+    if body.on_conflict == "merge":
+        raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
+    if field_of_assertion(body) is None:
+        return body
+    if body.cardinality == "many":
+        raise invalid("/cardinality", "must be one: the profile has one value at a time")
+    if body.on_conflict == "keep_both":
+        raise invalid("/on_conflict", "must keep one value: the profile has one at a time")
+    return body.model_copy(update={"cardinality": "one"})
+
+
+def field_of_assertion(body: FactCreate) -> ProfileField | None:
+    """Returns the field of the profile that an assertion states, or None."""
+    return field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate})
+
+
+def computed(fact: FactRecord) -> FactRecord:
+    """Returns the internal fields, which are derived from the others."""
+    subject_key, key = key_of(fact["subject"]), predicate_key(fact["predicate"])
+    return {
+        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, key),
+        "subject_key": subject_key,
+        "predicate_key": key,
+        "object_key": key_of(fact["object"]),
+        "content_hash": content_hash(sentence(fact)),
+    }
+
+
+def respell(draft: FactRecord, predicate: str) -> None:
+    """Gives the draft this spelling of its predicate, and computes its internal fields again."""
+    if draft["predicate"] != predicate:
+        draft["predicate"] = predicate
+        draft.update(computed(draft))
+
+
+def assertion_of(body: FactCreate, draft: FactRecord, aliases: AliasMap) -> Assertion:
+    """Returns the assertion for the conflict rules."""
+    start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
+    identity = aliases.object_of(draft), draft["object_type"]
+    end = body.valid_until or OPEN_END
+    policy: ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
+    return Assertion(identity, start, end, body.trust, body.cardinality, policy)
+
+
+def least_start(assertion: Assertion, now: str) -> str:
+    """Returns the earliest start that the assertion may get, before the facts that it meets are read."""
+    if assertion.start is not None:
+        return assertion.start
+    return now if assertion.end == OPEN_END else OPEN_START
+
+
+def require_write(draft: FactRecord, scope: Scope) -> None:
+    """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is bound
+    to agents would change what all agents see."""
+    field = field_of(draft)
+    if field is not None and scope.agents is not None:
+        raise Forbidden(
+            f"{draft['subject']} {draft['predicate']} is the {field} of the user's profile, which all agents see. "
+            "A key that is bound to agents reads it and may not change it."
+        )
+    scope.require_write(draft["agent_id"], draft["user_id"])
+
+
+# --- Merging by a language model --------------------------------------------------------------------------------------
+
+
+def queued(scope: Scope, body: FactCreate, precondition: IfMatch, llm: LLM | None, now: datetime) -> WriteResult:
+    """Returns 202 with the operation that asserts a fact and merges it with those that it contends with. Raises
+    LLMNotConfigured, Forbidden or Invalid; nothing is written then."""
+    precondition.check(None)
+    draft = draft_of(plain(body), {})
+    agent, user = draft["agent_id"], draft["user_id"]
+    scope.require_write(agent, user)
+    configured(llm)
+    payload = {"body": body.model_dump(mode="json", exclude_unset=True), **scope.bindings()}
+    operation, changes = queue.start(scope, MERGE_FACT, payload, now, agent_id=agent, user_id=user)
+    return WriteResult(operation, changes, 202)
+
+
+def plain(body: FactCreate) -> FactCreate:
+    """Returns the assertion as it is made where nothing is merged. Raises Invalid."""
+    return require_single(body.model_copy(update={"on_conflict": "temporal"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Contended:
+    """What an assertion meets: its draft, the span for which it is made, and the facts that it contends with."""
+
+    draft: FactRecord
+    span: ValidSpan
+    rivals: list[FactRecord]
+
+    def union(self) -> tuple[str | None, str | None]:
+        """Returns the start and the end of the time that the assertion and its rivals cover together."""
+        spans = [self.span, *(statement(rival).span for rival in self.rivals)]
+        start, end = min(span.start for span in spans), max(span.end for span in spans)
+        return start or None, None if end == OPEN_END else end
+
+
+async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Contended:
+    """Returns the undisputed facts of another object that an assertion contends with, the earliest first."""
+    draft, now = draft_of(body, {}), rfc3339(clock.now())
+    aliases = await AliasRepository(facts.store, facts.scope).of_owner(draft["agent_id"], draft["user_id"])
+    assertion = assertion_of(body, draft, aliases)
+    span = ValidSpan(least_start(assertion, now), assertion.end)
+    near = await facts.near(aliases.groups(draft), span, list(aliases.keys(draft["object_key"])))
+    ledger = Ledger(await facts.group(draft["group_id"]), near, now)
+    is_many = ledger.usual == "many" or await facts.takes_many(
+        draft["agent_id"], draft["user_id"], draft["predicate_key"]
+    )
+    usual = assertion.cardinality or ("many" if is_many else "one")
+    others = [fact for fact in near if fact["standing"] == "held" and aliases.object_of(fact) != assertion.object[0]]
+    rivals = [fact for fact in others if usual == fact["cardinality"] == "one" and statement(fact).span.overlaps(span)]
+    return Contended(draft, span, sorted(rivals, key=lambda fact: fact["valid_from"] or ""))

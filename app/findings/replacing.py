@@ -10,8 +10,7 @@ replaces it is a memory or a fact.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from app.facts.outdated import present_first, raised_over
-from app.facts.replaced import holds
+from app.facts.outdated import holds, present_first, raised_over
 from app.facts.repository import of_pairs
 from app.findings.schemas import FindingRecord
 from app.findings.service import (

@@ -17,9 +17,8 @@ from app.core.clock import Clock, rfc3339
 from app.core.language import sentence_spans
 from app.core.schemas import Page
 from app.errors import Conflict
-from app.facts.keys import sentence
-from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
+from app.facts.schemas import FactRecord, sentence
 from app.findings.schemas import (
     FINDINGS,
     EvidenceKind,

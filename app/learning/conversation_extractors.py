@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
 from app.core.work import off_loop
-from app.facts.drafts import LearnedValue
-from app.facts.keys import EMPTY_PROFILE, UserProfile
+from app.facts.profile import EMPTY_PROFILE, LearnedValue, UserProfile
 from app.learning import checks, derivations, episodes, learned_facts, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote

@@ -9,7 +9,7 @@ from app.core.clock import Clock
 from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.errors import LLMBudgetSpent, StoreUnavailable
-from app.facts.keys import USERS
+from app.facts.profile import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService

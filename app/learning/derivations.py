@@ -10,7 +10,7 @@ import orjson
 
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.embedding.embedder import Embedder
-from app.facts.keys import USERS, UserRecord, is_raised_only
+from app.facts.profile import USERS, UserRecord, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OperationUndo

@@ -11,9 +11,8 @@ from app.core.language import words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Invalid
-from app.facts.keys import USER, UserProfile, field_of, settled
-from app.facts.models import FactRecord
-from app.facts.schemas import FactCreate
+from app.facts.profile import UserProfile, field_of, settled
+from app.facts.schemas import USER, FactCreate, FactRecord
 from app.learning import checks
 from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine

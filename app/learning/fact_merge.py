@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import orjson
 
 from app.core.language import words
-from app.facts.keys import USER, field_of, value_of
-from app.facts.merging import Contended, contended, plain
-from app.facts.models import FactRecord
+from app.facts.profile import field_of, value_of
 from app.facts.repository import FactRepository
-from app.facts.schemas import FactCreate
+from app.facts.schemas import USER, FactCreate, FactRecord
+from app.facts.service import Contended, contended, plain
 from app.jobs.runner import Done, Run
 from app.learning import prompts
 from app.learning.checks import stands

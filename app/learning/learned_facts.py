@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import TypedDict
 
 from app.core.clock import rfc3339, to_ms
-from app.facts.keys import USER, field_of
+from app.facts.profile import field_of
 from app.facts.repository import View
-from app.facts.schemas import FACTS, FactCreate
+from app.facts.schemas import FACTS, USER, FactCreate
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationResult
 from app.learning.extraction import DroppedCounts

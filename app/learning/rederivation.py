@@ -11,9 +11,8 @@ from functools import partial
 
 from app.core.clock import new_id, rfc3339
 from app.errors import NotFound
-from app.facts.models import FactRecord
 from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS
+from app.facts.schemas import FACTS, FactRecord
 from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE, OperationResult
 from app.jobs.queue import Job
 from app.jobs.runner import Done, Run

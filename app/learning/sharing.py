@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from app.actions.schemas import ACTIONS
 from app.core.language import words
 from app.errors import Forbidden
-from app.facts.keys import UserProfile
+from app.facts.profile import UserProfile
 from app.learning.dependencies import Tools
 from app.learning.episodes import Batch
 from app.learning.learning_run import Skipped

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
-from app.facts.keys import Age, ProfileLine, ProfileLines
+from app.facts.profile import Age, ProfileLine, ProfileLines
 from app.facts.schemas import FactName
 from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
 from app.profiles.schemas import ProfilePatch

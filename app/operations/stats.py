@@ -15,7 +15,7 @@ from typing_extensions import TypedDict
 from app.actions.schemas import ACTIONS
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import Count, shown
-from app.facts.keys import USERS
+from app.facts.profile import USERS
 from app.facts.schemas import FACTS
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS

@@ -10,7 +10,7 @@ from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import facts_of
-from app.facts.keys import USERS, Interaction
+from app.facts.profile import USERS, Interaction
 from app.memories.agents import AGENTS, Experience
 from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository

@@ -15,9 +15,9 @@ from app.core.clock import Clock, rfc3339
 from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.core.schemas import Json, merge_patch
-from app.facts.keys import USERS, ProfileField, UserProfile, UserRecord, new_user, profile_of
-from app.facts.models import FactRecord
+from app.facts.profile import USERS, ProfileField, UserProfile, UserRecord, new_user, profile_of
 from app.facts.repository import FactRepository, View
+from app.facts.schemas import FactRecord
 from app.memories.agents import Experience, Lesson, LessonList, first_learned_at
 from app.memories.schemas import MemoryRecord, Source
 from app.profiles.schemas import LIST_FIELDS, OBJECT_FIELDS, status_of

@@ -10,7 +10,7 @@ from app.audit.trail import owned
 from app.core.clock import Clock
 from app.core.schemas import Page
 from app.errors import RecordDamaged, no_such
-from app.facts.keys import EMPTY_PROFILE, USERS, UserRecord
+from app.facts.profile import EMPTY_PROFILE, USERS, UserRecord
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS, AgentRecord
 from app.profiles.merge import ProfileReader

@@ -19,7 +19,7 @@ from app.core.schemas import (
     example,
     shown,
 )
-from app.facts.keys import Age, Interaction, ProfileLine, ProfileLines, UserProfile, UserRecord
+from app.facts.profile import Age, Interaction, ProfileLine, ProfileLines, UserProfile, UserRecord
 from app.memories.agents import AgentRecord, AgentSettingsRecord, Experience
 from app.memories.schemas import Memory, MemoryRecord
 from app.storage.scope import Scope

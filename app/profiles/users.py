@@ -8,12 +8,14 @@ from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Page, equal_json, require_size
 from app.errors import no_such
-from app.facts.drafts import NOTHING, LearnedValue, StatedProfile
-from app.facts.keys import (
+from app.facts.profile import (
     EMPTY_PROFILE,
+    NOTHING,
     USERS,
     Interaction,
+    LearnedValue,
     ProfileField,
+    StatedProfile,
     UserProfile,
     UserRecord,
     new_user,

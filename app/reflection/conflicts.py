@@ -1,6 +1,6 @@
 """Pairs of records that cannot both hold: two facts with different values of one thing. Pure functions.
 
-A group of facts settles its own conflicts (`app/facts/conflict_resolution.py`). These are of different groups: one
+A group of facts settles its own conflicts (`app/facts/ledger.py`). These are of different groups: one
 agent learned of another home than all agents know, or a fact names the user by name.
 """
 
@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from app.facts.keys import USER, field_of, key_of, predicate_key
+from app.facts.profile import field_of
+from app.facts.schemas import USER, key_of, predicate_key
 from app.findings.service import EvidenceRecord, FactEvidence, facts_of_one_group
 from app.learning.extraction import is_user
 

@@ -86,8 +86,9 @@ async def dismiss_finding(
     return await write(lambda: reflection.dismiss(finding_id, if_match))
 
 
-class ResolvedFact(Fact):
-    operation_id: str = Field(description="To undo it: the facts are in dispute again.")
+@shown
+class ResolvedFact(Fact, total=False):
+    operation_id: Annotated[str, Field(description="To undo it: the facts are in dispute again.")]
 
 
 @shown

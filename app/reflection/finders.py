@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from app.core.clock import rfc3339
 from app.core.language import words
 from app.core.work import in_turn
-from app.facts.replaced import holds
+from app.facts.outdated import holds
 from app.facts.schemas import FACTS
 from app.findings.schemas import (
     FindingKind,

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Schema, Text, example
 from app.errors import Conflict, invalid
-from app.facts.keys import field_of
+from app.facts.profile import field_of
 from app.findings.replacing import unlinking
 from app.findings.schemas import FindingRecord, Proposal, ProposalDetails, RecordName, ReflectionFinding, evidence_names
 from app.findings.service import (

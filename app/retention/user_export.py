@@ -31,10 +31,9 @@ from app.core.work import characters, off_loop
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.facts.aliases import ENTITY_ALIASES, AliasRecord
-from app.facts.drafts import computed
-from app.facts.keys import EMPTY_PROFILE, USERS, key_of
-from app.facts.models import FactRecord
-from app.facts.schemas import FACTS
+from app.facts.profile import EMPTY_PROFILE, USERS
+from app.facts.schemas import FACTS, FactRecord, key_of
+from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS, OperationRecord
 from app.jobs.queue import ENDED

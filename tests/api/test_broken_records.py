@@ -13,7 +13,7 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.audit.trail import AUDIT
 from app.auth.keys import API_KEYS
-from app.facts.keys import USERS
+from app.facts.profile import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS

@@ -8,7 +8,7 @@ import pytest
 
 from app.context.sources.chains import HEADS, STEPS, FactChain, as_line, chains_from, lines_of
 from app.facts.graph import Graph
-from app.facts.models import FactRecord, ObjectType
+from app.facts.schemas import FactRecord, ObjectType
 
 pytestmark = [pytest.mark.anyio, pytest.mark.before_store]
 SECONDS = 60

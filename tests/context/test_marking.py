@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from app.context.candidates import Candidate
 from app.context.marking import judged_mark, mark_judged, mark_values, marked
 from app.context.source import JudgedStatement
-from app.facts.keys import USER
-from app.facts.outdated import Utterance, telling
-from app.facts.replaced import ReplacedValue
+from app.facts.outdated import ReplacedValue, Utterance, telling
+from app.facts.schemas import USER
 from tests.facts.test_replaced import row
 
 SINCE = "2026-10-01T00:00:00.000Z"

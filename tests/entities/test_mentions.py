@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.entities.service import mentions, word_runs
-from app.facts.keys import key_of
+from app.facts.schemas import key_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.facts.alias_service import proposals
 from app.facts.aliases import AliasMap, AliasRecord, alias_id, new_alias, titled, untitled
 from app.facts.graph import EntityNode
-from app.facts.keys import key_of
+from app.facts.schemas import key_of
 from app.storage.scope import Partition
 
 OWNER = Partition("a", "u")

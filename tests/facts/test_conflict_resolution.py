@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.facts.conflict_resolution import (
+from app.facts.ledger import (
     OPEN_END,
     Assertion,
-    Cardinality,
     Confirm,
     Cut,
     Dispute,
@@ -22,6 +21,7 @@ from app.facts.conflict_resolution import (
     minus,
     settle,
 )
+from app.facts.schemas import Cardinality
 from tests.support.facts_machine import STEPS, Step, Story
 from tests.support.facts_telling import Bookkeeper
 

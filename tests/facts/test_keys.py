@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.facts.keys import MAX_KEY, key_of, predicate_key, sentence, spoken
+from app.facts.schemas import MAX_KEY, key_of, predicate_key, sentence, spoken
 
 words = st.lists(st.text("abcdefghijklmnopqrstuvwxyz", min_size=2, max_size=8), min_size=1, max_size=5)
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.facts.models import FactRecord
-from app.facts.replaced import replaced_values
-from app.facts.schemas import FACTS
+from app.facts.outdated import replaced_values
+from app.facts.schemas import FACTS, FactRecord
 
 
 def row(value: str, start: str | None, end: str | None = None, **more: Any) -> FactRecord:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.facts.keys import EMPTY_PROFILE
+from app.facts.profile import EMPTY_PROFILE
 from app.profiles.schemas import Profile
 from tests.conftest import Service
 from tests.support.memories import Json, problem

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.facts.keys import USERS
+from app.facts.profile import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.facts.keys import EMPTY_PROFILE, UserProfile
+from app.facts.profile import EMPTY_PROFILE, UserProfile
 from app.memories.agents import Experience
 from app.memories.schemas import Source
 from app.profiles import merge

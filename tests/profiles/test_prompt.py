@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.core import prompt_text
 from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
-from app.facts.keys import EMPTY_PROFILE, UserProfile
+from app.facts.profile import EMPTY_PROFILE, UserProfile
 from app.memories.agents import AGENTS, Experience, Lesson
 from app.memories.schemas import MemoryRecord
 from app.profiles import merge

@@ -9,10 +9,9 @@ from typing import Protocol
 from hypothesis import strategies as st
 
 from app.core.clock import rfc3339
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion, Cardinality, ConflictPolicy
-from app.facts.ledger import statement
-from app.facts.models import FactRecord
+from app.facts.ledger import OPEN_END, OPEN_START, Assertion, statement
 from app.facts.repository import View
+from app.facts.schemas import Cardinality, ConflictPolicy, FactRecord
 from app.storage.schema import Doc, matches
 from tests.support.facts_oracle import Disputed, Oracle, Run
 

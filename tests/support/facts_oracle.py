@@ -8,7 +8,7 @@ from bisect import bisect, insort
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from app.facts.conflict_resolution import OPEN_END, OPEN_START, Assertion
+from app.facts.ledger import OPEN_END, OPEN_START, Assertion
 
 Entry = tuple[str, float, str]
 """Object, trust, cardinality."""

@@ -8,11 +8,9 @@ import numpy as np
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
-from app.facts.conflict_resolution import Assertion, ValidSpan
-from app.facts.drafts import least_start
-from app.facts.ledger import Ledger, statement
-from app.facts.models import FactGroupRecord, FactRecord
-from app.facts.schemas import FACTS
+from app.facts.ledger import Assertion, Ledger, ValidSpan, statement
+from app.facts.schemas import FACTS, FactGroupRecord, FactRecord
+from app.facts.service import least_start
 from app.storage.schema import Doc, Eq
 from tests.conftest import Service, TurnedClock
 from tests.support.facts import HOME

@@ -17,8 +17,7 @@ from itertools import pairwise
 from math import sqrt
 
 from app.facts.graph import Graph
-from app.facts.keys import sentence, spoken
-from app.facts.models import FactRecord
+from app.facts.schemas import FactRecord, sentence, spoken
 
 STEPS = 2
 """Maximum steps from a fact that the search found."""

@@ -8,8 +8,9 @@ from app.context.candidates import Candidate
 from app.context.repetition import same_text
 from app.context.source import SourceRequest
 from app.core.work import off_loop
-from app.facts.keys import USER, USERS, Interaction
 from app.facts.outdated import Utterance
+from app.facts.profile import USERS, Interaction
+from app.facts.schemas import USER
 from app.profiles.overlap import overlaps
 from app.profiles.users import recorded_interactions
 from app.storage.repository import Repository

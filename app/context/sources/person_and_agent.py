@@ -13,9 +13,9 @@ from app.context.source import ContextSource, ReadingOrder, SourceRequest, Sourc
 from app.context.sources.searched import visible
 from app.core.clock import to_ms
 from app.core.work import characters, off_loop
-from app.facts.keys import UserProfile, sentence
-from app.facts.models import FactRecord
 from app.facts.outdated import Utterance
+from app.facts.profile import UserProfile
+from app.facts.schemas import FactRecord, sentence
 from app.memories.agents import AGENTS
 from app.memories.decays import Decays
 from app.memories.schemas import MEMORIES, STANDING, MemoryRecord

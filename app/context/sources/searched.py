@@ -28,11 +28,9 @@ from app.core.language import words
 from app.core.work import in_parts
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
-from app.facts.keys import USER, key_of, sentence
-from app.facts.models import FactRecord
 from app.facts.outdated import Utterance, present_first
 from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS
+from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.decays import Decays
 from app.memories.narrowing import SplitFilter

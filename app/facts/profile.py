@@ -1,86 +1,25 @@
-"""Keys by which the parts of facts are compared, and facts about the user. Pure functions.
+"""A user's profile as facts.
 
 A fact about the user has the subject `@user`. If its predicate is that of a field of the profile, it belongs to the
 user and to no agent, has cardinality `one`, and is the only place where the field is stored (docs/concepts/facts.md).
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping
-from hashlib import blake2b
-from typing import Annotated, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, TypeAlias
 
-import orjson
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
 
 from app.core.schemas import WHOLE, Object, shown
 from app.errors import invalid
-from app.facts.models import FactRecord
-from app.storage.changes import Insert, Update
+from app.facts.schemas import USER, FactCreate, FactRecord, group_of, key_of, predicate_key
+from app.memories.schemas import Source
+from app.storage.changes import Change, Insert, Update
+from app.storage.protocol import Store
+from app.storage.repository import Repository
 from app.storage.schema import BaseRecord, Collection
-from app.storage.text import normalise_content
-
-MAX_KEY = 512
-"""The maximum length of a key in characters."""
-_BETWEEN_WORDS = ("Pd", "Pc")
-"""Unicode's categories of dashes and of connectors such as `_`."""
-
-
-def key_of(text: str) -> str:
-    """Returns the text by which a subject or object is compared: case, width and spaces make no difference. A long text
-    becomes a digest, to keep the indexes small."""
-    return _bounded(normalise_content(text))
-
-
-def predicate_key(text: str) -> str:
-    """Returns the text by which a predicate is compared: `lives in`, `lives_in`, `livesIn` and `Lives-In` are one. A
-    predicate that has nothing but such signs is compared as it is."""
-    return _bounded(normalise_content(" ".join(_words(text)))) or key_of(text)
-
-
-def spoken(predicate: str) -> str:
-    """Returns a predicate as words: `lives in` for `lives_in` and `livesIn`."""
-    words = _words(predicate)
-    if any(character.isupper() for character in predicate) and len(words) > len(predicate.split()):
-        words = [word if word.isupper() and len(word) > 1 else word.lower() for word in words]
-    return " ".join(words) or predicate
-
-
-def _words(predicate: str) -> list[str]:
-    text = unicodedata.normalize("NFKC", predicate)
-    spaced = [
-        " " if unicodedata.category(here) in _BETWEEN_WORDS else f" {here}" if _begins_word(text, at) else here
-        for at, here in enumerate(text)
-    ]
-    return "".join(spaced).split()
-
-
-def _begins_word(text: str, at: int) -> bool:
-    """Returns True at the hump of a camel: at `I` in `livesIn` and at `S` in `HTTPServer`, but not at `D` in `IDs`."""
-    if at == 0 or not text[at].isupper():
-        return False
-    before, after = text[at - 1], text[at + 1 : at + 3]
-    return before.islower() or before.isdigit() or (before.isupper() and len(after) == 2 and after.islower())
-
-
-def _bounded(key: str) -> str:
-    return key if len(key) <= MAX_KEY else blake2b(key.encode(), digest_size=16).hexdigest()
-
-
-def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
-    """Returns the id of the group of an owner, subject and predicate."""
-    return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
-
-
-def sentence(fact: FactRecord) -> str:
-    """Returns a fact as a sentence, as it is embedded and indexed: `Ada lives in Boston`."""
-    subject = "The user" if fact["subject"] == USER else fact["subject"]
-    return f"{subject} {spoken(fact['predicate'])} {fact['object']}"
-
-
-USER = "@user"
-"""The subject of facts about the user. Texts show it as "The user"."""
-
+from app.storage.scope import Scope
 
 MAX_AGE = 150
 MAX_LINE = 2000
@@ -140,9 +79,9 @@ The fields of `PREDICATES` are null in it: facts state them.
 
 `interacted` counts the interactions.
 """
-
 ProfileField: TypeAlias = Literal["name", "age", "home", "occupation"]
 """A field of the profile that is a fact."""
+
 
 EMPTY_PROFILE: UserProfile = {
     "name": None,
@@ -154,15 +93,18 @@ EMPTY_PROFILE: UserProfile = {
     "preferences": {},
     "custom": {},
 }
-
 PREDICATES: Mapping[str, str] = {"name": "has_name", "age": "has_age", "home": "lives_in", "occupation": "works_as"}
 """The predicate of each field of the profile that is a fact."""
+
+
 _SPELLINGS: Mapping[ProfileField, str] = {
     "name": "has_name name is_named is_called goes_by",
     "age": "has_age age is_aged is_years_old",
     "home": "lives_in home has_home resides_in residence",
     "occupation": "works_as occupation has_occupation job has_job profession has_profession is_employed_as job_title",
 }
+
+
 _FIELDS: Mapping[str, ProfileField] = {
     predicate_key(spelling): field for field, spellings in _SPELLINGS.items() for spelling in spellings.split()
 }
@@ -231,9 +173,9 @@ def profile_of(stored: UserProfile, facts: Mapping[str, FactRecord]) -> UserProf
     if "age" in facts:
         profile["age"] = age_of(facts["age"]["object"])
     lines: tuple[Literal["name", "home", "occupation"], ...] = ("name", "home", "occupation")
-    for field in lines:
-        if field in facts:
-            profile[field] = line_of(facts[field]["object"])
+    for line in lines:
+        if line in facts:
+            profile[line] = line_of(facts[line]["object"])
     return profile
 
 
@@ -258,3 +200,71 @@ def new_user(user_id: str, now: str) -> UserRecord:
         "created_at": now,
         "updated_at": now,
     }
+
+
+# --- Profiles that requests state -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedValue:
+    """Of a value that the service has learned: its trust, the fields of its source beside the API key, and from when it
+    is true (RFC 3339)."""
+
+    trust: float
+    source: Source
+    since: str
+
+
+NOTHING: Mapping[str, LearnedValue] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class StatedProfile:
+    """Fields of a profile that a request states as facts; null clears a field. A value that is not `learned` has full
+    trust and is true from now on."""
+
+    values: Mapping[str, object]
+    learned: Mapping[str, LearnedValue] = field(default_factory=dict)
+
+    def assertions(self, user_id: str) -> list[tuple[FactCreate, Source]]:
+        """Returns the facts to assert, each with fields of its source."""
+        stated = {name: value for name, value in self.values.items() if value is not None}
+        assertions: list[tuple[FactCreate, Source]] = []
+        for name, value in stated.items():
+            learned = self.learned.get(name)
+            if learned is None:
+                assertions.append((_fact(user_id, name, value), {}))
+            else:
+                fact = _fact(user_id, name, value, trust=learned.trust, valid_from=learned.since)
+                assertions.append((fact, learned.source))
+        return assertions
+
+    def cleared(self, user_id: str) -> list[FactCreate]:
+        """Returns facts of the fields that the request clears, of any value."""
+        return [_fact(user_id, name, 0) for name, value in self.values.items() if value is None]
+
+
+def _fact(user_id: str, field: str, value: object, **more: Any) -> FactCreate:
+    return FactCreate(
+        user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one", **more
+    )
+
+
+class UserRecords:
+    """The records of users within a caller's scope."""
+
+    def __init__(self, store: Store, scope: Scope) -> None:
+        self._users = Repository(store, scope, USERS)
+
+    async def touched(self, facts: Iterable[FactRecord], now: str) -> list[Change]:
+        """Returns the changes of the records whose profiles the facts state: the version rises."""
+        users = {user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None}
+        records = await self._users.get_many(sorted(users)) if users else {}
+        changes: list[Change] = []
+        for user_id in sorted(users):
+            if user_id not in records:
+                changes.append(self._users.insert(new_user(user_id, now)))
+            else:
+                tenant, touched = self._users.scope.tenant, {"updated_at": now}
+                changes.append(Update(USERS, tenant, user_id, touched, {"version": 1}, user=user_id))
+        return changes
