@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
 
 from app.facts.outdated import Utterance
-from app.sessions.schemas import ToolCallRecord
+from app.sessions.schemas import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class PromptMessage(TypedDict):
 
     role: str
     content: str | None
-    tool_calls: NotRequired[list[ToolCallRecord]]
+    tool_calls: NotRequired[list[ToolCall]]
     tool_call_id: NotRequired[str]
 
 

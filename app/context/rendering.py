@@ -23,7 +23,7 @@ from app.core.prompt_text import (
     escape_json,
     escape_strings,
 )
-from app.sessions.schemas import ToolCallRecord
+from app.sessions.schemas import ToolCall
 
 OPENING = CONTEXT_OPENING
 UNSURE = CONTEXT_UNSURE
@@ -85,12 +85,12 @@ def _escaped(message: PromptMessage) -> PromptMessage:
     return escaped
 
 
-def _call(call: ToolCallRecord) -> ToolCallRecord:
+def _call(call: ToolCall) -> ToolCall:
     """Returns a tool call with escaped strings.
 
     The arguments are escaped as JSON, because chat templates decode them.
     """
-    escaped: ToolCallRecord = escape_strings(call)
+    escaped: ToolCall = escape_strings(call)
     function, escaped_function = call.get("function"), escaped.get("function")
     if function is not None and escaped_function is not None:
         escaped_function["arguments"] = escape_json(str(function["arguments"]))

@@ -100,18 +100,19 @@ def shown(kind: type[TypedShape]) -> type[TypedShape]:
             value: float
             low: Annotated[float, Field(description="Lower end of the 95 % Wilson interval.")]
 
-    With `total=False` a record can extend it, so that the changes of an update are of its type, too. An example stands
-    below: `@with_config(example({"value": 0.9, "low": 0.7}))`.
+    With `total=False` a record can extend it, so that the changes of an update are of its type, too. An example, and
+    that other fields are allowed, stand below: `@with_config(example({"value": 0.9, "low": 0.7}))`.
     """
-    extra = getattr(kind, "__pydantic_config__", ConfigDict()).get("json_schema_extra", {})
+    below: ConfigDict = getattr(kind, "__pydantic_config__", ConfigDict())
 
     def all_required(schema: Json) -> None:
-        schema.update(cast(Json, extra))
+        schema.update(cast(Json, below.get("json_schema_extra", {})))
         always = [name for name, field in schema["properties"].items() if "default" not in field]
         if always:
             schema["required"] = always
 
-    return with_config(ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra=all_required))(kind)
+    extra = below.get("extra", "forbid")
+    return with_config(ConfigDict(extra=extra, allow_inf_nan=False, json_schema_extra=all_required))(kind)
 
 
 UNSET = Field(json_schema_extra={"default": None})

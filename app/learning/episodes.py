@@ -65,11 +65,11 @@ def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
     waiting: dict[str, EpisodeCall] = {}
     for message in messages:
         for made in message.get("tool_calls") or ():
-            function = made.get("function") or {}
-            arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
+            function = made.get("function")
+            arguments = as_text(function and function.get("arguments"), ARGUMENT_CHARS)
             call: EpisodeCall = {
                 "seq": message["seq"],
-                "tool": function.get("name"),
+                "tool": function and function.get("name"),
                 "arguments": arguments,
                 "result": None,
             }

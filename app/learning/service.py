@@ -25,7 +25,7 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
 from app.memories.schemas import MemoryCreated
-from app.sessions.long_messages import KeptMessages, MessageWarningAnswer, within_limit
+from app.sessions.long_messages import KeptMessages, within_limit
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessageIn, MessageRecord, MessageWarning
 from app.storage.changes import Change, Insert
@@ -75,7 +75,7 @@ class ExtractedAnswer(TypedDict):
     disputed: int
     dropped: dict[str, int]
     llm: dict[str, int]
-    warnings: list[MessageWarningAnswer]
+    warnings: list[MessageWarning]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
 from app.memories.succession import Succession
 from app.sessions import repository
 from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in
-from app.sessions.schemas import MessageIn, MessagePatch, MessageRecord, SessionRecord, render_message
+from app.sessions.schemas import Message, MessageIn, MessagePatch, MessageRecord, SessionRecord, render_message
 from app.storage.changes import Change
 from app.storage.repository import pages
 from app.storage.schema import Eq, Filter, both
@@ -46,7 +46,7 @@ class MessageEdits:
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult:
+    async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult[Message]:
         """Changes the fields that are set in `body`. Raises NotFound, or Invalid if the result is no message."""
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)
@@ -62,7 +62,7 @@ class MessageEdits:
         changes += [self._sessions.change_message(old, new), self._counted(session, fields, now)]
         return WriteResult(render_message(new), changes)
 
-    async def delete(self, session_id: str, seq: int, precondition: IfMatch) -> WriteResult:
+    async def delete(self, session_id: str, seq: int, precondition: IfMatch) -> WriteResult[None]:
         """Replaces a message by a tombstone that keeps its number. Raises NotFound."""
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)

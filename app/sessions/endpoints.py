@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Cursor, InListing, InMetadata, Limit, answer
+from app.api.strict import Answer, Cursor, InListing, InMetadata, Limit, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
@@ -59,15 +59,15 @@ Seq = Annotated[int | None, Query(ge=0, le=MAX_SEQ)]
 Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most so many o200k tokens.")]
 
 
-@router.post("", status_code=201, response_model=schemas.Session, responses=problems(404, 409, 412, *BODY))
+@router.post("", status_code=201, responses=problems(404, 409, 412, *BODY))
 async def create_session(
     body: schemas.SessionCreate, sessions: Sessions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Session]:
     """Begin a conversation. Appending messages under a new id does the same."""
     return await write(lambda: sessions.create(body, if_match))
 
 
-@router.get("", response_model=Page[schemas.Session], responses=problems())
+@router.get("", responses=problems())
 async def list_sessions(
     sessions: Sessions,
     listing: InListing,
@@ -75,22 +75,22 @@ async def list_sessions(
     user_id: Annotated[Identifier | None, Query()] = None,
     status: Annotated[schemas.SessionStatus | None, Query()] = None,
     metadata: InMetadata = None,
-) -> Response:
+) -> Answer[Page[schemas.Session]]:
     """List the sessions, newest first."""
     return answer(await sessions.page(SessionFilters(agent_id, user_id, status, metadata), listing))
 
 
-@router.get("/{session_id}", response_model=schemas.Session, responses=problems(404))
-async def get_session(session_id: SessionId, sessions: Sessions) -> Response:
+@router.get("/{session_id}", responses=problems(404))
+async def get_session(session_id: SessionId, sessions: Sessions) -> Answer[schemas.Session]:
     """Get one session, without its messages."""
     session = await sessions.get(session_id)
     return answer(session, {"ETag": etag(session)})
 
 
-@router.patch("/{session_id}", response_model=schemas.Session, responses=problems(404, 409, 412, *BODY))
+@router.patch("/{session_id}", responses=problems(404, 409, 412, *BODY))
 async def update_session(
     session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Session]:
     """Change a session: what is absent stays, null clears."""
     return await write(lambda: sessions.patch(session_id, body, if_match))
 
@@ -106,17 +106,16 @@ async def delete_session(
 @router.post(
     "/{session_id}/messages",
     status_code=201,
-    response_model=schemas.Appended,
     responses=problems(404, 409, 412, *BODY),
 )
 async def append_messages(
     session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Appended]:
     """Append messages in order, all or none. A new session is made on the way; an ended one answers 409."""
     return await write(lambda: sessions.append(session_id, body, if_match))
 
 
-@router.get("/{session_id}/messages", response_model=Page[schemas.Message], responses=problems(404))
+@router.get("/{session_id}/messages", responses=problems(404))
 async def list_messages(
     session_id: SessionId,
     windows: InWindows,
@@ -126,21 +125,21 @@ async def list_messages(
     max_tokens: Tokens = None,
     before_seq: Seq = None,
     after_seq: Seq = None,
-) -> Response:
+) -> Answer[Page[schemas.Message]]:
     """List the messages, oldest first: paged onwards, or a window on the end by `last` and `max_tokens`."""
     window = Window(last, max_tokens, before_seq, after_seq)
     return answer(await windows.messages(session_id, window, limit, cursor))
 
 
-@router.delete("/{session_id}/messages", response_model=Deleted, responses=problems(404, 412))
+@router.delete("/{session_id}/messages", responses=problems(404, 412))
 async def clear_messages(
     session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[Deleted]:
     """Delete the messages of a session: short-term memory is emptied, long-term memory stays."""
     return await write(lambda: sessions.clear(session_id, if_match))
 
 
-@router.patch("/{session_id}/messages/{seq}", response_model=schemas.Message, responses=problems(404, 409, 412, *BODY))
+@router.patch("/{session_id}/messages/{seq}", responses=problems(404, 409, 412, *BODY))
 async def update_message(
     session_id: SessionId,
     seq: MessageNumber,
@@ -148,7 +147,7 @@ async def update_message(
     edits: Edits,
     write: Writer,
     if_match: InPrecondition,
-) -> Response:
+) -> Answer[schemas.Message]:
     """Edit a message: what is absent stays, null clears. Its memory says the new text, and what was learned from it is
     judged again. `If-Match` names the version of the session."""
     return await write(lambda: edits.edit(session_id, seq, body, if_match))
@@ -165,33 +164,35 @@ async def delete_message(
     return await write(lambda: edits.delete(session_id, seq, if_match))
 
 
-@router.get("/{session_id}/context", response_model=schemas.SessionContext, responses=problems(404))
+@router.get("/{session_id}/context", responses=problems(404))
 async def get_session_context(
     session_id: SessionId,
     windows: InWindows,
     max_messages: Annotated[int, Query(ge=1, le=MAX_LAST)] = 10,
     max_tokens: Tokens = None,
-) -> Response:
+) -> Answer[schemas.SessionContext]:
     """Get the last messages as text for a prompt, within a token budget."""
     return answer(await windows.context(session_id, max_messages, max_tokens))
 
 
-@router.post("/{session_id}/end", status_code=202, response_model=Operation, responses=problems(404, 409, 412))
-async def end_session(session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition) -> Response:
+@router.post("/{session_id}/end", status_code=202, responses=problems(404, 409, 412))
+async def end_session(
+    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+) -> Answer[Operation]:
     """End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
     model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine."""
     return await write(lambda: sessions.end(session_id, if_match))
 
 
-@router.post("/{session_id}/reopen", response_model=schemas.Session, responses=problems(404, 409, 412))
+@router.post("/{session_id}/reopen", responses=problems(404, 409, 412))
 async def reopen_session(
     session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
-) -> Response:
+) -> Answer[schemas.Session]:
     """Make an ended session take messages again. Reopening an active one changes nothing."""
     return await write(lambda: sessions.reopen(session_id, if_match))
 
 
-@router.get("/{session_id}/stats", response_model=schemas.SessionStats, responses=problems(404))
-async def get_session_stats(session_id: SessionId, sessions: Sessions) -> Response:
+@router.get("/{session_id}/stats", responses=problems(404))
+async def get_session_stats(session_id: SessionId, sessions: Sessions) -> Answer[schemas.SessionStats]:
     """Count the messages by role, their tokens and the memories formed, with first and last message."""
     return answer(await sessions.stats(session_id))

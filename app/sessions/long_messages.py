@@ -22,7 +22,6 @@ from typing import Any, Literal
 from urllib.parse import unquote_to_bytes
 
 from pydantic import JsonValue, ValidationError
-from typing_extensions import TypedDict
 
 from app.core.limits import OBJECT_BYTES
 from app.core.schemas import Json, JsonObject
@@ -31,6 +30,7 @@ from app.sessions.schemas import (
     MARK_CHARS,
     SPEAKING,
     MessageIn,
+    MessageWarning,
     TextPlace,
     is_blob,
     is_thought,
@@ -51,20 +51,12 @@ _PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp"})
 WarningCode = Literal["text_shortened", "file_not_kept", "not_kept", "no_text"]
 
 
-class MessageWarningAnswer(TypedDict):
-    """What of a message was not kept, as `schemas.MessageWarning` describes it."""
-
-    code: WarningCode
-    pointer: str
-    detail: str
-
-
 @dataclass(frozen=True, slots=True)
 class KeptMessages:
     """Messages within the limit, and a warning for each text and file that was cut."""
 
     messages: Sequence[MessageIn]
-    warnings: list[MessageWarningAnswer]
+    warnings: list[MessageWarning]
     characters: int
     """Of all that was sent."""
 
@@ -87,8 +79,8 @@ def _characters(value: JsonValue) -> int:
 
 def _within_limit(
     messages: Sequence[MessageIn], sent: Sequence[Json], limit: int
-) -> tuple[list[MessageIn], list[MessageWarningAnswer]]:
-    kept, warnings = list(messages), list[MessageWarningAnswer]()
+) -> tuple[list[MessageIn], list[MessageWarning]]:
+    kept, warnings = list(messages), list[MessageWarning]()
     for number, (message, fields) in enumerate(zip(messages, sent, strict=True)):
         shortening = _Shortening(limit)
         for place, detail in message.left_out.items():
@@ -129,7 +121,7 @@ class _Shortening:
     """Shortens a message, and notes what was cut. `pointer` names the place in the request."""
 
     limit: int
-    warnings: list[MessageWarningAnswer] = field(default_factory=list)
+    warnings: list[MessageWarning] = field(default_factory=list)
 
     def message(self, fields: Json, pointer: str) -> Json:
         short = dict(fields)

@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Required, Self, TypeAlias, cast
 
 import orjson
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetPydanticSchema,
     JsonValue,
     ModelWrapValidatorHandler,
     PrivateAttr,
     StringConstraints,
     ValidationError,
     model_validator,
+    with_config,
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType, TypedDict
@@ -22,6 +24,7 @@ from typing_extensions import TypeAliasType, TypedDict
 from app.core.limits import BODY_LIMITS
 from app.core.schemas import (
     CLEARS_OBJECT,
+    UNSET,
     Count,
     Identifier,
     Json,
@@ -31,6 +34,7 @@ from app.core.schemas import (
     Schema,
     Timestamp,
     example,
+    shown,
 )
 from app.storage.schema import BaseRecord, Collection, Unique
 
@@ -47,71 +51,102 @@ Memorize = TypeAliasType(
 SessionStatus = TypeAliasType("SessionStatus", Literal["active", "ended"])
 
 
-class SessionRecord(BaseRecord, total=False):
-    """A document of the collection `conversation_sessions`. `SESSIONS` explains its internal fields."""
-
+@shown
+class Session(TypedDict, total=False):
     session_id: str
     agent_id: str
     user_id: str
     status: SessionStatus
-    summary: str | None
-    summary_id: str | None
-    summary_seq: int | None
-    metadata: JsonObject
-    metadata_terms: list[str]
+    summary: Annotated[
+        str | None,
+        Field(description="As the language model or a caller wrote it. A `summary` memory holds it, too."),
+    ]
+    metadata: Object
     memorize: Memorize
-    message_count: int
-    token_count: int
+    message_count: Annotated[Count, Field(description="Messages held now.")]
+    token_count: Annotated[Count, Field(description="Their o200k tokens.")]
     last_message_at: str | None
     ended_at: str | None
     expires_at: str | None
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SessionRecord(Session, BaseRecord, total=False):
+    """A document of the collection `conversation_sessions`. `SESSIONS` explains its internal fields."""
+
+    summary_id: str | None
+    summary_seq: int | None
+    metadata_terms: list[str]
     learned_seq: int
     revised: int
 
 
-class CalledFunction(TypedDict, total=False):
-    """What a tool call names: `{"name": "now", "arguments": "{}"}`."""
-
-    name: str
-    arguments: str | JsonObject | None
+CallArguments = TypeAliasType("CallArguments", str | JsonObject)
 
 
-class ToolCallRecord(TypedDict, total=False):
-    """A tool call of a message. Fields that we do not know stay as the model gave them."""
+@with_config(extra="allow", allow_inf_nan=False)
+class FunctionCall(TypedDict, total=False):
+    name: Required[str]
+    arguments: Annotated[
+        CallArguments | None,
+        Field(json_schema_extra={"default": None}, description="JSON; some models give an object."),
+    ]
 
-    id: str | None
-    type: str
-    function: CalledFunction | None
+
+@with_config(extra="allow", allow_inf_nan=False)
+class ToolCall(TypedDict, total=False):
+    """As the model gave it; fields that we do not know stay."""
+
+    id: Annotated[
+        str | None, Field(json_schema_extra={"default": None}, description="Of any length; some models give none.")
+    ]
+    type: Annotated[str, Field(json_schema_extra={"default": "function"})]
+    function: Annotated[FunctionCall | None, UNSET]
 
 
-class MessageRecord(BaseRecord, total=False):
-    """A document of the collection `messages`. `text` is the text of the message, its parts joined. `own_text`: what of
-    it the speaker said, where a part holds a tool's answer; None for all of it. `extra`: fields that only the model's
-    vendor knows."""
+@shown
+@with_config(extra="allow")
+class Message(TypedDict, total=False):
+    """A message, with the fields of its vendor as they were sent, such as `reasoning_content`."""
 
     message_id: str
     session_id: str
-    agent_id: str
-    user_id: str
-    seq: int
+    seq: Annotated[int, Field(description="1, 2, 3 …: no gaps, never restarts.")]
     role: MessageRole
-    content: str | list[JsonObject] | None
+    content: Annotated[
+        str | list[JsonObject] | None, GetPydanticSchema(lambda _, handler: handler(MessageContent | None))
+    ]
     name: str | None
-    tool_calls: list[ToolCallRecord] | None
+    tool_calls: Annotated[list[ToolCall] | None, GetPydanticSchema(lambda _, handler: handler(list[Json] | None))]
     tool_call_id: str | None
     result: JsonValue
-    metadata: JsonObject
+    metadata: Object
     refusal: str | None
     annotations: list[JsonValue] | None
     audio: JsonValue
     function_call: JsonValue
     timestamp: str
-    edited_at: str | None
-    deleted_at: str | None
+    tokens: Count
+    edited_at: Annotated[str | None, Field(description="When it was edited last.")]
+    deleted_at: Annotated[
+        str | None,
+        Field(description="When it was deleted. Its number, role and times stay; it says nothing."),
+    ]
+    created_at: str
+
+
+class MessageRecord(Message, BaseRecord, total=False):
+    """A document of the collection `messages`. `text` is the text of the message, its parts joined. `own_text`: what of
+    it the speaker said, where a part holds a tool's answer; None for all of it. `extra`: fields that only the model's
+    vendor knows."""
+
+    agent_id: str
+    user_id: str
     text: str
     own_text: str | None
     extra: JsonObject
-    tokens: int
 
 
 SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
@@ -203,46 +238,6 @@ class SessionPatch(Schema):
     memorize: Annotated[Memorize | None, NotNull] = None
     summary: str | None = None
     expires_at: Timestamp | None = None
-
-
-class Session(Schema):
-    session_id: str
-    agent_id: str
-    user_id: str
-    status: SessionStatus
-    summary: str | None = Field(
-        description="As the language model or a caller wrote it. A `summary` memory holds it, too."
-    )
-    metadata: Object
-    memorize: Memorize
-    message_count: Count = Field(description="Messages held now.")
-    token_count: Count = Field(description="Their o200k tokens.")
-    last_message_at: str | None
-    ended_at: str | None
-    expires_at: str | None
-    version: int
-    created_at: str
-    updated_at: str
-
-
-CallArguments = TypeAliasType("CallArguments", str | JsonObject)
-
-
-class FunctionCall(Schema):
-    model_config = ConfigDict(extra="allow")
-
-    name: str
-    arguments: CallArguments | None = Field(None, description="JSON; some models give an object.")
-
-
-class ToolCall(Schema):
-    """As the model gave it; fields that we do not know stay."""
-
-    model_config = ConfigDict(extra="allow")
-
-    id: str | None = Field(None, description="Of any length; some models give none.")
-    type: str = "function"
-    function: FunctionCall | None = None
 
 
 class ContentPart(Schema):
@@ -545,85 +540,71 @@ class MessagesAppend(Schema):
     metadata: Object | None = Field(None, description="Of a new session.")
 
 
-class Message(Schema):
-    """A message, with the fields of its vendor as they were sent, such as `reasoning_content`."""
-
-    model_config = ConfigDict(extra="allow")
-
-    message_id: str
-    session_id: str
-    seq: int = Field(description="1, 2, 3 …: no gaps, never restarts.")
-    role: MessageRole
-    content: MessageContent | None
-    name: str | None
-    tool_calls: list[dict[str, Any]] | None
-    tool_call_id: str | None
-    result: JsonValue
-    metadata: Object
-    refusal: str | None
-    annotations: list[JsonValue] | None
-    audio: JsonValue
-    function_call: JsonValue
-    timestamp: str
-    tokens: Count
-    edited_at: str | None = Field(description="When it was edited last.")
-    deleted_at: str | None = Field(description="When it was deleted. Its number, role and times stay; it says nothing.")
-    created_at: str
-
-
-class MessageWarning(Schema):
+@shown
+class MessageWarning(TypedDict):
     """What of a message was not kept."""
 
-    code: str = Field(
-        description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: the "
-        "data of an image or file over the limit became `{type, size, sha256}`. `not_kept`: what is over a limit of "
-        "objects was left out. `no_text`: what the place holds is kept, and has no text for memories and prompts."
-    )
-    pointer: str = Field(description="Where in the request, such as `/messages/3/content`.")
+    code: Annotated[
+        str,
+        Field(
+            description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: "
+            "the data of an image or file over the limit became `{type, size, sha256}`. `not_kept`: what is over a "
+            "limit of objects was left out. `no_text`: what the place holds is kept, and has no text for memories and "
+            "prompts."
+        ),
+    ]
+    pointer: Annotated[str, Field(description="Where in the request, such as `/messages/3/content`.")]
     detail: str
 
 
-class Appended(Schema):
+@shown
+class Appended(TypedDict):
     session_id: str
     items: list[Message]
-    memory_ids: list[str] = Field(description="Long-term memories made from these messages.")
-    warnings: list[MessageWarning] = Field([], description="What was not kept whole, or has no text.")
+    memory_ids: Annotated[list[str], Field(description="Long-term memories made from these messages.")]
+    warnings: Annotated[list[MessageWarning], Field(default=[], description="What was not kept whole, or has no text.")]
 
 
-class ContextMessage(Schema):
+@shown
+class ContextMessage(TypedDict):
     seq: int
     role: MessageRole
     name: str | None
     content: str
 
 
-class SessionContext(Schema):
-    text: str = Field(description="`role: content` lines, the summary first, as data: escaped, further lines indented.")
+@shown
+class SessionContext(TypedDict):
+    text: Annotated[
+        str,
+        Field(description="`role: content` lines, the summary first, as data: escaped, further lines indented."),
+    ]
     messages: list[ContextMessage]
     summary: str | None
-    tokens: Count = Field(description="o200k tokens of `text`.")
-    truncated: bool = Field(description="Earlier messages were left out.")
+    tokens: Annotated[Count, Field(description="o200k tokens of `text`.")]
+    truncated: Annotated[bool, Field(description="Earlier messages were left out.")]
 
 
-class SessionStats(Schema):
+@shown
+class SessionStats(TypedDict):
     session_id: str
     message_count: Count
     by_role: dict[str, int]
     token_count: Count
     first_message_at: str | None
     last_message_at: str | None
-    memories: Count = Field(description="Long-term memories that came of it.")
+    memories: Annotated[Count, Field(description="Long-term memories that came of it.")]
 
 
-def render(session: SessionRecord) -> Json:
+def render(session: SessionRecord) -> Session:
     """Returns a session as responses show it."""
-    return SESSIONS.public(session)
+    return cast(Session, SESSIONS.public(session))
 
 
-def render_message(message: MessageRecord) -> Json:
+def render_message(message: MessageRecord) -> Message:
     """Returns a message as responses show it."""
-    shown = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
-    return {**shown, **message.get("extra", {})}
+    public = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
+    return cast(Message, {**public, **message.get("extra", {})})
 
 
 def own_text(message: MessageRecord) -> str:
@@ -637,6 +618,6 @@ def speaker_role(message: MessageRecord) -> MessageRole:
     return "tool" if message["text"] and not own_text(message) else message["role"]
 
 
-def extra_of(shown: Json) -> JsonObject:
-    """Returns the fields of a shown message that only its vendor knows."""
-    return {name: value for name, value in shown.items() if name not in MessageRecord.__annotations__}
+def extra_of(message: Json) -> JsonObject:
+    """Returns the fields of a message as answers show it that only its vendor knows."""
+    return {name: value for name, value in message.items() if name not in MessageRecord.__annotations__}

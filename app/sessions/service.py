@@ -4,25 +4,24 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from urllib.parse import quote
 
-from typing_extensions import TypedDict
-
 from app.core.clock import Clock, rfc3339
 from app.core.limits import BODY_LIMITS
 from app.core.schemas import Json, Page, differing
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, SessionEnded
 from app.jobs import queue
-from app.jobs.models import POST_CONVERSATION, SUMMARIZE, Payload
+from app.jobs.models import POST_CONVERSATION, SUMMARIZE, Operation, Payload
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
 from app.memories.records import metadata_terms, passage
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MemoryRecord
+from app.memories.schemas import Deleted, MemoryRecord
 from app.sessions import repository
 from app.sessions.long_messages import within_limit
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText
 from app.sessions.schemas import (
     SESSIONS,
+    Appended,
     MessageRecord,
     MessageRole,
     MessagesAppend,
@@ -30,6 +29,7 @@ from app.sessions.schemas import (
     SessionCreate,
     SessionPatch,
     SessionRecord,
+    SessionStats,
     SessionStatus,
     counter,
     render,
@@ -65,18 +65,6 @@ class SessionFilters:
     metadata: Json | None = None
 
 
-class SessionStatsAnswer(TypedDict):
-    """The figures of a session, as `schemas.SessionStats` describes them."""
-
-    session_id: str
-    message_count: int
-    by_role: dict[MessageRole, int]
-    token_count: int
-    first_message_at: str | None
-    last_message_at: str | None
-    memories: int
-
-
 class SessionService:
     """Reads and changes the sessions that one caller may see."""
 
@@ -94,7 +82,7 @@ class SessionService:
         self._learns = learns
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult:
+    async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult[Session]:
         """Plans a new session. Raises AlreadyExists if its id is taken, and NotFound if it is that of a session outside
         the bindings."""
         now = self._now()
@@ -108,11 +96,11 @@ class SessionService:
         precondition.check(None)
         return WriteResult(render(session), changes, 201, {"ETag": etag(session)})
 
-    async def get(self, session_id: str) -> Json:
+    async def get(self, session_id: str) -> Session:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
-    async def page(self, filters: SessionFilters, listing: Listing) -> Page[Json]:
+    async def page(self, filters: SessionFilters, listing: Listing) -> Page[Session]:
         """Returns one page of the sessions that match the filters."""
         entries = filters.metadata or {}
         fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}
@@ -121,7 +109,7 @@ class SessionService:
         sessions, cursor = await self._sessions.page_with(where, entries, listing, request)
         return page_of(await render_items(SESSIONS, sessions, render, Session), cursor)
 
-    async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult:
+    async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult[Session]:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -141,7 +129,7 @@ class SessionService:
         outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
 
-    async def end(self, session_id: str, precondition: IfMatch) -> WriteResult:
+    async def end(self, session_id: str, precondition: IfMatch) -> WriteResult[Operation]:
         """Ends a session. Answers 202 with the operation that learns from the conversation.
 
         Ending an ended session starts the operation again; it learns nothing twice.
@@ -165,7 +153,7 @@ class SessionService:
         )
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
-    async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult:
+    async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult[Session]:
         """Makes an ended session active again. Learning goes on after the messages that it has processed."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -189,16 +177,16 @@ class SessionService:
         payload = self._to_learn(session["session_id"])
         return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
 
-    def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult:
+    def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult[Session]:
         return changed(self._sessions, session, fields, render, self._now())
 
-    async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult:
+    async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult[None]:
         """Deletes a session and its messages. The memories made from them stay."""
         session = await self._sessions.get_to_delete(session_id, self._now())
         precondition.check(session)
         return WriteResult(None, self._sessions.remove(session), 204)
 
-    async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult:
+    async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult[Deleted]:
         """Deletes the messages and the summary of a session. Long-term memory stays."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -216,7 +204,7 @@ class SessionService:
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult:
+    async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult[Appended]:
         """Appends messages in order, all or none. A new session is created first. Texts over the limit are cut.
 
         Raises SessionEnded if the session has ended, NotFound if it is outside the bindings, AlreadyExists if it is of
@@ -233,7 +221,7 @@ class SessionService:
         memories = await self._memorize(session, messages, now)
         for memory, entry in memories:
             changes += self._memories.add(memory, entry)
-        answer = {
+        answer: Appended = {
             "session_id": session_id,
             "items": [render_message(message) for message in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
@@ -305,7 +293,7 @@ class SessionService:
             if repository.leaves_memory(message)
         ]
 
-    async def stats(self, session_id: str) -> SessionStatsAnswer:
+    async def stats(self, session_id: str) -> SessionStats:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
         counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}

@@ -3,16 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from typing_extensions import TypedDict
-
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape
-from app.core.schemas import Json, Page
+from app.core.schemas import Page
 from app.core.work import off_loop
 from app.errors import InvalidCursor
 from app.sessions.repository import SessionRepository, content
-from app.sessions.schemas import MESSAGES, Message, MessageRecord, MessageRole, render_message, speaker_role
+from app.sessions.schemas import MESSAGES, Message, MessageRecord, SessionContext, render_message, speaker_role
 from app.storage.repository import Listing, page_of, render_items
 from app.storage.schema import both
 
@@ -38,32 +36,13 @@ class Window:
         return self.last is not None or self.max_tokens is not None
 
 
-class ContextMessageAnswer(TypedDict):
-    """A message of the context, as `schemas.ContextMessage` describes it."""
-
-    seq: int
-    role: MessageRole
-    name: str | None
-    content: str
-
-
-class SessionContextAnswer(TypedDict):
-    """The context of a session, as `schemas.SessionContext` describes it."""
-
-    text: str
-    messages: list[ContextMessageAnswer]
-    summary: str | None
-    tokens: int
-    truncated: bool
-
-
 class Windows:
     """Reads the messages of sessions for one caller."""
 
     def __init__(self, sessions: SessionRepository, clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
 
-    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Page[Json]:
+    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Page[Message]:
         """Returns a page or a window of messages, oldest first. Raises InvalidCursor for a cursor with a window."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
@@ -80,7 +59,7 @@ class Windows:
         messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))
         return page_of(await render_items(MESSAGES, messages, render_message, Message), following)
 
-    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContextAnswer:
+    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContext:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.said_in(session)
@@ -91,7 +70,7 @@ class Windows:
 
 def _context(
     summary: str | None, newest_first: list[MessageRecord], max_messages: int, max_tokens: int | None
-) -> SessionContextAnswer:
+) -> SessionContext:
     newest_lines = (_line(speaker_role(message), content(message)) for message in newest_first[:max_messages])
     lines = [*as_many_as_could_fit(newest_lines, max_tokens)][::-1]
     fitted = fit([_line("summary", summary)] if summary else [], lines, max_tokens)

@@ -17,15 +17,10 @@ from app.context.response import ContextAnswer
 from app.context.schemas import Context
 from app.learning.service import Extracted, ExtractedAnswer
 from app.main import create_app
-from app.sessions.schemas import SessionContext, SessionStats
-from app.sessions.service import SessionStatsAnswer
-from app.sessions.windows import SessionContextAnswer
 
 ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (ContextAnswer, Context),
     (ExtractedAnswer, Extracted),
-    (SessionContextAnswer, SessionContext),
-    (SessionStatsAnswer, SessionStats),
 ]
 
 

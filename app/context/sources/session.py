@@ -22,10 +22,10 @@ from app.memories.schemas import MemoryRecord
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import (
     SESSIONS,
-    CalledFunction,
+    FunctionCall,
     MessageRecord,
     SessionRecord,
-    ToolCallRecord,
+    ToolCall,
     speaker_role,
 )
 from app.storage.repository import expired, unexpired
@@ -346,7 +346,7 @@ def _turn_item(session: SessionRecord, messages: Sequence[MessageRecord]) -> Can
     return Candidate(first["message_id"], "message", text, None, f"{speaker}: ", keys, role=role, turns=turns)
 
 
-def _tool_call(call: ToolCallRecord) -> str:
+def _tool_call(call: ToolCall) -> str:
     """Returns a tool call as text, such as `calls now({})`."""
     function = call.get("function")
     if function is None:
@@ -354,7 +354,7 @@ def _tool_call(call: ToolCallRecord) -> str:
     return f"calls {function['name']}({_arguments(function)})"
 
 
-def _arguments(function: CalledFunction) -> str:
+def _arguments(function: FunctionCall) -> str:
     """Returns the arguments as JSON. Some models give an object."""
     arguments = function.get("arguments") or {}
     return arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
@@ -380,8 +380,8 @@ def _as_chat(first: MessageRecord, results: Sequence[MessageRecord]) -> tuple[Pr
     return call, *answers
 
 
-def _as_openai(call: ToolCallRecord, call_id: str) -> ToolCallRecord:
-    made: ToolCallRecord = {**call, "id": call.get("id") or call_id}
+def _as_openai(call: ToolCall, call_id: str) -> ToolCall:
+    made: ToolCall = {**call, "id": call.get("id") or call_id}
     function = call.get("function")
     if function is not None:
         made["function"] = {**function, "arguments": _arguments(function)}
