@@ -21,6 +21,7 @@ names keep the order of the ranking: there these properties gained nothing.
 import re
 from collections.abc import Iterator, Mapping, Set
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,6 +40,9 @@ FAR = 4.0
 ENOUGH_OF_QUERY = 0.4
 """Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
 With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
+TURNED = 2.0
+"""Log-odds that a document loses that has the words of the query the other way round, beside one that has them in its
+order."""
 LONGEST = 1_000
 """Characters of a text of which it is told what it speaks of."""
 EQUAL = 1e-4
@@ -65,6 +69,7 @@ def order_first_hits(
     gained = np.zeros(len(odds), np.float32)
     for group, fitted in groups_of_first(columns, start, weights, parts):
         gained[group] = gains(properties(columns, odds, group, parts, past=asks_for_past(query, parts)), fitted)
+    gained[list(columns.turned)] -= np.float32(TURNED)
     if not gained.any():
         return order, None
     # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
@@ -188,6 +193,43 @@ def possible_replacements(columns: Columns, order: Ints, parts: Mapping[str, Flo
     later = has_all & (time > time[:, None]) & (speaker == speaker[:, None]) & ~_same_texts(columns, group)
     newest = np.where(later, time, np.iinfo(np.int64).min).argmax(axis=1)
     return [(int(group[at]), int(group[newest[at]])) for at in np.flatnonzero(later.any(axis=1))]
+
+
+def alike(columns: Columns, order: Ints, odds: Floats) -> list[list[int]]:
+    """Returns groups of the first plain memories that have the same words of the query, two words at least, and about
+    the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
+    start = order[plain_memories(columns)[order]][:FIRST]
+    start = start[odds[start] >= odds[start[:1]] - FAR]
+    has = columns.term_counts[:, start] > 0
+    groups: dict[bytes, list[int]] = {}
+    for place, index in enumerate(start.tolist()):
+        if np.count_nonzero(has[:, place]) > 1:
+            groups.setdefault(has[:, place].tobytes(), []).append(index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def turned(texts: Mapping[int, str], query: str) -> list[int]:
+    """Returns which texts have more neighbouring words of the query the other way round than another one of them.
+
+        turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
+
+    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf".
+    """
+    asked, genitive = terms(query), _GENITIVE.search(query) is not None
+    counts: dict[int, int] = {}
+    for index, text in texts.items():
+        words = words_in_order(text) if len(text) <= LONGEST else []
+        at = {word: words.index(word) for word in asked if word in words}
+        before_of = {word for word, place in at.items() if genitive and words[place + 1 : place + 2] == ["of"]}
+        counts[index] = sum(
+            (at[one] > at[other]) != bool(before_of & {one, other})
+            for one, other in pairwise(word for word in asked if word in at)
+            if one != other
+        )
+    return [index for index, count in counts.items() if count > min(counts.values())]
+
+
+_GENITIVE = re.compile(r"['\u2019]s\b")
 
 
 def same_subject(earlier: str, later: str, query: str) -> bool:

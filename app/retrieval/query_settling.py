@@ -192,7 +192,7 @@ def _emphasis(
     emphasis[is_correction] = CORRECTED
     emphasis[np.isin(terms, [*corrections])] = 1 - CORRECTED
     exact = is_part | is_identifier | is_correction
-    emphasis[is_identifier & ~is_part] = IDENTIFIER
+    emphasis[is_identifier] = IDENTIFIER
     for acronym in expanded:
         is_word, is_acronym = np.isin(terms, acronym.word), terms == acronym.term
         word_is_known = bool(df[is_word].any())

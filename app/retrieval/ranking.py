@@ -21,7 +21,7 @@ from app.retrieval import features
 from app.retrieval.calibration import asks_of, at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import FEATURES, QUERY_FEATURES, DocumentIndex, index_of
-from app.retrieval.first_hits import asks_for_past, order_first_hits, possible_replacements, says_something
+from app.retrieval.first_hits import alike, asks_for_past, order_first_hits, possible_replacements, says_something
 from app.retrieval.memory_kinds import assistants, echoes, fillers, plain_memories, plain_or_all
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
 from app.retrieval.query_settling import SettledQuery
@@ -33,6 +33,9 @@ SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 
 FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
+ANY_IN_COMMON, ENOUGH_IN_COMMON = 0.1, 0.3
+"""Where one of the best has such a share of the query's words, `latest` orders only those by time that have so much of
+its share."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 BY_HAND = frozenset({"importance", "recency"})
@@ -55,6 +58,9 @@ class Ranked:
     `asks`, the probability that the query asks for anything, if it is known."""
     possible_replacements: Sequence[tuple[int, int]] = ()
     """Pairs of an earlier and a later hit, of which the later one may say what holds instead (`Columns.replaced`)."""
+    alike: Sequence[Sequence[int]] = ()
+    """Groups of hits with the same words of the query, of which some may have them the other way round
+    (`Columns.turned`)."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -115,7 +121,8 @@ def rank(
         parts["asks"] = np.broadcast_to(np.float32(asks), len(odds))
         score *= np.float32(asks)
     others = {"vector": columns.cosine, "text": text, **parts}
-    return Ranked(order, score, others, candidates, query_features, document_features)
+    groups = alike(columns, order, odds) if query.subject else ()
+    return Ranked(order, score, others, candidates, groups, query_features, document_features)
 
 
 def results(columns: Columns, mode: SearchMode) -> Bools:
@@ -186,7 +193,8 @@ def log_odds(
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
-        parts["latest"] = _by_time(columns, query, odds, parts, weights.latest)
+        coverage = query_features[QUERY_FEATURES.index("coverage")]
+        parts["latest"] = _by_time(columns, query, odds, parts, coverage, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -220,7 +228,9 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     return by_document[:of_query], by_document[of_query:], base[kind_of] + summaries
 
 
-def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:
+def _by_time(
+    columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], coverage: Floats, most: float
+) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something.
 
@@ -234,6 +244,9 @@ def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[st
     if query.subject:
         best = _sorted(columns, odds, stating, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
+        # "The umbrella broke" says nothing newer on where Mei lives
+        covered = coverage[best].max(initial=0)
+        best = best[coverage[best] >= ENOUGH_IN_COMMON * covered] if covered >= ANY_IN_COMMON else best
     times = np.unique(columns.time[best])
     steps = times.searchsorted(columns.time[best])
     back = steps if query.order == "earliest" else len(times) - 1 - steps

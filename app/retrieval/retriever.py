@@ -38,7 +38,7 @@ from app.metrics import SEARCH_SECONDS
 from app.retrieval.asking import along
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
-from app.retrieval.first_hits import NO_ORDER, same_subject
+from app.retrieval.first_hits import NO_ORDER, same_subject, turned
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.polarity import negation_of, towards_what_is_denied
 from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, leading_part, with_names
@@ -429,11 +429,13 @@ class Retriever(Generic[R]):
         documents: Mapping[int, Fetched[R]] = {}
         while True:
             ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
-            if ranked.possible_replacements and not columns.replaced:
-                either = [index for pair in ranked.possible_replacements for index in pair]
-                documents = await self._documents(columns, [*either, *best[: wanted.k]], documents)
-                columns = replace(columns, replaced=self._replaced(wanted, ranked, documents))
-                if columns.replaced:
+            if not rounds and (ranked.possible_replacements or ranked.alike):
+                pairs = *ranked.possible_replacements, *ranked.alike
+                documents = await self._documents(
+                    columns, [*(index for pair in pairs for index in pair), *best[: wanted.k]], documents
+                )
+                columns = self._compared(wanted.query, columns, ranked, documents)
+                if columns.replaced or columns.turned:
                     ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
             first = top(ranked, columns, compared)
             new: list[list[int]] = []
@@ -525,17 +527,20 @@ class Retriever(Generic[R]):
         }
         return repetitions_among(columns, groups, texts), documents
 
-    def _replaced(
-        self, wanted: RetrievalQuery[R], ranked: Ranked, documents: Mapping[int, Fetched[R]]
-    ) -> frozenset[tuple[int, int]]:
-        """Returns the pairs of hits of which the later one replaces the earlier one, by their texts."""
-        text = self._collection.spec.text
-        return frozenset(
+    def _compared(self, query: str, columns: Columns, ranked: Ranked, documents: Mapping[int, Fetched[R]]) -> Columns:
+        """Returns the columns with what the texts of the first hits tell: which ones later ones replace, and which have
+        the words of the query the other way round."""
+        texts = {index: self._collection.spec.text(document.doc) for index, document in documents.items()}
+        replaced = [
             (earlier, later)
             for earlier, later in ranked.possible_replacements
-            if earlier in documents
-            and later in documents
-            and same_subject(text(documents[earlier].doc), text(documents[later].doc), wanted.query)
+            if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], query)
+        ]
+        backwards = (
+            turned({index: texts[index] for index in group if index in texts}, query) for group in ranked.alike
+        )
+        return replace(
+            columns, replaced=frozenset(replaced), turned=frozenset(index for group in backwards for index in group)
         )
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:

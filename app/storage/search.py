@@ -170,6 +170,9 @@ class Columns:
     replaced: frozenset[tuple[int, int]] = frozenset()
     """Indices of documents with those of later ones that say something else about the same subject. The retriever sets
     it, no engine does."""
+    turned: frozenset[int] = frozenset()
+    """Indices of documents that have words of the query the other way round, where another one has them in its order.
+    The retriever sets it, no engine does."""
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""

@@ -308,7 +308,10 @@ def notations(text: str, *, asked: bool = False) -> list[Whole]:
     """
     folded = _fold(text).replace("\u2212", "-")
     found = _names(text, asked=asked)
-    if any(character.isdecimal() or character in "+#-%\u5341\u6708\u70b9\u9ede\u6642\u65f6" for character in folded):
+    if any(
+        character.isdecimal() or character in "+#-%\u5341\u767e\u5343\u6708\u70b9\u9ede\u6642\u65f6"
+        for character in folded
+    ):
         spans = [
             *((match, [f"{match[1]}{_term(match[2])}"]) for match in _SIGNED.finditer(folded)),
             *((match, [match[0]]) for match in _MARKED.finditer(folded)),
@@ -316,6 +319,7 @@ def notations(text: str, *, asked: bool = False) -> list[Whole]:
             *((match, [re.sub(r"\D", "", match[0])]) for match in _GROUPED.finditer(folded)),
             *((match, [f"{match[1]}.{match[2]}"]) for match in _DECIMAL.finditer(folded)),
             *((match, _minutes(match)) for match in _CLOCK.finditer(folded)),
+            *((match, [str(number_of(match[0]))]) for match in _HAN_COUNT.finditer(folded)),
             *_dates(folded),
         ]
         found += [
@@ -338,20 +342,25 @@ _GROUPED = re.compile(
     r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3})*|\d{1,2}(?:,\d\d)+,\d{3}|\(\d+\) ?\d[\d ./-]{4,}\d)"
     r"(?![\w]|[.,'\u2019 ]\d{3})"
 )
+_HAN_COUNT = re.compile("[一二两三四五六七八九]?[十百千][零一二三四五六七八九十百千万]*")
+"""三千五百, 千二百, 十二."""
 _DECIMAL = re.compile(r"(?<![\w.,])(\d+),(\d{1,2})(?![\w,]|\.\d)")
-_MORNING, _EVENING = (
-    "\u4e0a\u5348 \u65e9\u4e0a \u51cc\u6668 \u5348\u524d \uc624\uc804",
-    "\u4e0b\u5348 \u665a\u4e0a \u5348\u5f8c \uc624\ud6c4",
-)
-_HALVES = (
-    dict.fromkeys(_MORNING.split(), 0) | dict.fromkeys(_EVENING.split(), 1) | {"am": 0, "a.m.": 0, "pm": 1, "p.m.": 1}
-)
+_MORNING = (
+    "am a.m. mattina matin ma\u00f1ana manh\u00e3 morning morgens fr\u00fch "
+    "\u4e0a\u5348 \u65e9\u4e0a \u51cc\u6668 \u5348\u524d \u671d \uc624\uc804"
+).split()
+_EVENING = (
+    "pm p.m. pomeriggio sera soir tarde noche noite afternoon evening nachmittags abends "
+    "\u4e0b\u5348 \u665a\u4e0a \u5348\u5f8c \u591c \u5915\u65b9 \uc624\ud6c4"
+).split()
+_HALVES = dict.fromkeys(_MORNING, 0) | dict.fromkeys(_EVENING, 1)
+_BEFORE_HOUR = "|".join(word for word in _HALVES if word[0] > "\u024f")
+_BEHIND_HOUR = "|".join(re.escape(word) for word in _HALVES if word[0] <= "\u024f")
 _HAN_NUMERALS = "[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}"
 _CLOCK = re.compile(
-    rf"(?<![a-z0-9.:,/+-])(?:({'|'.join([*_MORNING.split(), *_EVENING.split()])}) ?)?"
-    rf"(\d{{1,2}}|{_HAN_NUMERALS})"
+    rf"(?<![a-z0-9.:,/+-])(?:({_BEFORE_HOUR}) ?)?(\d{{1,2}}|{_HAN_NUMERALS})"
     r"(?:([:.])(\d\d))?(?: ?(uhr|h|[\u70b9\u9ede\u6642\u65f6\uc2dc])(?: ?(\d\d)|(\u534a))?)?"
-    r"(?: ?(am|pm|[ap]\.m\.))?(?![a-z0-9:])"
+    rf"(?: ?(?:(?:de la|del|di|du|da|in the|at) )?({_BEHIND_HOUR})(?![a-z]))?(?![a-z0-9:])"
 )
 """Half of the day, hour, point, minutes, unit, minutes behind the unit, half an hour, half of the day."""
 _NAMED_MINUTES = dict.fromkeys(
@@ -381,6 +390,8 @@ def _minutes(clock: re.Match[str]) -> list[str]:
 
 _YEAR_FIRST = re.compile(r"(?<![\w./-])(\d{4})([-/.])(\d{1,2})\2(\d{1,2})(?![\d/-]|\.\d)")
 _YEAR_LAST = re.compile(r"(?<![\w./-])(\d{1,2})([-/.])(\d{1,2})\2(\d{4})(?![\d/-]|\.\d)")
+_DAY_AND_MONTH = re.compile(r"(?<![\w./:-])(\d{1,2})(?:/(\d{1,2})|\.(\d{1,2})\.)(?![\w/]|\.\d)")
+"""1/3 and 03.10., which have no year."""
 _DAY_MONTH = re.compile(
     rf"(?<![\w.,:/-])(\d{{1,2}})(?:st|nd|rd|th|er|\.|\u00ba)? ?(?:de |of )?({_LETTER}{{3,}})\.?"
     r"(?:,? (?:de |del )?(\d{4})(?!\d))?"
@@ -397,13 +408,15 @@ _HAN_DATE = re.compile(
 def _dates(folded: str) -> Iterator[tuple[re.Match[str], list[str]]]:
     """Yields the dates of a folded text with their terms. 02/06/2031 is read with the day first, and in English text
     with the month first as well."""
+    in_english = any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded))
     for match in _YEAR_FIRST.finditer(folded):
         yield match, _date_terms(match[1], match[3], match[4])
     for match in _YEAR_LAST.finditer(folded):
         terms = _date_terms(match[4], match[3], match[1])
-        if match[2] == "/" and any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded)):
-            terms += _date_terms(match[4], match[1], match[3])
-        yield match, terms
+        yield match, terms + (_date_terms(match[4], match[1], match[3]) if match[2] == "/" and in_english else [])
+    for match in _DAY_AND_MONTH.finditer(folded):
+        terms = _date_terms(None, match[2] or match[3], match[1])
+        yield match, terms + (_date_terms(None, match[1], match[2]) if match[2] and in_english else [])
     for match in _DAY_MONTH.finditer(folded):
         yield match, _date_terms(match[3], month_number(match[2]), match[1])
     for match in _MONTH_DAY.finditer(folded):

@@ -12,11 +12,13 @@ from app.retrieval.first_hits import (
     FIRST,
     NO_ORDER,
     PROPERTIES,
+    alike,
     gains,
     order_first_hits,
     possible_replacements,
     properties,
     same_subject,
+    turned,
 )
 from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
 from app.retrieval.query_settling import SettledQuery
@@ -251,3 +253,27 @@ def test_equal_texts_under_two_keys_replace_nothing() -> None:
     of_each = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=False)
     assert of_each[:, 0].tolist() == of_each[:, 1].tolist()
     assert (of_each[:, 0] != of_each[:, 2]).any()
+
+
+@pytest.mark.parametrize(
+    ("query", "right", "wrong"),
+    [
+        ("Who manages Olaf?", "Mira manages Olaf", "Olaf manages Pia"),
+        ("Whom does Nadia report to?", "Nadia reports to Beatrice", "Stefan reports to Nadia"),
+        ("What depends on the ledger?", "billing depends on ledger", "ledger depends on archive"),
+        ("Who is Olaf's parent?", "Mira parent of Olaf", "Olaf parent of Pia"),
+        ("Who is the parent of Olaf?", "Mira parent of Olaf", "Olaf parent of Pia"),
+        ("¿Quién invitó a Bea?", "Adela invitó a Bea", "Bea invitó a Gonzalo"),
+        ("Wer erbt von Irmgard?", "Jo erbt von Irmgard", "Irmgard erbt von Walter"),
+        ("Chi ha tamponato Ilaria?", "Un furgone ha tamponato Ilaria", "Ilaria ha tamponato un taxi"),
+    ],
+)
+def test_words_of_the_query_the_other_way_round_are_another_statement(query: str, right: str, wrong: str) -> None:
+    assert turned({3: right, 5: wrong}, query) == [5]
+    assert turned({5: wrong}, query) == []
+
+
+def test_what_is_turned_falls_behind_what_is_not() -> None:
+    columns = replace(notes([1, 1], [1, 1]), replaced=frozenset(), turned=frozenset({0}))
+    assert ordered(columns, [0.5, 0.0], RENEWED) == [1, 0]
+    assert alike(columns, np.arange(2), np.array([0.5, 0.0], np.float32)) == [[0, 1]]
