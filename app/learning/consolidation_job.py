@@ -27,7 +27,7 @@ from app.jobs.schedule import has_looked, news
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted, undo_of
-from app.learning.episode_extractors import EpisodeLearning, skipped, waiting
+from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.decays import Decays

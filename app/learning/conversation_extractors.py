@@ -1,33 +1,40 @@
-"""Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience."""
+"""Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience. What a tool
+gave back is nobody's word: no memory, fact or profile is learned from it."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
+
+import orjson
 
 from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
+from app.core.served_text import strip_served
 from app.core.work import off_loop
-from app.facts.profile import EMPTY_PROFILE, LearnedValue, UserProfile
-from app.learning import checks, derivations, episodes, learned_facts, prompts
+from app.facts.drafts import LearnedValue
+from app.facts.keys import EMPTY_PROFILE, USER, UserProfile, field_of
+from app.facts.repository import View
+from app.facts.schemas import FACTS, FactCreate
+from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
-from app.learning.extraction import Rules, profile_patch
+from app.learning.extraction import DroppedCounts, Rules, profile_patch
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
-from app.learning.lessons import known_lessons, learned_experience, new_lessons, registered_agent, shown_lessons
-from app.learning.prompts import CitedItem, TranscriptLine, data
+from app.learning.prompts import CitedItem, LearnedLesson, TranscriptLine, data
 from app.llm.base import LLM, Budget
-from app.memories.agents import AGENTS
+from app.memories.agents import AGENTS, AgentRecord
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryCreated, MemoryRecord, Source
+from app.profiles.merge import LESSONS, merge_experience
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MESSAGES, SESSIONS, SessionRecord
+from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Collection, Eq, In, Not, OwnedRecord, both
@@ -277,9 +284,9 @@ class FactExtractor:
         names = await _names_of_user(tools, talk)
         name = names[0] if names else "user"
         query, pairs = _query(talk), _own_pairs(talk)
-        known = list[learned_facts.KnownFact]()
+        known = list[KnownFact]()
         if query and pairs:
-            known = await learned_facts.known_facts(tools, talk.scope, query, pairs, name)
+            known = await known_facts(tools, talk.scope, query, pairs, name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
@@ -294,7 +301,7 @@ class FactExtractor:
             rules = await _rules(tools, talk, looked=answer.looked)
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
             pairs = await _by_rule(talk, rules.facts, answer.reply.facts, "\n".join(known))
-            return await learned_facts.asserted(tools, talk.scope, pairs, rules.dropped, origin)
+            return await asserted(tools, talk.scope, pairs, rules.dropped, origin)
 
         return plan
 
@@ -346,7 +353,7 @@ class ExperienceExtractor:
         texts = (" ".join(str(value) for value in call.values()) for call in calls)
         return [*talk.lines, *(TranscriptLine(0, "tool", None, "", text) for text in texts)]
 
-    async def _calls(self, tools: Tools, talk: Conversation) -> list[episodes.EpisodeCall]:
+    async def _calls(self, tools: Tools, talk: Conversation) -> "list[EpisodeCall]":
         """Returns the calls up to the last message of this part that no earlier part had."""
         if talk.session is None:
             return []
@@ -354,7 +361,7 @@ class ExperienceExtractor:
         where = sessions.within(talk.session, talk.session.get("learned_seq") or 0, talk.lines[-1].seq)
         roles = both(where, In("role", ("assistant", "tool")))
         messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
-        return episodes.of_messages([message async for page in messages for message in page])
+        return of_messages([message async for page in messages for message in page])
 
 
 async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:
@@ -402,3 +409,155 @@ async def _wishes(tools: Tools, talk: Conversation) -> str | None:
         return None
     agent = await Repository(tools.store, talk.scope, AGENTS).find_one(talk.agent_id)
     return None if agent is None else agent["settings"]["extraction_instructions"]
+
+
+# --- Facts and lessons, of conversations and of episodes --------------------------------------------------------------
+
+KNOWN_FACTS = 30
+
+
+class KnownFact(TypedDict):
+    """A fact as the model is shown it."""
+
+    subject: str
+    predicate: str
+    object: str
+
+
+async def known_facts(
+    tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str
+) -> list[KnownFact]:
+    """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
+    about the user have `user_name` as subject."""
+    now = tools.clock.now()
+    lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
+    retrieved = await lookup.find(
+        RetrievalQuery(near, pairs, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
+    )
+    return [
+        {
+            "subject": user_name if hit.doc["subject"] == USER else hit.doc["subject"],
+            "predicate": hit.doc["predicate"],
+            "object": hit.doc["object"],
+        }
+        for hit in retrieved.hits
+        if field_of(hit.doc) != "name"
+    ]
+
+
+async def asserted(
+    tools: Tools,
+    scope: Scope,
+    drawn: Sequence[tuple[FactCreate, Source]],
+    dropped: DroppedCounts,
+    source: Source,
+) -> tuple[DerivationResult, list[Change]]:
+    """Returns a result for the report and the changes that assert `drawn`: facts, each with further fields of its
+    source."""
+    if not drawn:
+        return {"fact_ids": [], "dropped": dict(dropped)}, []
+    service = tools.facts(scope)
+    sources: list[Source] = [{**source, **more} for _, more in drawn]
+    outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
+    fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
+    return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
+
+
+async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> AgentRecord:
+    """Returns an agent that lessons can be learned for. Raises Skipped if it is not registered, and Forbidden if the
+    scope may not write for all of its users."""
+    agent = None if agent_id is None else await Repository(tools.store, scope, AGENTS).find_one(agent_id)
+    if agent is None:
+        raise Skipped("the agent is not registered")
+    scope.require_write(agent["agent_id"], None)
+    return agent
+
+
+def known_lessons(agent: AgentRecord) -> dict[str, list[str]]:
+    """Returns the texts of the lessons by list."""
+    return {name: [lesson["text"] for lesson in agent["experience"][name]] for name in LESSONS}
+
+
+def shown_lessons(agent: AgentRecord) -> dict[str, list[str]]:
+    """Returns the lessons as the model sees them: without empty lists, which cost tokens and say nothing."""
+    return {name: texts for name, texts in known_lessons(agent).items() if texts}
+
+
+async def learned_experience(
+    tools: Tools,
+    scope: Scope,
+    agent_id: str,
+    learned: Mapping[str, Sequence[str]],
+    source: Source,
+    names: Sequence[str],
+) -> tuple[DerivationResult, list[Change]]:
+    """Returns a result for the report and the changes that add lessons (texts by list) to an agent's experience.
+    Lessons that contain one of `names` are not learned."""
+    agents = Repository(tools.store, scope, AGENTS)
+    agent = await agents.find_one(agent_id)
+    if agent is None:
+        return {"learned": 0}, []
+    old, now = agent["experience"], rfc3339(tools.clock.now())
+    experience = merge_experience(old, learned, source, now, names)
+    if experience == old:
+        return {"learned": 0}, []
+    grown = sum(len(experience[name]) - len(old[name]) for name in LESSONS)
+    return {"learned": grown}, [agents.update(agent, {"experience": experience}, now=now)]
+
+
+def new_lessons(lessons: Sequence[LearnedLesson]) -> dict[str, list[str]]:
+    """Returns the texts of lessons by list."""
+    texts: dict[str, list[str]] = {}
+    for lesson in lessons:
+        texts.setdefault(lesson.kind, []).append(lesson.text)
+    return texts
+
+
+# --- Calls of tools, as the model sees them where an agent learns its work. No memory, fact or profile comes of them --
+
+MAX_CALLS = 40
+"""The limit of calls in one request to the model: the last ones."""
+ARGUMENT_CHARS, RESULT_CHARS = 300, 500
+
+
+class EpisodeCall(TypedDict):
+    """A call of a tool as the model sees it. Of a result whose call is not known, there are no arguments."""
+
+    seq: int
+    tool: str | None
+    arguments: str | None
+    result: str | None
+
+
+def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
+    """Returns the calls in messages, in their order, each with its result, or None where none came. A result whose call
+    is not among the messages stands alone."""
+    calls: list[EpisodeCall] = []
+    waiting: dict[str, EpisodeCall] = {}
+    for message in messages:
+        for made in message.get("tool_calls") or ():
+            function = made.get("function") or {}
+            arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
+            call: EpisodeCall = {
+                "seq": message["seq"],
+                "tool": function.get("name"),
+                "arguments": arguments,
+                "result": None,
+            }
+            waiting[str(made.get("id"))] = call
+            calls.append(call)
+        if message["role"] == "tool":
+            answered = waiting.get(str(message.get("tool_call_id")))
+            if answered is None:
+                answered = {"seq": message["seq"], "tool": message["name"], "arguments": None, "result": None}
+                calls.append(answered)
+            answered["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
+    return calls[-MAX_CALLS:]
+
+
+def as_text(value: object, most: int) -> str | None:
+    """Returns a value as text of at most `most` characters, without text that the service itself served."""
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return strip_served(text).strip()[:most]

@@ -66,7 +66,6 @@ class DerivationResult(TypedDict, total=False):
     changed: list[str]
     quotes: list[ProfileQuote]
     summary: str | None
-    noted: int
     dropped: dict[str, int]
     # merges: of a group of memories, or whether the model merged a fact with its rivals
     merged: MergedIds | bool

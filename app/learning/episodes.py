@@ -1,96 +1,57 @@
-"""Calls of tools and their results, as the model sees them where an agent learns its work. Pure functions.
-
-What a tool gave back is nobody's word: no memory, fact or profile is learned from it.
-
-Batches of episodes, and rules for what may be learned from them. Pure functions.
+"""What is learned from episodes: batches of them, rules for what may be learned, and the extractors.
 
 An episode is logged by a caller, as a message is. A derived record has the lowest trust of its episodes, which is 1.
-
-Revised steps of a failing procedure: what the model is shown, and the rule by which its answer is taken.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict, TypeVar
+from typing import TypeVar
 
 import orjson
 from pydantic import ValidationError
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core import prompt_text
-from app.core.clock import new_id, rfc3339
-from app.core.language import is_unspaced, words
-from app.core.prompt_text import count
+from app.core.clock import rfc3339, to_ms
+from app.core.language import words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
-from app.errors import Invalid
+from app.errors import Forbidden, Invalid
+from app.facts.keys import UserProfile
 from app.facts.schemas import FactCreate
-from app.learning import derivations, prompts
+from app.jobs.runner import Run
+from app.jobs.skipping import handled
+from app.learning import checks, conversation_extractors, derivations, prompts
 from app.learning.checks import numbers_said, stands, time_said
+from app.learning.conversation_extractors import (
+    RESULT_CHARS,
+    as_text,
+    known_lessons,
+    learned_experience,
+    new_lessons,
+    registered_agent,
+    shown_lessons,
+)
 from app.learning.dependencies import Tools
-from app.learning.derivations import DerivationRecord
-from app.learning.extraction import UNSUPPORTED, DroppedCounts, about, is_user
+from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
+from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, about, is_user
+from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report, Skipped
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.repository import same_pair
+from app.memories.embedding import Embeddings
+from app.memories.records import SOURCE
+from app.memories.repository import of_pair
 from app.memories.schemas import Source
-from app.procedures.schemas import ProcedureCreate, ProcedureRecord, ProcedureTrial
-from app.procedures.service import ended_trial, learned
-from app.procedures.track_record import new_trial
-from app.sessions.schemas import MessageRecord
-from app.storage.changes import Change
+from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
+from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, passage
+from app.profiles.merge import ProfileReader, names_one
+from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.storage.changes import Change, Update
 from app.storage.repository import Repository
-from app.storage.schema import Collection, OwnedRecord
-from app.storage.scope import Scope
+from app.storage.schema import Absent, Collection, Eq, Filter, OwnedRecord, both
+from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
-
-MAX_CALLS = 40
-"""The limit of calls in one request to the model: the last ones."""
-ARGUMENT_CHARS, RESULT_CHARS = 300, 500
-
-
-class EpisodeCall(TypedDict):
-    """A call of a tool as the model sees it. Of a result whose call is not known, there are no arguments."""
-
-    seq: int
-    tool: str | None
-    arguments: str | None
-    result: str | None
-
-
-def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
-    """Returns the calls in messages, in their order, each with its result, or None where none came. A result whose call
-    is not among the messages stands alone."""
-    calls: list[EpisodeCall] = []
-    waiting: dict[str, EpisodeCall] = {}
-    for message in messages:
-        for made in message.get("tool_calls") or ():
-            function = made.get("function")
-            arguments = as_text(function and function.get("arguments"), ARGUMENT_CHARS)
-            call: EpisodeCall = {
-                "seq": message["seq"],
-                "tool": function and function.get("name"),
-                "arguments": arguments,
-                "result": None,
-            }
-            waiting[str(made.get("id"))] = call
-            calls.append(call)
-        if message["role"] == "tool":
-            answered = waiting.get(str(message.get("tool_call_id")))
-            if answered is None:
-                answered = {"seq": message["seq"], "tool": message["name"], "arguments": None, "result": None}
-                calls.append(answered)
-            answered["result"] = as_text(message["text"] or message.get("result"), RESULT_CHARS)
-    return calls[-MAX_CALLS:]
-
-
-def as_text(value: object, most: int) -> str | None:
-    """Returns a value as text of at most `most` characters, without text that the service itself served."""
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    return strip_served(text).strip()[:most]
-
 
 T = TypeVar("T", StatedFact, StatedProcedure)
 
@@ -260,9 +221,9 @@ def procedures(
         fields = {
             "name": strip_served(procedure.name).strip(),
             "trigger": strip_served(procedure.trigger).strip(),
-            "preconditions": _lines(procedure.preconditions),
-            "steps": _lines(procedure.steps),
-            "notes": _lines(procedure.notes),
+            "preconditions": without_served(procedure.preconditions),
+            "steps": without_served(procedure.steps),
+            "notes": without_served(procedure.notes),
         }
         try:
             body = ProcedureCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
@@ -287,7 +248,8 @@ def _citing(stated: Sequence[T], batch: Batch, dropped: DroppedCounts) -> Iterat
             dropped["not_quoted"] += 1
 
 
-def _lines(texts: Sequence[str]) -> list[str]:
+def without_served(texts: Sequence[str]) -> list[str]:
+    """Returns texts without what the service itself served, as far as something is left of them."""
     return [text for text in (strip_served(text).strip() for text in texts) if text]
 
 
@@ -314,76 +276,332 @@ def refined(
     return changed
 
 
-PROMPT = "procedure_revision"
-MOST_TRIALS = 3
-"""So many trials are dropped; then only a caller changes the steps."""
+# --- Sharing: a procedure learned from a user's episodes that serves all users of the agent ---------------------------
+
+# It is the rule of the agent's experience: the agent is registered, the key may write for all its users, and no text
+# names the user. No text quotes the user, either.
+
+QUOTED_WORDS = 4
+"""So many words in a row that the user said are a quote."""
 
 
-async def episodes_of(tools: Tools, scope: Scope, procedure: ProcedureRecord) -> dict[str, ActionRecord]:
-    """Returns the actions that the procedure's outcomes name, by id. Those of other agents and users are left out: a
-    procedure that serves all users is revised from nobody's own episodes."""
-    ids = [outcome["action_id"] for outcome in procedure["recent_outcomes"] if outcome["action_id"]]
-    actions = await Repository(tools.store, scope, ACTIONS).get_many(ids)
-    return {action_id: action for action_id, action in actions.items() if same_pair(action, procedure)}
+@dataclass(frozen=True, slots=True)
+class SharingRule:
+    """What no shared procedure may say: `names` of the user, and the words of the user's `utterances`."""
+
+    names: Sequence[str]
+    utterances: Sequence[str] = ()
+
+    def allows(self, texts: Iterable[str]) -> bool:
+        """Returns True if none of the texts names or quotes the user."""
+        for text in texts:
+            runs = _runs(text)
+            if names_one(text, self.names) or any(runs & _runs(utterance) for utterance in self.utterances):
+                return False
+        return True
 
 
-async def proposed(
-    tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: LLM, budget: Budget
-) -> ProcedureTrial | None:
-    """Asks the model for better steps. Returns a trial of them, or None if it knows none or the rule drops them.
+def _runs(text: str) -> set[tuple[str, ...]]:
+    spoken = words(text)
+    return {tuple(spoken[at : at + QUOTED_WORDS]) for at in range(len(spoken) - QUOTED_WORDS + 1)}
 
-    Raises what the model's client raises.
-    """
-    episodes = await episodes_of(tools, scope, procedure)
-    prompt = prompts.load(PROMPT)
-    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - count(prompt.text)
-    data = prompts.fitting(_data(procedure, episodes, scope), room)
-    answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
-    steps = _lines(answer.revised_steps)
-    known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
-    if not founded(steps, data) or _normalised(steps) in map(_normalised, known):
+
+def texts_of(fields: ProcedureRecord) -> list[str]:
+    """Returns the texts of a procedure, or of changed fields of one."""
+    lines = [text for text in (fields.get("name"), fields.get("trigger")) if text]
+    return [*lines, *fields.get("preconditions", ()), *fields.get("steps", ()), *fields.get("notes", ())]
+
+
+async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
+    """Returns the rule for what is learned from a user's episodes, or None if it stays with the user: by the setting,
+    because the agent is not registered, or because the key may not write for all of its users."""
+    if batch.user_id is None or not tools.settings.procedures.share:
         return None
-    model, now = llm.model_for(prompts.RevisedSteps), rfc3339(tools.clock.now())
-    return new_trial(new_id("trial"), steps, sorted(episodes), model, prompt.id, now)
+    try:
+        await registered_agent(tools, batch.scope, batch.agent_id)
+    except (Skipped, Forbidden):
+        return None
+    user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
+    profile: UserProfile = {} if user is None else user.profile
+    names = [name for name in (batch.user_id, profile.get("name"), profile.get("home")) if name]
+    # what the user said in the episodes: their feedback, and what the user did
+    corrections = [text for action in batch.actions if isinstance(text := action["feedback"].get("correction"), str)]
+    did = [action["content"] for action in batch.actions if action["actor"] == "user" and action["content"]]
+    return SharingRule(names, corrections + did)
 
 
-def _data(procedure: ProcedureRecord, episodes: Mapping[str, ActionRecord], scope: Scope) -> Json:
-    """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
-    numbers = {action_id: number for number, action_id in enumerate(episodes)}
-    shown = Batch(scope, procedure["agent_id"], procedure["user_id"], list(episodes.values())).shown()
-    outcomes: list[Json] = []
-    for outcome in reversed(procedure["recent_outcomes"]):
-        number = None if outcome["action_id"] is None else numbers.get(outcome["action_id"])
-        episode = {} if number is None else {"episode": {**shown[number], "number": number + 1}}
-        note = {} if outcome["note"] is None else {"note": strip_served(outcome["note"])}
-        outcomes.append({"success": outcome["success"], **note, **episode})
-    return {
-        "procedure": {
-            "name": procedure["name"],
-            "trigger": procedure["trigger"],
-            "preconditions": procedure["preconditions"],
-            "steps": procedure["steps"],
-            "notes": procedure["notes"],
-        },
-        "outcomes": outcomes,
-        "tried_in_vain": procedure.get("dropped_trials") or [],
-    }
+async def of_same_user(tools: Tools, batch: Batch, shared: ProcedureRecord) -> bool:
+    """Returns True if all episodes that a shared procedure was learned from are known to be of the batch's user. What
+    came of another user's episodes is not mixed with this one's, so that erasing a user takes all that came of him."""
+    ids = shared["source"].get("action_ids") or []
+    actions = await Repository(tools.store, batch.scope, ACTIONS).get_many(ids)
+    return (
+        bool(ids)
+        and len(actions) == len(ids)
+        and all(action["user_id"] == batch.user_id for action in actions.values())
+    )
 
 
-SMALL = 4
-"""Words of so few letters join the others ("over", "dann", "avec") and need no evidence."""
+# --- Extractors -------------------------------------------------------------------------------------------------------
+
+KNOWN_PROCEDURES = 20
+QUERY_CHARS = 2_000
 
 
-def founded(steps: Sequence[str], data: Mapping[str, object]) -> bool:
-    """Returns True if there are steps, and all their numbers and every word of them that is not `SMALL` stand in the
-    procedure or its outcomes, in one of their forms. What was tried in vain is no evidence."""
-    text = orjson.dumps([data["procedure"], data["outcomes"]]).decode()
-    for step in steps:
-        telling = [word for word in words(step) if len(word) > SMALL or not word.isalpha() or is_unspaced(word)]
-        if not telling or not stands(" ".join(telling), text):
-            return False
-    return bool(steps)
+class EpisodeFacts:
+    """Learns facts from episodes."""
+
+    name, prompt = "facts", "episode_facts"
+    shape = prompts.FoundFacts
+
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns the name of the user, and known facts near to the episodes."""
+        name = await _user_name(tools, batch)
+        known = await conversation_extractors.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
+        return PartRequest({"user_name": name, "known_facts": known})
+
+    def may_hold(self, batch: Batch, _: ModelAnswer, fact: prompts.StatedFact) -> bool:
+        """Returns whether a fact cites an episode."""
+        return bool(batch.cited(fact.episode_numbers))
+
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+        """Returns the plan that asserts the facts of an answer."""
+        origin = _source(prompts.load(self.prompt), answer.model)
+
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            dropped: DroppedCounts = Counter()
+            names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+            pairs = facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
+            return await conversation_extractors.asserted(tools, batch.scope, pairs, dropped, origin)
+
+        return plan
 
 
-def _normalised(steps: Sequence[str]) -> list[str]:
-    return list(map(normalise_content, steps))
+class EpisodeProcedures:
+    """Learns procedures from episodes."""
+
+    name = prompt = "procedures"
+    shape = prompts.FoundProcedures
+
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns known procedures near to the episodes: of the same partition, and those that the agent has for all
+        users. The context has their ids."""
+        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
+        pairs = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
+        now_ms = to_ms(tools.clock.now())
+        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        known = [hit.doc for hit in (await lookup.find(wanted)).hits]
+        shown = [
+            {
+                "procedure_id": procedure["procedure_id"],
+                "name": procedure["name"],
+                "trigger": procedure["trigger"],
+                "steps": procedure["steps"],
+                "notes": procedure["notes"],
+            }
+            for procedure in known
+        ]
+        return PartRequest({"known_procedures": shown}, context=[procedure["procedure_id"] for procedure in known])
+
+    def may_hold(self, batch: Batch, _: ModelAnswer, procedure: prompts.StatedProcedure) -> bool:
+        """Returns whether a procedure cites an episode."""
+        return bool(batch.cited(procedure.episode_numbers))
+
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+        """Returns the plan that creates and refines procedures."""
+        embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
+
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            merging = _Merging(tools, batch, embeddings, origin, await sharing_rule(tools, batch))
+            await merging.take(answer.reply.procedures, answer.request.context)
+            return merging.result(), merging.changes
+
+        return plan
+
+
+class _Merging:
+    """Turns the model's procedures into changes. Each procedure is created or refined at most once. With a `rule`,
+    those that it allows are for all users of the agent."""
+
+    def __init__(
+        self, tools: Tools, batch: Batch, embeddings: Embeddings, origin: Source, rule: SharingRule | None
+    ) -> None:
+        self._tools, self._rule = tools, rule
+        self._procedures = ProcedureRepository(tools.store, batch.scope)
+        self._batch, self._embeddings, self._origin = batch, embeddings, origin
+        self._now = rfc3339(tools.clock.now())
+        self._dropped: DroppedCounts = Counter()
+        self._made: list[str] = []
+        self._refined: list[str] = []
+        self.changes: list[Change] = []
+
+    async def take(self, stated: list[prompts.StatedProcedure], shown: list[str]) -> None:
+        """Adds the changes for the procedures that the model found. `shown` are the ids of those that it was shown."""
+        known = await self._procedures.get_many(shown)
+        names: set[str] = set()
+        for procedure, body, cited in procedures(stated, self._batch, self._dropped):
+            old = await self._old(procedure.procedure_id, body, known)
+            key = normalise_content(body.name) if old is None else old["procedure_id"]
+            if key in names:
+                self._dropped["known"] += 1
+            elif old is not None:
+                await self._refine(old, body, cited)
+            elif worked(cited):
+                await self._make(body, cited)
+            else:
+                self._dropped["not_of_this_part"] += 1
+            names.add(key)
+
+    async def _old(
+        self, procedure_id: str | None, body: ProcedureCreate, known: dict[str, ProcedureRecord]
+    ) -> ProcedureRecord | None:
+        """Returns the procedure that the model was shown under that id, or else the one with that name."""
+        old = known.get(procedure_id) if procedure_id else None
+        if old is not None and old["status"] == "active":
+            return old
+        if procedure_id:
+            self._dropped["known"] += 1
+        key = normalise_content(body.name)
+        own = await self._procedures.named(self._batch.agent_id, self._batch.user_id, key)
+        return own or await self._procedures.named(self._batch.agent_id, None, key)
+
+    async def _refine(self, old: ProcedureRecord, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
+        shared = old["user_id"] != self._batch.user_id
+        if shared and (self._rule is None or not await of_same_user(self._tools, self._batch, old)):
+            self._dropped["known"] += 1
+            return
+        changed = refined(old, body, cited, self._dropped)
+        if shared and self._rule is not None and not self._rule.allows(texts_of(changed)):
+            self._dropped["not_of_this_part"] += 1
+            return
+        if shared and changed:
+            ids = [*old["source"]["action_ids"], *ids_of(cited)]
+            changed["source"] = {**old["source"], "action_ids": list(dict.fromkeys(ids))}
+        if changed:
+            self.changes += self._procedures.revise(old, changed, self._now)
+            self._refined.append(old["procedure_id"])
+
+    async def _make(self, body: ProcedureCreate, cited: list[ActionRecord]) -> None:
+        source: Source = {**self._origin, "action_ids": ids_of(cited)}
+        fields = PROCEDURES.as_record(body.model_dump())
+        if self._rule is not None and self._rule.allows(texts_of(fields)):
+            fields["user_id"] = None
+        procedure = new_procedure(fields, source, self._now)
+        (entry,) = await self._embeddings.entries([passage(procedure)])
+        procedure["embedding"] = self._embeddings.info(entry)
+        self.changes += self._procedures.add(procedure, entry)
+        self._made.append(procedure["procedure_id"])
+
+    def result(self) -> DerivationResult:
+        """Returns the ids of created and refined procedures, and counts of what was dropped."""
+        return {"procedure_ids": self._made, "refined_ids": self._refined, "dropped": dict(self._dropped)}
+
+
+class EpisodeExperience:
+    """Learns lessons of the agent from what it did, such as good ways to use its tools."""
+
+    name, prompt = "experience", "episode_experience"
+    shape = prompts.LearnedExperience
+
+    async def request(self, tools: Tools, batch: Batch) -> PartRequest:
+        """Returns known lessons. Raises Skipped if the agent is not registered."""
+        agent = await registered_agent(tools, batch.scope, batch.agent_id)
+        return PartRequest({"experience": shown_lessons(agent)}, context=agent)
+
+    def may_hold(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
+        """Returns whether the checks of code let a lesson pass."""
+        return checks.refusal("lesson", lesson, lines(batch)) is None
+
+    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+        """Returns the plan that adds lessons. A lesson has to quote an episode."""
+        agent = answer.request.context
+        origin: Source = {
+            **SOURCE,
+            **_source(prompts.load(self.prompt), answer.model),
+            "action_ids": batch.action_ids,
+        }
+
+        async def plan() -> tuple[DerivationResult, list[Change]]:
+            rules = Rules(lines(batch), batch.owner, looked=answer.looked)
+            texts = new_lessons(rules.lessons(answer.reply.lessons, known_lessons(agent)))
+            names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
+            result, changes = await learned_experience(tools, batch.scope, agent["agent_id"], texts, origin, names)
+            return {**result, "dropped": dict(rules.dropped)}, changes
+
+        return plan
+
+
+EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
+
+
+def _source(prompt: prompts.PromptTemplate, model: str) -> Source:
+    return {"origin": "consolidation", "model": model, "prompt_version": prompt.id}
+
+
+def _query(batch: Batch) -> str:
+    """Returns the end of the episodes' text, as a query for related records."""
+    return "\n".join(episode["content"] for episode in batch.shown())[-QUERY_CHARS:]
+
+
+def _partition(batch: Batch) -> tuple[Partition, ...]:
+    return (Partition(batch.agent_id, batch.user_id),)
+
+
+async def _user_name(tools: Tools, batch: Batch) -> str:
+    if batch.user_id is None:
+        return "user"
+    user = await tools.profiles(batch.scope).find(batch.user_id)
+    name = None if user is None else user.profile["name"]
+    return name or batch.user_id
+
+
+PAGE = 50
+"""The number of episodes that one query reads."""
+EPISODE_PROMPTS = ("episodes", "episode_facts", "procedures", "episode_experience")
+NEW = Absent("consolidated_at")
+"""Filters episodes that no job has learned from."""
+
+
+class EpisodeLearning:
+    """Learns from the episodes of an agent and user."""
+
+    def __init__(self, tools: Tools, llm: LLM) -> None:
+        self._tools, self._llm = tools, llm
+
+    async def learn(self, run: Run, scope: Scope, agent: str, user: str | None, budget: Budget, report: Report) -> int:
+        """Returns the number of episodes that were learned from. If an extractor fails, earlier results stay, and its
+        episodes are taken up by another run."""
+
+        async def mark_learned(batch: Batch, _: int) -> None:
+            await self._mark_learned(run, batch.actions)
+
+        batches = self._batches(run, scope, agent, user)
+        learning = LearningRun(self._tools, run, report)
+        return await learning.learn_from(batches, lambda _: EXTRACTORS, mark_learned, self._llm, budget)
+
+    async def _batches(self, run: Run, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
+        """Yields batches of the episodes that are not marked as learned, the oldest first. Those that cannot be handled
+        are skipped and marked, or they would be read again for ever."""
+        where = both(of_pair(agent, user), NEW, scope.visible())
+        while actions := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
+            readable = [action for action, _ in handled(ACTIONS, actions, as_read)]
+            if len(readable) < len(actions):
+                await self._mark_learned(run, [action for action in actions if action not in readable])
+            if readable:
+                limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
+                yield next(chunks(Batch(scope, agent, user, readable), limit))
+
+    async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
+        """Marks episodes as learned. If one was deleted in the meantime, the others are still marked."""
+        fields: ActionRecord = {"consolidated_at": rfc3339(self._tools.clock.now())}
+        await run.commit_each([Update(ACTIONS, run.tenant, action["action_id"], set=fields) for action in actions])
+
+
+def waiting(docs_of: Filter) -> Filter:
+    """Filters those of the episodes that no job has learned from."""
+    return both(docs_of, NEW)
+
+
+def skipped(waiting: int, why: str) -> dict[str, Json]:
+    """Returns the report of parts that were skipped, if any episodes wait."""
+    return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}

@@ -179,8 +179,8 @@ class _Judge:
 
 
 def _learned(note: DerivationRecord) -> bool:
-    """Returns whether a derivation learned from messages. The note that a session ended is not repeated."""
-    return "from_seq" in note and "noted" not in note["result"]
+    """Returns whether a derivation learned from messages."""
+    return "from_seq" in note
 
 
 def _rekeyed(note: DerivationRecord) -> list[Change]:

@@ -1,10 +1,17 @@
 """The review of a procedure: one that fails becomes a finding, and a trial of revised steps is begun and decided."""
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal
 
-from app.core.clock import rfc3339
+import orjson
+
+from app.actions.schemas import ACTIONS, ActionRecord
+from app.core.clock import new_id, rfc3339
+from app.core.language import is_unspaced, words
+from app.core.prompt_text import count
 from app.core.schemas import Json
+from app.core.served_text import strip_served
 from app.findings.schemas import Proposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
@@ -17,18 +24,24 @@ from app.findings.service import (
 )
 from app.jobs.runner import Done, Run
 from app.jobs.skipping import skipping
+from app.learning import prompts
+from app.learning.checks import stands
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, commit_planned, id_of, undo_of
-from app.learning.episodes import MOST_TRIALS, episodes_of, proposed
-from app.llm.base import LLM
-from app.memories.repository import of_pair
-from app.procedures.schemas import PROCEDURES, ProcedureRecord
+from app.learning.episodes import Batch, without_served
+from app.llm.base import LLM, Budget
+from app.memories.repository import of_pair, same_pair
+from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
 from app.procedures.service import ProcedureRepository
-from app.procedures.track_record import Failing, failing, smoothed, verdict
+from app.procedures.track_record import Failing, failing, new_trial, smoothed, verdict
 from app.storage.changes import Change
+from app.storage.repository import Repository
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
+from app.storage.text import normalise_content
 
+MOST_TRIALS = 3
+"""So many trials are dropped; then only a caller changes the steps."""
 KIND: Literal["failing_procedure"] = "failing_procedure"
 
 
@@ -144,8 +157,8 @@ class ProcedureReviews:
         for finding in await findings.find(where):
             if evidence.named() not in finding["evidence"]:
                 continue
-            stands = finding["status"] == "open" and whole(finding, await reader.read(evidence_names(finding)))
-            if stands or finding["status"] == "dismissed":
+            is_open = finding["status"] == "open" and whole(finding, await reader.read(evidence_names(finding)))
+            if is_open or finding["status"] == "dismissed":
                 return finding["finding_id"]
         return None
 
@@ -155,3 +168,78 @@ class ProcedureReviews:
 
 def _owner(procedure: ProcedureRecord) -> DerivationRecord:
     return {"agent_id": procedure["agent_id"], "user_id": procedure["user_id"]}
+
+
+# --- Revised steps: what the model is shown, and the rule by which its answer is taken --------------------------------
+
+PROMPT = "procedure_revision"
+
+
+async def episodes_of(tools: Tools, scope: Scope, procedure: ProcedureRecord) -> dict[str, ActionRecord]:
+    """Returns the actions that the procedure's outcomes name, by id. Those of other agents and users are left out: a
+    procedure that serves all users is revised from nobody's own episodes."""
+    ids = [outcome["action_id"] for outcome in procedure["recent_outcomes"] if outcome["action_id"]]
+    actions = await Repository(tools.store, scope, ACTIONS).get_many(ids)
+    return {action_id: action for action_id, action in actions.items() if same_pair(action, procedure)}
+
+
+async def proposed(
+    tools: Tools, scope: Scope, procedure: ProcedureRecord, llm: LLM, budget: Budget
+) -> ProcedureTrial | None:
+    """Asks the model for better steps. Returns a trial of them, or None if it knows none or the rule drops them.
+
+    Raises what the model's client raises.
+    """
+    episodes = await episodes_of(tools, scope, procedure)
+    prompt = prompts.load(PROMPT)
+    room = llm.prompt_tokens - prompts.SHAPE_TOKENS - count(prompt.text)
+    data = prompts.fitting(_data(procedure, episodes, scope), room)
+    answer = await llm.reply(prompt.text, orjson.dumps(data).decode(), prompts.RevisedSteps, budget)
+    steps = without_served(answer.revised_steps)
+    known = [procedure["steps"], *(procedure.get("dropped_trials") or [])]
+    if not founded(steps, data) or _normalised(steps) in map(_normalised, known):
+        return None
+    model, now = llm.model_for(prompts.RevisedSteps), rfc3339(tools.clock.now())
+    return new_trial(new_id("trial"), steps, sorted(episodes), model, prompt.id, now)
+
+
+def _data(procedure: ProcedureRecord, episodes: Mapping[str, ActionRecord], scope: Scope) -> Json:
+    """Returns what the model is shown. The latest outcomes come first: what has no room goes from the end."""
+    numbers = {action_id: number for number, action_id in enumerate(episodes)}
+    shown = Batch(scope, procedure["agent_id"], procedure["user_id"], list(episodes.values())).shown()
+    outcomes: list[Json] = []
+    for outcome in reversed(procedure["recent_outcomes"]):
+        number = None if outcome["action_id"] is None else numbers.get(outcome["action_id"])
+        episode = {} if number is None else {"episode": {**shown[number], "number": number + 1}}
+        note = {} if outcome["note"] is None else {"note": strip_served(outcome["note"])}
+        outcomes.append({"success": outcome["success"], **note, **episode})
+    return {
+        "procedure": {
+            "name": procedure["name"],
+            "trigger": procedure["trigger"],
+            "preconditions": procedure["preconditions"],
+            "steps": procedure["steps"],
+            "notes": procedure["notes"],
+        },
+        "outcomes": outcomes,
+        "tried_in_vain": procedure.get("dropped_trials") or [],
+    }
+
+
+SMALL = 4
+"""Words of so few letters join the others ("over", "dann", "avec") and need no evidence."""
+
+
+def founded(steps: Sequence[str], data: Mapping[str, object]) -> bool:
+    """Returns True if there are steps, and all their numbers and every word of them that is not `SMALL` stand in the
+    procedure or its outcomes, in one of their forms. What was tried in vain is no evidence."""
+    text = orjson.dumps([data["procedure"], data["outcomes"]]).decode()
+    for step in steps:
+        telling = [word for word in words(step) if len(word) > SMALL or not word.isalpha() or is_unspaced(word)]
+        if not telling or not stands(" ".join(telling), text):
+            return False
+    return bool(steps)
+
+
+def _normalised(steps: Sequence[str]) -> list[str]:
+    return list(map(normalise_content, steps))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learning.sharing import QUOTED_WORDS, SharingRule, texts_of
+from app.learning.episodes import QUOTED_WORDS, SharingRule, texts_of
 from app.lifespan import COLLECTIONS
 from app.procedures.schemas import PROCEDURES
 from app.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.learning.episodes import founded
+from app.reflection.procedure_review import founded
 from app.setting_groups import LLMSettings
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
