@@ -12,10 +12,9 @@ from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
-from app.facts.drafts import LearnedValue
-from app.facts.keys import EMPTY_PROFILE, USER, UserProfile, field_of
+from app.facts.profile import EMPTY_PROFILE, LearnedValue, UserProfile, field_of
 from app.facts.repository import View
-from app.facts.schemas import FACTS, FactCreate
+from app.facts.schemas import FACTS, USER, FactCreate
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
@@ -536,11 +535,11 @@ def of_messages(messages: Iterable[MessageRecord]) -> list[EpisodeCall]:
     waiting: dict[str, EpisodeCall] = {}
     for message in messages:
         for made in message.get("tool_calls") or ():
-            function = made.get("function") or {}
-            arguments = as_text(function.get("arguments"), ARGUMENT_CHARS)
+            function = made.get("function")
+            arguments = as_text(function and function.get("arguments"), ARGUMENT_CHARS)
             call: EpisodeCall = {
                 "seq": message["seq"],
-                "tool": function.get("name"),
+                "tool": function and function.get("name"),
                 "arguments": arguments,
                 "result": None,
             }

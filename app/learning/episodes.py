@@ -18,7 +18,7 @@ from app.core.language import words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Forbidden, Invalid
-from app.facts.keys import UserProfile
+from app.facts.profile import UserProfile
 from app.facts.schemas import FactCreate
 from app.jobs.runner import Run
 from app.jobs.skipping import handled
