@@ -48,8 +48,9 @@ from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.pending import MEMORY, PENDING, Embeddable
+from app.memories.embedding import PENDING, Embeddable
 from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
+from app.memories.repository import MEMORY
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES
 from app.operations.gauges import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES

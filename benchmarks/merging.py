@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.core.language import wording
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.memories.succession import SIMILAR
+from app.memories.create import SIMILAR
 from benchmarks.harness import ROOT, Section
 
 

@@ -41,8 +41,7 @@ from app.core.schemas import Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
-from app.memories.embedding import Embeddings, Passage
-from app.memories.pending import Embeddable, pending_note
+from app.memories.embedding import Embeddable, Embeddings, Passage, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_pair
 from app.memories.schemas import MemoryRecord

@@ -25,7 +25,7 @@ from app.errors import RecalldError
 from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.queue import ENDED
 from app.lifespan import COLLECTIONS, EMBEDDABLE
-from app.memories.pending import PENDING
+from app.memories.embedding import PENDING
 from app.memories.reembed import MOVES
 from app.retention.erasure import ERASURE_NOTES
 from app.retention.user_export import UserImport, UserReport, begins_user_export

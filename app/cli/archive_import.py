@@ -22,7 +22,7 @@ from app.cli.retention import ArchivedTombstones
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE
 from app.errors import StoreUnavailable
-from app.memories.pending import pending_note
+from app.memories.embedding import pending_note
 from app.retention.shapes import LARGEST
 from app.retention.user_export import BadLine, check_fields
 from app.settings import Settings

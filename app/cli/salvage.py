@@ -13,7 +13,7 @@ from app.cli._common import AsJson, as_json, opened_store, table
 from app.core.clock import SystemClock, rfc3339
 from app.errors import RecalldError
 from app.lifespan import COLLECTIONS, EMBEDDABLE
-from app.memories.pending import Embeddable, pending_note
+from app.memories.embedding import Embeddable, pending_note
 from app.memories.schemas import NOT_EMBEDDED, EmbeddingInfo
 from app.settings import Settings
 from app.storage.changes import IndexEntry, Update

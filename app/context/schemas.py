@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, model_validator
 from typing_extensions import TypeAliasType
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
-from app.memories.narrowing import TagAndMetadataFilters
+from app.memories.filters import TagAndMetadataFilters
 from app.retrieval.retriever import SearchWarning
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])

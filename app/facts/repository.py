@@ -18,9 +18,9 @@ from app.facts.schemas import (
     key_of,
     predicate_key,
 )
-from app.memories.pending import pending_note
-from app.memories.repository import SourceSessionFilters, of_pair, of_session
-from app.memories.search_filters import true_at
+from app.memories.embedding import pending_note
+from app.memories.filters import SourceSessionFilters, of_session, true_at
+from app.memories.repository import of_pair
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages

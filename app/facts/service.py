@@ -37,8 +37,7 @@ from app.facts.schemas import (
 from app.jobs import queue
 from app.jobs.models import MERGE_FACT
 from app.llm.base import LLM, configured
-from app.memories.embedding import Embeddings, Passage
-from app.memories.pending import Embeddable
+from app.memories.embedding import Embeddable, Embeddings, Passage
 from app.memories.records import SOURCE
 from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever

@@ -21,7 +21,7 @@ from app.memories.embedding import Embeddings
 from app.memories.records import needs_new_entry, passage
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES
-from app.memories.succession import Disputes
+from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
 from app.procedures.service import COUNTED, ProcedureRepository
 from app.procedures.track_record import restored

@@ -21,7 +21,7 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
-from app.memories.succession import Succession
+from app.memories.service import Succession
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.sessions.service import QUIET

@@ -19,10 +19,12 @@ stored as disputed, whichever case it is: less trust never overwrites or retires
 Later items of a batch see the memories as earlier items leave them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias, assert_never
+
+import numpy as np
 
 from app.core.clock import rfc3339, to_ms
 from app.core.work import characters, off_loop, with_a_turn_for_others
@@ -48,11 +50,15 @@ from app.memories.schemas import (
     MemoryCreated,
     MemoryRecord,
     MemoryType,
+    Similar,
     Source,
 )
-from app.memories.succession import NearDuplicate, NearDuplicates
 from app.storage.changes import Change, IndexEntry
-from app.storage.repository import expired
+from app.storage.repository import expired, unexpired
+from app.storage.schema import EVERYTHING, Eq, Filter, Not, both, matches
+from app.storage.scope import ANY_AGENT, Partition
+from app.storage.search import Floats, SearchQuery
+from app.storage.text import TermIds
 from app.writes.executor import IfMatch
 
 
@@ -136,7 +142,7 @@ class _Draft:
 class _Similar:
     """The near-duplicates of a draft that the answer lists, and those that the body retires."""
 
-    listed: Sequence[NearDuplicate] = ()
+    listed: Sequence["NearDuplicate"] = ()
     retired: Sequence[MemoryRecord] = ()
 
 
@@ -414,3 +420,109 @@ def _require_distinct_keys(bodies: Sequence[MemoryCreate], base_pointer: str) ->
             error = FieldError(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
             raise Invalid(error.detail, errors=(error,))
         seen.add(scoped_key)
+
+
+# --- Near-duplicates --------------------------------------------------------------------------------------------------
+# Of long texts only the first windows are compared, because a text that contains another one says more than that.
+
+
+SIMILAR = 0.95
+"""Minimum cosine of near-duplicates."""
+MAX_SHOWN = 10
+_NO_TERMS: TermIds = np.empty(0, np.uint32)
+
+
+class NearDuplicate(NamedTuple):
+    """A memory with nearly the same text."""
+
+    memory: MemoryRecord
+    cosine: float
+
+    def shown(self, *, superseded: bool) -> Similar:
+        """Returns it as responses list it."""
+        return {
+            "memory_id": self.memory["memory_id"],
+            "content": self.memory["content"],
+            "score": round(min(self.cosine, 1.0), 6),
+            "superseded": superseded,
+        }
+
+
+class NearDuplicates:
+    """Finds near-duplicates. Methods return them nearest first."""
+
+    def __init__(self, memories: MemoryRepository, now: str) -> None:
+        self._memories, self._now = memories, now
+        self._written: dict[str, tuple[MemoryRecord, Floats | None]] = {}
+
+    def add_written(self, memory: MemoryRecord, entry: IndexEntry) -> None:
+        """Registers a memory that an item of this request writes.
+
+        Later items compare with this text, not with the stored one.
+        """
+        self._written[memory["memory_id"]] = memory, entry.vector
+
+    async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
+        """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
+        pairs = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
+        return (await self._near(memory, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
+
+    async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
+        """Returns all near-duplicates that a write may retire: those of the same partition that are not messages."""
+        pairs = (Partition(memory["agent_id"], memory["user_id"]),)
+        return await self._near(memory, entry, pairs, Not(Eq("memory_type", "message")), None, without)
+
+    async def _near(
+        self,
+        memory: MemoryRecord,
+        entry: IndexEntry,
+        pairs: tuple[Partition, ...],
+        where: Filter,
+        limit: int | None,
+        without: Collection[str],
+    ) -> list[NearDuplicate]:
+        if entry.vector is None:
+            return []
+        without = {*without, memory["memory_id"]}
+        stored = await self._stored(
+            pairs, where, entry, None if limit is None else limit + len(without) + len(self._written)
+        )
+        nearest = [near for near in stored if near.memory["memory_id"] not in self._written]
+        nearest += [
+            near
+            for near in self._of_this_request(entry.vector)
+            if _is_in(pairs, near.memory) and matches(near.memory, where)
+        ]
+        return sorted(
+            (near for near in nearest if near.memory["memory_id"] not in without), key=lambda near: -near.cosine
+        )
+
+    async def _stored(
+        self, pairs: tuple[Partition, ...], where: Filter, entry: IndexEntry, limit: int | None
+    ) -> list[NearDuplicate]:
+        scope, store = self._memories.scope, self._memories.store
+        where = both(Eq("status", "active"), unexpired(self._now), where)
+        columns = await store.search(
+            MEMORIES, SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
+        )
+        near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
+        near = near[np.argsort(-columns.cosine[near], kind="stable")][:limit]
+        fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
+        scored = zip(fetched, columns.cosine[near].tolist(), strict=True)
+        return [NearDuplicate(hit.doc, cosine) for hit, cosine in scored if hit is not None and scope.sees(hit.doc)]
+
+    def _of_this_request(self, vector: Floats) -> list[NearDuplicate]:
+        written = [(memory, other) for memory, other in self._written.values() if other is not None]
+        if not written:
+            return []
+        cosines: list[float] = (np.stack([other for _, other in written]) @ vector).tolist()
+        return [
+            NearDuplicate(memory, cosine)
+            for (memory, _), cosine in zip(written, cosines, strict=True)
+            if cosine >= SIMILAR
+        ]
+
+
+def _is_in(pairs: tuple[Partition, ...], memory: MemoryRecord) -> bool:
+    agent, user = memory["agent_id"], memory["user_id"]
+    return any(pair.user == user and pair.agent in (ANY_AGENT, agent) for pair in pairs)

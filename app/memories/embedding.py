@@ -1,26 +1,30 @@
-"""The vectors and terms of records that are about to be written.
+"""The vectors and terms of records that are about to be written, and the list of those that wait for their vector.
 
-If the embedding model fails, the write still succeeds, and the record waits for its vector (`memories/pending.py`).
+If the embedding model fails, the write still succeeds: the commit that stores the record without a vector lists it, and
+the job `embed_pending` (`memories/reembed.py`) works the list off.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
+from typing import Generic
 
 import numpy as np
 
+from app.core.clock import new_id
 from app.core.work import in_parts
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import EmbeddingUnavailable
 from app.memories.schemas import EmbeddingInfo, EmbeddingStatus
-from app.storage.changes import IndexEntry
+from app.storage.changes import IndexEntry, Insert
+from app.storage.schema import BaseRecord, Collection, R
+from app.storage.scope import SYSTEM
 from app.storage.text import IndexedText, index_text
 
 log = logging.getLogger(__name__)
-
 HARMLESS = "word"
 """A text that every working model accepts."""
 
@@ -90,3 +94,51 @@ class Embeddings:
         """Returns the value of a record's field `embedding`."""
         status: EmbeddingStatus = "pending" if entry.vector is None else "ready"
         return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}
+
+
+# --- Records without a vector -----------------------------------------------------------------------------------------
+
+
+class PendingNote(BaseRecord, total=False):
+    """A document of the collection `pending_embeddings`: where the record is, and how often the model has refused
+    it."""
+
+    note_id: str
+    collection: str
+    tenant: str
+    document_id: str
+    refused: int
+    not_before: str
+
+
+PENDING: Collection[PendingNote] = Collection(
+    name="pending_embeddings", id_field="note_id", fields={"not_before": "time"}, audited=False
+)
+"""Records that were stored while the embedder failed, under the tenant `SYSTEM`.
+
+A text that the model refused is not tried again before `not_before`.
+"""
+
+
+def pending_note(collection: Collection, tenant: str, record_id: str, now: str) -> Insert[PendingNote]:
+    """Returns the change that lists a record without a vector. It is committed together with the record."""
+    note: PendingNote = {
+        "tenant_id": SYSTEM,
+        "note_id": new_id("pending"),
+        "collection": collection.name,
+        "tenant": tenant,
+        "document_id": record_id,
+        "created_at": now,
+    }
+    return Insert(PENDING, note)
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddable(Generic[R]):
+    """A searchable collection: how to get a record's text, and which fields to set with its vector."""
+
+    collection: Collection[R]
+    passage: Callable[[R], Passage]
+    fields: Callable[[EmbeddingInfo], R]
+    needs_new_entry: Callable[[R], bool] = lambda changed: True
+    """Returns whether a change of these fields needs a new index entry."""

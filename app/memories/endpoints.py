@@ -16,8 +16,8 @@ from app.memories import schemas
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
-from app.memories.narrowing import TagsMatch
-from app.memories.repository import MemoryFilters, MemoryListStatus, MemoryRepository, TagFilters
+from app.memories.filters import MemoryFilters, MemoryListStatus, TagFilters, TagsMatch
+from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import MemorySearch
 from app.memories.search_schemas import SearchRequest, SearchResult

@@ -1,10 +1,12 @@
-"""Moves all searchable records to another embedding model while the store is in use.
+"""The job `embed_pending`, and the move of all searchable records to another embedding model.
 
-The new vector of a record replaces the old one, which is kept as an alternate vector until it is dropped. Searches by
-the old model therefore find the same as before. Progress is read from the rows themselves: an interrupted move
-continues, and a row that is written with the old model meanwhile counts as missing the new vector.
+`PendingEmbeddings` embeds the records that were stored while the model did not answer. Their list lies in the store, so
+it survives a crash.
 
-`EmbeddingJob` is the job `embed_pending`: it embeds missing vectors and moves records to the current model.
+`Reembed` moves all records to another model while the store is in use. The new vector of a record replaces the old one,
+which is kept as an alternate vector until it is dropped. Searches by the old model therefore find the same as before.
+Progress is read from the rows themselves: an interrupted move continues, and a row that is written with the old model
+meanwhile counts as missing the new vector.
 """
 
 import asyncio
@@ -13,19 +15,131 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
+from typing import NamedTuple
 
-from app.core.clock import Clock, SystemClock
+from app.core.clock import Clock, SystemClock, rfc3339
+from app.core.work import off_loop
 from app.embedding.embedder import Embedder
-from app.errors import EmbeddingUnavailable, StoreUnavailable
+from app.errors import EmbeddingUnavailable, RecordDamaged, StoreUnavailable
 from app.jobs.runner import Done, Run
-from app.memories.embedding import HARMLESS, Embeddings
-from app.memories.embedding_backfill import PendingEmbeddings, passage_of
-from app.memories.pending import PENDING, Embeddable
-from app.storage.changes import CommitConflict, Insert, Update
+from app.jobs.skipping import skipping
+from app.memories.embedding import HARMLESS, PENDING, Embeddable, Embeddings, Passage, PendingNote
+from app.memories.repository import MEMORY
+from app.metrics import PENDING as WAITING
+from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.index.record_codec import model_id
 from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
-from app.storage.schema import BaseRecord, Collection
+from app.storage.repository import pages
+from app.storage.schema import BaseRecord, Collection, Doc, Not, R, Range
 from app.storage.scope import SYSTEM
+
+log = logging.getLogger(__name__)
+BACKFILLED_AT_ONCE = 64
+FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
+"""Wait before a text that the model refused is tried again. It doubles with each refusal."""
+
+
+async def passage_of(kind: Embeddable[R], record: R) -> Passage | None:
+    """Returns the text of a record that is to be indexed, or None if a job skips it because its terms cannot be made.
+    Outside a job the error is raised."""
+    with skipping(kind.collection, record.get(kind.collection.id_field)):
+        passage = kind.passage(record)
+        await off_loop(len(passage.content), passage.indexed)
+        return passage
+    return None
+
+
+class _Waiting(NamedTuple):
+    """A note of the list, with the record that it names, of any collection, and the record's text."""
+
+    note: PendingNote
+    kind: Embeddable
+    record: Doc
+    passage: Passage
+
+
+class PendingEmbeddings:
+    """Embeds the records on the list of pending embeddings."""
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        kinds: Sequence[Embeddable] = (MEMORY,),
+        clock: Clock | None = None,
+    ) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock or SystemClock()
+        self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
+
+    async def due(self) -> bool:
+        """Returns whether the list has a text that may be tried now. It only reads."""
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
+        now = rfc3339(self._clock.now())
+        put_off = Range("not_before", gt=now)
+        return bool(await self._store.find(PENDING, SYSTEM, Not(put_off), limit=1))
+
+    async def embed_all(self) -> int:
+        """Processes the whole list once, in batches, until the model fails. Returns how many records were embedded."""
+        done = 0
+        with suppress(EmbeddingUnavailable):
+            async for notes in pages(partial(self._store.find, PENDING, SYSTEM), PENDING, BACKFILLED_AT_ONCE):
+                now = rfc3339(self._clock.now())
+                done += await self._embed([note for note in notes if note.get("not_before", now) <= now])
+        WAITING.set(await self._store.count(PENDING, SYSTEM))
+        return done
+
+    async def _embed(self, notes: Sequence[PendingNote]) -> int:
+        """Embeds the records of these notes together. Returns how many. Internal change: does not bump versions."""
+        waiting, done = list[_Waiting](), 0
+        for note in notes:
+            kind = self._kinds.get(note["collection"])
+            if kind is None:
+                continue
+            record: Doc | None = None
+            with suppress(RecordDamaged):  # it has no text to embed
+                record = await self._store.get(kind.collection, note["tenant"], note["document_id"])
+            if record is None or (record.get("embedding") or {}).get("status") == "ready":
+                await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
+                continue
+            passage = await passage_of(kind, record)
+            if passage is None:
+                await self._try([self._put_off(note)])
+            else:
+                waiting.append(_Waiting(note, kind, record, passage))
+        embeddings = Embeddings(self._embedder)
+        entries = await embeddings.entries_each([item.passage for item in waiting])
+        for (note, kind, record, _), entry in zip(waiting, entries, strict=True):
+            if entry.vector is None:
+                await self._try([self._put_off(note)])
+                continue
+            embedded = Update(
+                kind.collection,
+                note["tenant"],
+                note["document_id"],
+                set=kind.fields(embeddings.info(entry)),
+                expect={"version": record["version"]},
+                entry=entry,
+            )
+            done += await self._try([embedded, Delete(PENDING, SYSTEM, note["note_id"])])
+        return done
+
+    def _put_off(self, note: PendingNote) -> Update[PendingNote]:
+        """Returns the change that delays a refused text, twice as long after each refusal."""
+        refused = note.get("refused", 0)
+        wait = min(FIRST_WAIT * 2 ** min(refused, 20), LONGEST_WAIT)
+        fields: PendingNote = {"refused": refused + 1, "not_before": rfc3339(self._clock.now() + wait)}
+        return Update(PENDING, SYSTEM, note["note_id"], set=fields)
+
+    async def _try(self, changes: Sequence[Change]) -> bool:
+        """Commits the changes. After a conflict it returns False, and the record is tried again next time."""
+        with suppress(CommitConflict):
+            await self._store.commit(changes)
+            return True
+        return False
+
+
+# --- The move to another model ----------------------------------------------------------------------------------------
 
 
 class EmbeddingMove(BaseRecord, total=False):
@@ -38,12 +152,13 @@ class EmbeddingMove(BaseRecord, total=False):
 
 MOVES: Collection[EmbeddingMove] = Collection(name="embedding_moves", id_field="move_id", fields={}, cached=True)
 """The embedding model that the last `recalld reembed` moves everything to, under the tenant `SYSTEM`."""
-
 AT_ONCE = 256
 """Number of documents that are read and embedded together."""
 COMMITTED_AT_ONCE = 32
 """Number of documents in one commit. It is small because other writers to the same scopes wait for a commit."""
-PAIRS_AT_ONCE = 200
+PARTITIONS_AT_ONCE = 200
+
+
 ROUNDS, SMALL_ROUNDS = 5, 20
 """`ROUNDS`: how often records are counted.
 
@@ -51,9 +166,6 @@ ROUNDS, SMALL_ROUNDS = 5, 20
 """
 PAUSE_SECONDS = 0.25
 LATEST = "latest"
-
-log = logging.getLogger(__name__)
-
 ReportProgress = Callable[[int], None]
 
 
@@ -107,20 +219,24 @@ class Reembed:
         done = 0
         for kind in self._kinds:
             after = 0
-            while pairs := await self._vectors.partitions(kind.collection, self._model, after, PAIRS_AT_ONCE, which):
-                after = pairs[-1]
-                done += await self._move_pairs(kind, pairs, seen, None if limit is None else limit - done)
+            while partitions := await self._vectors.partitions(
+                kind.collection, self._model, after, PARTITIONS_AT_ONCE, which
+            ):
+                after = partitions[-1]
+                done += await self._move_partitions(kind, partitions, seen, None if limit is None else limit - done)
                 if limit is not None and done >= limit:
                     return done
         return done
 
-    async def _move_pairs(self, kind: Embeddable, pairs: Sequence[int], seen: ReportProgress, limit: int | None) -> int:
+    async def _move_partitions(
+        self, kind: Embeddable, partitions: Sequence[int], seen: ReportProgress, limit: int | None
+    ) -> int:
         """Embeds the records of some partitions. While one page is written, the next is read and embedded."""
         place = begun = done = 0
         writing: asyncio.Task[int] | None = None
         try:
             while (limit is None or begun < limit) and (
-                page := await self._vectors.missing_vectors(kind.collection, pairs, self._model, place, AT_ONCE)
+                page := await self._vectors.missing_vectors(kind.collection, partitions, self._model, place, AT_ONCE)
             ):
                 place, begun = page[-1].row, begun + len(page)
                 updates = await self._updates(kind, page)
@@ -130,7 +246,7 @@ class Reembed:
         finally:
             if writing is not None:
                 done += await writing
-        await self._vectors.mark_migrated(kind.collection, pairs, self._model)
+        await self._vectors.mark_migrated(kind.collection, partitions, self._model)
         return done
 
     async def behind(self) -> bool:
@@ -237,6 +353,8 @@ async def warn_of_other_models(store: Store, embedder: Embedder, kinds: Sequence
                 extra={"model": embedder.name, "collection": kind.collection.name},
             )
 
+
+# --- The job ----------------------------------------------------------------------------------------------------------
 
 CAUGHT_UP_AT_ONCE = 256
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=1), timedelta(hours=1)

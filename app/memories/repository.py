@@ -3,18 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, TypedDict
-
-from typing_extensions import TypeAliasType
 
 from app.core.clock import new_id
-from app.core.schemas import JsonObject
 from app.core.work import characters, off_loop
-from app.errors import Forbidden, invalid
-from app.memories.embedding import Embeddings
-from app.memories.narrowing import SplitFilter, TagsMatch, by_metadata, by_tags
-from app.memories.pending import MEMORY, Embeddable, pending_note
-from app.memories.records import identity_hash, is_rule, needs_new_terms, passage, repeats
+from app.errors import Forbidden
+from app.memories.embedding import Embeddable, Embeddings, pending_note
+from app.memories.records import identity_hash, is_rule, needs_new_entry, needs_new_terms, passage, repeats
 from app.memories.schemas import (
     FEEDBACK,
     HISTORY,
@@ -22,13 +16,11 @@ from app.memories.schemas import (
     HistoryRecord,
     MemoryRecord,
     MemoryStatus,
-    MemoryType,
-    Origin,
 )
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, expired, having, pages
-from app.storage.schema import Absent, Collection, Eq, Filter, Has, In, OwnedRecord, R, Range, both
+from app.storage.repository import Listing, Repository, expired, pages
+from app.storage.schema import Absent, Collection, Eq, Filter, In, OwnedRecord, R, both
 from app.storage.scope import Scope
 
 EQUAL_AT_ONCE = 10
@@ -117,6 +109,11 @@ class VersionedRepository(Repository[R]):
         return [*deletes, DeleteWhere(self._history.collection, self.scope.tenant, In("record_id", ids))]
 
 
+MEMORY: Embeddable[MemoryRecord] = Embeddable(
+    MEMORIES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry
+)
+
+
 class MemoryRepository(VersionedRepository[MemoryRecord]):
     """Memories, with their history and feedback."""
 
@@ -203,79 +200,6 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.
         """
         return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
-
-
-MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
-
-
-class TagFilters(TypedDict, total=False):
-    """What a list asks of the tags. None or absent: nothing."""
-
-    tags: list[str] | None
-    tags_match: TagsMatch
-    exclude_tags: list[str] | None
-
-
-class SourceSessionFilters(TypedDict, total=False):
-    """What a list asks of the session that a record was learned from. None or absent: nothing."""
-
-    session_id: str | None
-    after_seq: int | None
-    before_seq: int | None
-
-
-class MemoryFilters(TagFilters, SourceSessionFilters, total=False):
-    """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
-
-    agent_id: str | None
-    user_id: str | None
-    memory_type: MemoryType | None
-    origin: Origin | None
-    key: str | None
-    tag: str | None
-    pinned: bool | None
-    since: str | None
-    until: str | None
-    metadata: JsonObject | None
-
-
-class MemoryListFilters(MemoryFilters):
-    """What a list or a deletion asks of memories."""
-
-    status: MemoryListStatus
-
-
-def of_session(filters: SourceSessionFilters) -> list[Filter]:
-    """Returns the filters for records whose source is a session, or messages of it.
-
-    `after_seq` and `before_seq` exclude their own message. Raises Invalid if they are given without a session.
-    """
-    session, after, before = filters.get("session_id"), filters.get("after_seq"), filters.get("before_seq")
-    if session is not None:
-        of = Eq("source.session_id", session)
-        return [of] if after is None and before is None else [of, Range("source.message_seq", gt=after, lt=before)]
-    for name, number in {"after_seq": after, "before_seq": before}.items():
-        if number is not None:
-            raise invalid(f"/query/{name}", "session_id is required with it: messages are numbered in their session")
-    return []
-
-
-def listed(filters: MemoryListFilters) -> SplitFilter:
-    """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status, metadata = filters["status"], by_metadata(filters.get("metadata"))
-    origin, tag = filters.get("origin"), filters.get("tag")
-    where = both(
-        having(filters, "agent_id", "user_id", "key", "memory_type"),
-        None if status == "any" else Eq("status", status),
-        *of_session(filters),
-        None if origin is None else Eq("source.origin", origin),
-        None if tag is None else Has("tags", tag),
-        by_tags(filters.get("tags"), filters.get("tags_match", "any"), filters.get("exclude_tags")),
-        metadata.where,
-        having(filters, "pinned"),
-        between("created_at", filters.get("since"), filters.get("until")),
-    )
-    return SplitFilter(where, metadata.keep)
 
 
 async def _identities(memories: Sequence[MemoryRecord]) -> list[int]:

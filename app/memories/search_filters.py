@@ -7,23 +7,13 @@ from functools import lru_cache
 import numpy as np
 
 from app.core.characters import says_nothing
-from app.memories.narrowing import SplitFilter
+from app.memories.filters import SplitFilter, true_at
 from app.memories.schemas import NO_SMALL_TALK, SMALL_TALK
 from app.memories.search_schemas import SearchRequest
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, And, Eq, Filter, In, Or, Range, both
 from app.storage.search import Bools, Columns, Floats
 from app.storage.text import content_hash
-
-_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
-
-
-def true_at(moment: str) -> tuple[Filter, Filter]:
-    """Returns filters for records that are valid at `moment`.
-
-    Validity intervals include their start and exclude their end.
-    """
-    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
 
 
 def search_filter(body: SearchRequest, now: str) -> SplitFilter:

@@ -20,7 +20,7 @@ from app.core.schemas import (
     example,
     shown,
 )
-from app.memories.narrowing import TagAndMetadataFilters
+from app.memories.filters import TagAndMetadataFilters
 from app.memories.schemas import Memory, MemoryStatus, MemoryText, MemoryType
 from app.retrieval.ranking import SearchMode
 from app.retrieval.repetition import Repetition

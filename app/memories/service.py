@@ -10,8 +10,9 @@ from app.errors import Conflict, StorageFull, invalid
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
-from app.memories.records import revision
-from app.memories.repository import MemoryListFilters, MemoryRepository, listed
+from app.memories.filters import MemoryListFilters, listed
+from app.memories.records import identity_hash, revision
+from app.memories.repository import MemoryRepository, of_pair
 from app.memories.schemas import (
     HISTORY,
     MEMORIES,
@@ -26,11 +27,10 @@ from app.memories.schemas import (
     MemoryStatus,
     Predecessors,
 )
-from app.memories.succession import Disputes, Succession
-from app.storage.changes import Change, CommitConflict
+from app.storage.changes import Change, CommitConflict, Update
 from app.storage.protocol import fewer_at_once
-from app.storage.repository import Listing, expired, page_of, render_items, unexpired
-from app.storage.schema import both
+from app.storage.repository import Listing, expired, page_of, pages, render_items, unexpired
+from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
 DELETED_AT_ONCE = 500
@@ -189,3 +189,183 @@ def _check_status(memory: MemoryRecord, wanted: MemoryStatus | None) -> None:
         raise Conflict("This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it.")
     if wanted == "archived" and memory["status"] == "superseded":
         raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
+
+
+# --- Succession and disputes ------------------------------------------------------------------------------------------
+
+
+class Succession:
+    """Computes the changes of supersession. Methods commit nothing."""
+
+    def __init__(self, memories: MemoryRepository, now: str) -> None:
+        self._memories, self._now = memories, now
+
+    async def deletion(self, memory: MemoryRecord) -> list[Change]:
+        """Returns the changes that delete a memory. What it superseded comes back, and a dispute with it is over."""
+        back, restored = await self._restored(memory)
+        over = await Disputes(self._memories, self._now).over([memory], back)
+        return [*self._memories.remove([memory]), *restored, *over]
+
+    async def _restored(self, memory: MemoryRecord) -> tuple[list[MemoryRecord], list[Change]]:
+        """Returns the predecessors of `memory`, which is being deleted, as they come back, and the changes.
+
+        They become active again. If `memory` is superseded itself, its successor takes them over. Duplicates that a
+        merge retired stay retired, because `memory` said the same.
+        """
+        predecessors = [other for other in await self._predecessors(memory) if not other.get("merged")]
+        if memory["status"] == "superseded":
+            return [], await self._hand_over(memory, predecessors)
+        back, changes = list[MemoryRecord](), list[Change]()
+        keys: set[str] = set()
+        for predecessor in reversed(predecessors):
+            fields: MemoryRecord = {"status": "active", "superseded_by": None, "dedupe_key": None}
+            if (key := predecessor["key"]) is not None:
+                # it loses its key if another memory has that key now, or a later predecessor gets it back
+                holders = await self._memories.with_key(predecessor["agent_id"], predecessor["user_id"], key)
+                if key in keys or any(holder["memory_id"] != memory["memory_id"] for holder in holders):
+                    fields |= {"key": None, "identity_hash": identity_hash(predecessor | {"key": None})}
+                keys.add(key)
+            back.append(predecessor | fields)
+            changes += self._memories.revise(predecessor, fields, self._now)
+        return back, changes
+
+    async def chain(self, memory: MemoryRecord) -> list[MemoryRecord]:
+        """Returns all direct and indirect predecessors of `memory`."""
+        predecessors: dict[str, MemoryRecord] = {}
+        waiting = [memory]
+        while waiting:
+            for predecessor in await self._predecessors(waiting.pop()):
+                if predecessor["memory_id"] not in predecessors:
+                    predecessors[predecessor["memory_id"]] = predecessor
+                    waiting.append(predecessor)
+        return list(predecessors.values())
+
+    async def release(self, memory: MemoryRecord) -> list[Change]:
+        """Returns the change that removes `memory`, which a caller makes active, from the list of its successor."""
+        return [
+            self._linked(successor, [other for other in successor["supersedes"] if other != memory["memory_id"]])
+            for successor in await self._successor(memory)
+        ]
+
+    async def _predecessors(self, memory: MemoryRecord) -> list[MemoryRecord]:
+        superseded = await self._memories.of_same_pair(memory, memory["supersedes"])
+        return [
+            other
+            for other in superseded
+            if other["status"] == "superseded" and other["superseded_by"] == memory["memory_id"]
+        ]
+
+    async def _successor(self, memory: MemoryRecord) -> list[MemoryRecord]:
+        """Returns a list of no or one memory."""
+        named = [memory["superseded_by"]] if memory["superseded_by"] else []
+        successors = await self._memories.of_same_pair(memory, named)
+        return [successor for successor in successors if memory["memory_id"] in successor["supersedes"]]
+
+    async def _hand_over(self, memory: MemoryRecord, predecessors: Sequence[MemoryRecord]) -> list[Change]:
+        changes: list[Change] = []
+        ids = [predecessor["memory_id"] for predecessor in predecessors]
+        for successor in await self._successor(memory):
+            others = [other for other in successor["supersedes"] if other not in (memory["memory_id"], *ids)]
+            changes.append(self._linked(successor, [*others, *ids]))
+            moved: MemoryRecord = {"superseded_by": successor["memory_id"]}
+            changes += [
+                self._memories.append(predecessor, moved, expect={"version": predecessor["version"]})
+                for predecessor in predecessors
+            ]
+        return changes
+
+    def _linked(self, successor: MemoryRecord, supersedes: list[str]) -> Update[MemoryRecord]:
+        """Returns a change of links alone. The content stays the same, so the version does too."""
+        expect: MemoryRecord = {"version": successor["version"], "supersedes": successor["supersedes"]}
+        return self._memories.append(successor, {"supersedes": supersedes}, expect=expect)
+
+
+BOTH = "both"
+DISPUTED_AT_ONCE = 100
+
+
+class Disputes:
+    """Computes the changes that resolve a dispute. Methods commit nothing."""
+
+    def __init__(self, memories: MemoryRepository, now: str) -> None:
+        self._memories, self._now = memories, now
+
+    async def resolve(self, disputed: MemoryRecord, keep: str) -> tuple[MemoryRecord, list[Change]]:
+        """Returns the memory that is kept, with its new fields, and the changes.
+
+        `keep` is the id of a memory, or `both`, which keeps `disputed` beside the others. Raises Conflict if `disputed`
+        is not disputed or its key is taken, and Invalid if `keep` names no memory that can be kept.
+        """
+        if disputed["status"] != "disputed":
+            raise Conflict(f"This memory is not disputed: it is {disputed['status']}.")
+        contradicted = await self._memories.of_same_pair(disputed, disputed["contradicts"])
+        against = [other for other in contradicted if other["status"] == "active" and not expired(other, self._now)]
+        if keep == BOTH:
+            return self._settled(disputed, {"status": "active"})
+        if keep == disputed["memory_id"]:
+            return await self._prefer(disputed, against)
+        preferred = next((other for other in against if other["memory_id"] == keep), None)
+        if preferred is None:
+            raise invalid("/keep", "must be this memory, an active one that it contradicts, or both")
+        _, changes = self._settled(disputed, {"status": "superseded", "superseded_by": keep})
+        return preferred, changes
+
+    async def over(self, gone: Sequence[MemoryRecord], back: Sequence[MemoryRecord] = ()) -> list[Change]:
+        """Returns the changes for the memories that are disputed for `gone` alone, which are being deleted: they become
+        active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
+        back, that one is what they contradict from then on."""
+        ids, changes, keys = {memory["memory_id"] for memory in gone}, list[Change](), dict[str, str]()
+        for agent, user in {(memory["agent_id"], memory["user_id"]) for memory in gone}:
+            of_pair_disputed = both(of_pair(agent, user), Eq("status", "disputed"))
+            async for page in pages(partial(self._memories.find, of_pair_disputed), MEMORIES, DISPUTED_AT_ONCE):
+                for disputed in page:
+                    others = [other for other in disputed["contradicts"] if other not in ids]
+                    if disputed["memory_id"] in ids or len(others) == len(disputed["contradicts"]):
+                        continue
+                    standing = await self._memories.of_same_pair(disputed, others)
+                    if any(other["status"] == "active" and not expired(other, self._now) for other in standing):
+                        continue
+                    key = disputed["claimed_key"]
+                    if key is not None and key not in keys:
+                        holders = [*await self._memories.with_key(agent, user, key), *back]
+                        held = (other["memory_id"] for other in holders if other["key"] == key)
+                        keys[key] = next((other for other in held if other not in ids), disputed["memory_id"])
+                    if key is not None and keys[key] != disputed["memory_id"]:
+                        changes += self._memories.revise(disputed, {"contradicts": [keys[key]]}, self._now)
+                    else:
+                        changes += self._settled(disputed, {"status": "active", "key": key})[1]
+        return changes
+
+    async def _prefer(self, disputed: MemoryRecord, against: list[MemoryRecord]) -> tuple[MemoryRecord, list[Change]]:
+        """Keeps `disputed` and retires the memories that it contradicts.
+
+        Its trust becomes the highest of its own and theirs.
+        """
+        retired = [other["memory_id"] for other in against]
+        key = disputed["key"] or disputed["claimed_key"]
+        holders = []
+        if key is not None:
+            holders = await self._memories.with_key(disputed["agent_id"], disputed["user_id"], key)
+        others = [holder for holder in holders if holder["memory_id"] not in retired]
+        if not all(expired(other, self._now) for other in others):
+            raise Conflict(f"Another active memory of this scope has the key {key}: keep both, or change that one.")
+        room = self._memories.remove(others) if others else []
+        freed = [
+            change for other in against for change in self._memories.retire(other, disputed["memory_id"], self._now)
+        ]
+        settled, changes = self._settled(
+            disputed,
+            {
+                "status": "active",
+                "key": key,
+                "trust": max(memory["trust"] for memory in (disputed, *against)),
+                "supersedes": [*disputed["supersedes"], *retired],
+            },
+        )
+        return settled, [*room, *freed, *changes]
+
+    def _settled(self, disputed: MemoryRecord, fields: MemoryRecord) -> tuple[MemoryRecord, list[Change]]:
+        fields = fields | {"contradicts": [], "claimed_key": None}
+        fields["identity_hash"] = identity_hash(disputed | fields)  # the hash includes the key
+        new = self._memories.as_updated(disputed, fields, now=self._now)
+        return new, self._memories.revise(disputed, fields, self._now)

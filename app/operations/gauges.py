@@ -18,7 +18,7 @@ from app.core.clock import Clock, parse_rfc3339
 from app.errors import RecalldError
 from app.jobs.models import LANES, ORDINARY_LANE
 from app.jobs.queue import Queue
-from app.memories.pending import PENDING
+from app.memories.embedding import PENDING
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.scope import SYSTEM

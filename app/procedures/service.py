@@ -7,8 +7,7 @@ from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
-from app.memories.embedding import Embeddings, Passage
-from app.memories.pending import Embeddable
+from app.memories.embedding import Embeddable, Embeddings, Passage
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_pair
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source

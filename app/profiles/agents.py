@@ -17,10 +17,10 @@ from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, invalid
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Experience, first_learned_at
 from app.memories.decays import Decays
+from app.memories.filters import true_at
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
-from app.memories.search_filters import true_at
 from app.profiles import merge
 from app.profiles.merge import LESSONS, ProfileReader
 from app.profiles.overlap import overlaps

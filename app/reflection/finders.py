@@ -32,10 +32,10 @@ from app.findings.service import (
 )
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
+from app.memories.filters import true_at
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
-from app.memories.search_filters import true_at
 from app.profiles.merge import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict

@@ -15,7 +15,7 @@ from app.jobs import queue
 from app.jobs.models import FORGET, Operation, Payload
 from app.jobs.skipping import collecting, skipping
 from app.memories.decays import Decays
-from app.memories.narrowing import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
+from app.memories.filters import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
 from app.retrieval.decay import DAY_MS

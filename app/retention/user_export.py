@@ -37,8 +37,7 @@ from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.models import OPERATIONS, OperationRecord
 from app.jobs.queue import ENDED
-from app.memories.embedding import Embeddings
-from app.memories.pending import Embeddable, pending_note
+from app.memories.embedding import Embeddable, Embeddings, pending_note
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord

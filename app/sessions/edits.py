@@ -19,7 +19,7 @@ from app.memories.embedding import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
-from app.memories.succession import Succession
+from app.memories.service import Succession
 from app.sessions import repository
 from app.sessions.repository import SessionRepository, SessionSummaries, importance_of, was_said_in
 from app.sessions.schemas import Message, MessageIn, MessagePatch, MessageRecord, SessionRecord, render_message

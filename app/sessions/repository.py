@@ -18,7 +18,7 @@ from app.core.metadata_filter import condition_of, matches
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
-from app.memories.narrowing import by_metadata
+from app.memories.filters import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source

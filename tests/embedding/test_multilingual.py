@@ -8,7 +8,7 @@ import pytest
 from app.embedding.factory import MODELS, MULTILINGUAL_FOLDER, load_model
 from app.embedding.model import encode_checked
 from app.embedding.onnx import MAX_TOKENS, OnnxModel
-from app.memories.succession import SIMILAR
+from app.memories.create import SIMILAR
 from benchmarks.evaluation import sets
 from benchmarks.evaluation.ranking_cases import Embedder, build_cases
 

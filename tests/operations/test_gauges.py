@@ -12,7 +12,7 @@ from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
 from app.jobs.models import DECAY, SUMMARIZE
 from app.jobs.queue import Job
-from app.memories.pending import pending_note
+from app.memories.embedding import pending_note
 from app.memories.schemas import MEMORIES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings

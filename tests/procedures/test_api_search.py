@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.memories.embedding_backfill import PendingEmbeddings
+from app.memories.reembed import PendingEmbeddings
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import PROCEDURE
 from app.settings import JobSettings, Settings

@@ -12,7 +12,7 @@ from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.models import OPERATIONS
 from app.jobs.queue import Job
-from app.memories.pending import PENDING
+from app.memories.embedding import PENDING
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import JobSettings, Settings
 from app.storage.changes import Insert

@@ -13,7 +13,7 @@ from app.cli.archive import ArchiveRefused, is_user_export, read_user
 from app.jobs.models import RETENTION
 from app.jobs.queue import Job
 from app.lifespan import COLLECTIONS
-from app.memories.pending import PENDING
+from app.memories.embedding import PENDING
 from app.memories.schemas import MEMORIES
 from app.retention.shapes import unfit
 from app.retention.user_export import KEPT, NoUserExport, UserReport

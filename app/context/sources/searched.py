@@ -33,7 +33,7 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.decays import Decays
-from app.memories.narrowing import SplitFilter
+from app.memories.filters import SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
 from app.memories.search_filters import search_filter

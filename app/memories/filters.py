@@ -1,4 +1,5 @@
-"""Filters of memories by tags and metadata, the same in searches, contexts, lists, deletions and policies.
+"""Filters of memories: by tags and metadata in searches, contexts, lists, deletions and policies, by the fields that
+lists name, and by valid time.
 
 The store compares digests of metadata entries, so it can decide `eq`, `ne`, `in` and `nin` of an entry. It cannot
 decide `gte`, `contains` or what lies deeper. `SplitFilter.where` is what it can decide of the whole filter: no memory
@@ -6,16 +7,23 @@ that matches is left out. `SplitFilter.keep` then decides, from the metadata its
 """
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Literal, NamedTuple, TypeAlias, TypedDict
 
 from pydantic import Field
 from typing_extensions import TypeAliasType
 
 from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
 from app.core.schemas import JsonObject, MetadataFilter, Schema
+from app.errors import invalid
 from app.memories.records import metadata_term
-from app.memories.schemas import MemoryRecord, Tags
-from app.storage.schema import And, Filter, Has, Not, Or, both
+from app.memories.schemas import (
+    MemoryRecord,
+    MemoryType,
+    Origin,
+    Tags,
+)
+from app.storage.repository import between, having
+from app.storage.schema import Absent, And, Eq, Filter, Has, Not, Or, Range, both
 
 TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
 Keep: TypeAlias = Callable[[MemoryRecord], bool]
@@ -103,3 +111,92 @@ def _stored(condition: Condition, *, negated: bool = False) -> Filter | None:
     if all_hold:
         return And(known)
     return None if len(known) < len(stored) else Or(known)
+
+
+# --- Lists ------------------------------------------------------------------------------------------------------------
+
+MemoryListStatus = TypeAliasType("MemoryListStatus", Literal["active", "superseded", "archived", "disputed", "any"])
+
+
+class TagFilters(TypedDict, total=False):
+    """What a list asks of the tags. None or absent: nothing."""
+
+    tags: list[str] | None
+    tags_match: TagsMatch
+    exclude_tags: list[str] | None
+
+
+class SourceSessionFilters(TypedDict, total=False):
+    """What a list asks of the session that a record was learned from. None or absent: nothing."""
+
+    session_id: str | None
+    after_seq: int | None
+    before_seq: int | None
+
+
+class MemoryFilters(TagFilters, SourceSessionFilters, total=False):
+    """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
+
+    agent_id: str | None
+    user_id: str | None
+    memory_type: MemoryType | None
+    origin: Origin | None
+    key: str | None
+    tag: str | None
+    pinned: bool | None
+    since: str | None
+    until: str | None
+    metadata: JsonObject | None
+
+
+class MemoryListFilters(MemoryFilters):
+    """What a list or a deletion asks of memories."""
+
+    status: MemoryListStatus
+
+
+def of_session(filters: SourceSessionFilters) -> list[Filter]:
+    """Returns the filters for records whose source is a session, or messages of it.
+
+    `after_seq` and `before_seq` exclude their own message. Raises Invalid if they are given without a session.
+    """
+    session, after, before = filters.get("session_id"), filters.get("after_seq"), filters.get("before_seq")
+    if session is not None:
+        of = Eq("source.session_id", session)
+        return [of] if after is None and before is None else [of, Range("source.message_seq", gt=after, lt=before)]
+    for name, number in {"after_seq": after, "before_seq": before}.items():
+        if number is not None:
+            raise invalid(f"/query/{name}", "session_id is required with it: messages are numbered in their session")
+    return []
+
+
+def listed(filters: MemoryListFilters) -> SplitFilter:
+    """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
+    status, metadata = filters["status"], by_metadata(filters.get("metadata"))
+    origin, tag = filters.get("origin"), filters.get("tag")
+    where = both(
+        having(filters, "agent_id", "user_id", "key", "memory_type"),
+        None if status == "any" else Eq("status", status),
+        *of_session(filters),
+        None if origin is None else Eq("source.origin", origin),
+        None if tag is None else Has("tags", tag),
+        by_tags(filters.get("tags"), filters.get("tags_match", "any"), filters.get("exclude_tags")),
+        metadata.where,
+        having(filters, "pinned"),
+        between("created_at", filters.get("since"), filters.get("until")),
+    )
+    return SplitFilter(where, metadata.keep)
+
+
+# --- Valid time -------------------------------------------------------------------------------------------------------
+
+
+_NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
+
+
+def true_at(moment: str) -> tuple[Filter, Filter]:
+    """Returns filters for records that are valid at `moment`.
+
+    Validity intervals include their start and exclude their end.
+    """
+    return Or((_NO_START, Range("valid_from", le=moment))), Or((_NO_END, Range("valid_until", gt=moment)))
