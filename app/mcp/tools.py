@@ -243,8 +243,7 @@ class Toolbox:
 
     def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
         faults = [
-            f"{fault.pointer or '/'}: {fault.detail}"
-            for fault in islice(faults_of(arguments, _WIDTHS, {"messages"}), MAX_ERRORS)
+            f"{fault.pointer or '/'}: {fault.detail}" for fault in islice(faults_of(arguments, _WIDTHS), MAX_ERRORS)
         ]
         if faults:
             raise ToolError("The arguments are not valid.", errors=tuple(faults))

@@ -460,6 +460,9 @@ _ABOUT = (_PLAIN - {"refusal"}) | {"metadata"}
 """Fields that say nothing themselves."""
 _MAX_LEVELS = BODY_LIMITS.json_depth - 4
 """Most levels of a part of a field: the body, the list of messages, the message and the field lie around it."""
+_SEARCHED = 3
+"""How deep in a field a value is left out alone: `tool_calls/0/function/arguments`. What exceeds a limit further down
+takes what is around it along, so that a value is looked through a few times only."""
 
 
 def _kept(value: Any, place: str, left_out: dict[str, str], levels: int = _MAX_LEVELS) -> Any:
@@ -471,7 +474,8 @@ def _kept(value: Any, place: str, left_out: dict[str, str], levels: int = _MAX_L
     kept: dict[str | int, Any] = {}
     for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
         reason = _excess(one, levels)
-        if reason and not _too_wide(one) and (reason != _TOO_DEEP or (isinstance(value, list) and levels > 1)):
+        smaller = levels > _MAX_LEVELS - _SEARCHED and (reason != _TOO_DEEP or isinstance(value, list))
+        if reason and smaller and not _too_wide(one):
             kept[key] = _kept(one, f"{place}/{step(key)}", left_out, levels - 1)
         elif reason:
             left_out[f"{place}/{step(key)}"] = f"{reason}: it was left out."

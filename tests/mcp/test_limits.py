@@ -86,7 +86,11 @@ def test_values_are_refused_to_the_model_in_words(client: httpx.Client) -> None:
 WIDE = {str(number): number for number in range(LIMITS.object_keys + 1)}
 
 
-@pytest.mark.parametrize(("more", "place"), [(WIDE, "/"), ({"source": WIDE}, "/source")], ids=["arguments", "one"])
+@pytest.mark.parametrize(
+    ("more", "place"),
+    [(WIDE, "/"), ({"source": WIDE}, "/source"), ({"messages": [WIDE]}, "/messages/0")],
+    ids=["arguments", "one", "a message"],
+)
 def test_objects_that_are_too_wide_are_refused_before_they_are_read(
     client: httpx.Client, more: dict[str, Any], place: str
 ) -> None:
