@@ -89,7 +89,8 @@ class ScriptedModel:
                 answer[name] = None if NoneType in get_args(field.annotation) else []
         known = {memory["content"]: memory["memory_id"] for memory in json.loads(data).get("known_memories", ())}
         answer["memories"] = [
-            memory | {"superseded_ids": [known[text] for text in memory["superseded_ids"] if text in known]}
+            {"always": None, **memory}
+            | {"superseded_ids": [known[text] for text in memory["superseded_ids"] if text in known]}
             for memory in answer.get("memories", ())
         ]
         answer = {name: value for name, value in answer.items() if name in shape.model_fields}

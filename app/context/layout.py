@@ -75,11 +75,18 @@ class PackedContext:
 
 def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
     """Packs all sections."""
-    line_above = rendering.UNSURE if plan.unsure and plan.asks else ""
-    frame = plan.frame_tokens + prompt_text.count(line_above)
     sections = [section_of(plan, section) for section in gathered]
-    packer = Packer(sections, plan.budget, frame, plan.floor, plan.most_tokens, by_score=plan.body.fill)
-    return PackedContext(packer.pack(), gathered, line_above)
+    competing = {section.name for section in sections if not section.always}
+
+    def packed_under(line_above: str) -> PackedPrompt:
+        frame = plan.frame_tokens + prompt_text.count(line_above)
+        return Packer(sections, plan.budget, frame, plan.floor, plan.most_tokens, by_score=plan.body.fill).pack()
+
+    line_above = rendering.UNSURE if plan.unsure and plan.asks else ""
+    packed = packed_under(line_above)
+    if line_above and competing.isdisjoint(packed.chosen):  # "the nearest entries follow", and none does
+        line_above, packed = "", packed_under("")
+    return PackedContext(packed, gathered, line_above)
 
 
 def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
@@ -98,6 +105,8 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
     """Returns a section with its bounds."""
     source, bounds = gathered.source, plan.body.sections.get(gathered.source.section)
     max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
+    if max_tokens is not None and source.most_tokens is not None:
+        max_tokens = min(max_tokens, source.most_tokens)
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
         max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"

@@ -14,6 +14,7 @@ SectionName = TypeAliasType(
     "SectionName",
     Literal[
         "instructions",
+        "always",
         "profile",
         "uncertain",
         "working",

@@ -168,6 +168,8 @@ class ContextSource:
     """Maximum items, unless the request says."""
     share: float | None = None
     """Maximum part of the budget of a section that is always there; None: its items compete."""
+    most_tokens: int | None = None
+    """Maximum tokens, beside the share."""
     order: ReadingOrder = ReadingOrder.GROUPED
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""

@@ -480,6 +480,7 @@ def _new(
         "confidence": max([draft["confidence"], *(fact["confidence"] for fact in continued)]),
         "trust": change.trust if isinstance(change, NewSpan) else draft["trust"],
         "cardinality": change.cardinality,
+        "always": draft.get("always") or next((kind for fact in continued if (kind := fact.get("always"))), None),
         "standing": "held" if holds else "disputed",
         "status": "active" if holds else "disputed",
         "disputes": [] if isinstance(change, NewSpan) else list(change.against),

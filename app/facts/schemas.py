@@ -23,7 +23,7 @@ from app.core.schemas import (
     shown,
     shown_as,
 )
-from app.memories.schemas import ImportOrigin, Source, SourceIn
+from app.memories.schemas import AlwaysKind, ImportOrigin, Source, SourceIn
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, OwnedRecord, SearchSchema
@@ -55,6 +55,7 @@ class Fact(TypedDict, total=False):
     confidence: float
     trust: float
     cardinality: Cardinality
+    always: AlwaysKind | None
     status: FactStatus
     valid_from: str | None
     valid_until: str | None
@@ -197,7 +198,7 @@ FACTS: Collection[FactRecord] = Collection(
     ),
     selective=("group_id", "subject_key", "object_key"),
     searched=SearchSchema(
-        facets=("subject_key", "predicate_key", "object_type", "standing"),
+        facets=("subject_key", "predicate_key", "object_type", "standing", "always"),
         ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),
         time=("known_from",),
         anchor=("known_from",),
@@ -272,6 +273,9 @@ class FactCreate(Owned):
         None,
         description="Whether there can be `one` object at a time (`lives_in`), or `many` (`likes`, `speaks`, "
         "`allergic_to`). Default: `many` if the predicate was ever stated so for this agent and user, else `one`.",
+    )
+    always: AlwaysKind | None = Field(
+        None, description="Stands in every prompt about the user: health, who they are, how they wish to be treated."
     )
     on_conflict: FactConflictPolicy = Field(
         "temporal",

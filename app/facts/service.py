@@ -444,6 +444,7 @@ def draft_of(body: FactCreate, source: Source) -> FactRecord:
             "object": body.object,
             "confidence": body.confidence,
             "trust": body.trust,
+            "always": body.always,
         }
     )
     kind = body.object_type or object_type(body.object)

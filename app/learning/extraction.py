@@ -93,7 +93,11 @@ class Rules:
             retired = self._retired(memory, known, self.trust_of(quote), taken)
             taken |= {*retired}
             sentences.add(quote.sentence)
-            fields = {"memory_type": memory.memory_type, "importance": round(memory.importance, 3)}
+            fields = {
+                "memory_type": memory.memory_type,
+                "importance": round(memory.importance, 3),
+                "always": memory.always if memory.about == "user" and memory.holds == "now" else None,
+            }
             result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
         for item in of_other_parts:
             quoted = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None

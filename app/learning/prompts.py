@@ -199,6 +199,7 @@ class LearnedMemory(CitedItem):
     context: ReplyLine | None
     memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
     importance: Annotated[float, Field(ge=0, le=1)]
+    always: Literal["health", "identity", "wish"] | None
     superseded_ids: Annotated[list[str], Field(max_length=50)]
 
 

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints, model_validator
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
 from app.facts.profile import Age, ProfileLine, ProfileLines
 from app.facts.schemas import FactName
-from app.memories.schemas import Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
+from app.memories.schemas import AlwaysKind, Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
 from app.profiles.schemas import ProfilePatch
 from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
@@ -61,6 +61,7 @@ class RememberArguments(Whose):
     key: MemoryKey | None = Field(None, description="A name such as home_city: replaces what it held before.")
     context: str | None = Field(None, description="When it applies.")
     importance: Importance | None = Field(None, description="0 to 1; default 0.5.")
+    always: AlwaysKind | None = None
     tags: Tags | None = None
     event_at: Timestamp | None = Field(None, description="When it happened, RFC 3339 with zone.")
     supersedes: list[Identifier] | None = Field(None, description="memory_ids that this makes untrue.")

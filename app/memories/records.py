@@ -60,6 +60,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "metadata": fields.get("metadata", {}),
         "metadata_terms": metadata_terms(fields.get("metadata", {})),
         "pinned": fields.get("pinned", False),
+        "always": fields.get("always"),
         "status": "active",
         "supersedes": [],
         "superseded_by": None,
@@ -155,6 +156,7 @@ def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, no
     gains: MemoryChange = {
         "tags": [*memory["tags"], *fields["tags"]],
         "pinned": memory["pinned"] or fields["pinned"],
+        "always": memory.get("always") or fields.get("always"),
         "trust": max(memory["trust"], fields["trust"]),
     }
     if fields["importance"] > importance:

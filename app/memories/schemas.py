@@ -60,6 +60,8 @@ MemoryType = TypeAliasType(
     "MemoryType",
     Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
 )
+AlwaysKind = TypeAliasType("AlwaysKind", Literal["health", "identity", "wish"])
+"""What belongs into every prompt, whatever is asked: "allergic to peanuts", "is called Ada", "wants short answers"."""
 MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
 EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
 Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
@@ -140,6 +142,7 @@ class Memory(TypedDict, total=False):
     tags: list[str]
     metadata: Object
     pinned: bool
+    always: AlwaysKind | None
     status: MemoryStatus
     supersedes: list[str]
     superseded_by: str | None
@@ -253,7 +256,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
     global_indexes=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
     searched=SearchSchema(
-        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing"),
+        facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing", "always"),
         ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
         time=("event_at", "created_at"),
         anchor=("anchored_at",),
@@ -452,6 +455,9 @@ class MemoryCreate(_Times, Owned):
     tags: Tags = []
     metadata: Object = {}
     pinned: Flag = Field(False, description="Never fades, is never forgotten by policy.")
+    always: AlwaysKind | None = Field(
+        None, description="Stands in every prompt about the user: health, who they are, how they wish to be treated."
+    )
     supersedes: list[Identifier] = Field(
         [], description="Memories of the same agent_id and user_id that this one replaces."
     )
@@ -489,6 +495,7 @@ class MemoryPatch(_Times):
     tags: Annotated[Tags | None, CLEARS_LIST] = None
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
     pinned: Annotated[Flag | None, NotNull] = None
+    always: AlwaysKind | None = None
     status: Annotated[SettableStatus | None, NotNull] = None
 
 

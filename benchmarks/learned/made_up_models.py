@@ -86,7 +86,7 @@ def _message(talk: Conversation, one: Expected) -> str:
 
 def _memory(quote: str, content: str) -> Json:
     item = {"quote": quote, **OF_USER, "content": content, "context": None, "memory_type": "fact"}
-    return {**item, "importance": 0.6, "superseded_ids": []}
+    return {**item, "importance": 0.6, "always": None, "superseded_ids": []}
 
 
 def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:

@@ -198,7 +198,9 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
     await stock(api, owner, "v", "of-v")
 
     own = await asked(api, owner, "u", "u")
-    assert names(own) == [name for name in TITLES if name not in ("instructions", "experience", "uncertain")], own
+    assert names(own) == [
+        name for name in TITLES if name not in ("instructions", "always", "experience", "uncertain")
+    ], own
     assert own["text"].count("of-u") == 8
     assert "of-v" not in own["text"]
 

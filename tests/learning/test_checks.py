@@ -28,6 +28,7 @@ def item(kind: type, quote: str, **more: Any) -> Any:
             "context": None,
             "memory_type": "fact",
             "importance": 0.5,
+            "always": None,
             "superseded_ids": [],
         },
         LearnedFact: {

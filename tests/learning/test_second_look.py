@@ -116,7 +116,7 @@ async def test_an_objection_that_cannot_be_read_lets_nothing_pass(
 
 async def test_objections_that_were_cut_off_let_nothing_pass(service: Service, llm: Model) -> None:
     dog = {**STATED, "quote": "I had a dog", "context": None, "memory_type": "fact", "importance": 0.5}
-    items = [{**dog, "content": content, "superseded_ids": []} for content in (OSLO, DOG)]
+    items = [{**dog, "content": content, "always": None, "superseded_ids": []} for content in (OSLO, DOG)]
     cut = answers('{"unsupported": [{"why": "a condition", "number": 2}, {"why": "a con', finish="length")
     await talk(service, *SAID)
     llm.server.then(answers({"memories": items, "profile": [], "facts": [], "summary": []}), cut, cut)

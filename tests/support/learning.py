@@ -20,7 +20,13 @@ def said(*texts: str) -> list[Json]:
 
 def learned(content: str, *seqs: int, **more: Any) -> Json:
     """A memory as the model says it."""
-    fields: Json = {"context": None, "memory_type": "preference", "importance": 0.6, "superseded_ids": []}
+    fields: Json = {
+        "context": None,
+        "memory_type": "preference",
+        "importance": 0.6,
+        "always": None,
+        "superseded_ids": [],
+    }
     return {"content": content, "message_seqs": list(seqs), **fields, **more}
 
 

@@ -3,8 +3,7 @@
 A line is the memory of a message, so what was forgotten, replaced or is not trusted enough is none, and a prompt that
 shows it does not repeat it. The lines of a session are statements of the user, those first whose vectors are nearest to
 the mean of all that the user said in it: beside "The van's in for its MOT on Friday" and "The MOT comes to 54 pounds",
-"Ta" stands for nothing. Questions follow where there are too few statements. It is the same choice each time, whatever
-the query, so a prompt that a model caches may hold it.
+"Ta" stands for nothing, and neither does a question. It is the same choice each time, whatever the query.
 """
 
 from collections.abc import Sequence
@@ -60,12 +59,12 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
 
 def _best(columns: Columns) -> list[int]:
     """Returns the places of the lines in the columns, the best of each session first."""
-    of_user = np.flatnonzero(columns.matched & (columns.flags & SAID_BY_USER != 0) & (columns.session >= 0))
+    is_statement = (columns.flags & SAID_BY_USER != 0) & (columns.flags & IS_QUESTION == 0)
+    of_user = np.flatnonzero(columns.matched & is_statement & (columns.session >= 0))
     best: list[int] = []
     for session in dict.fromkeys(columns.session[of_user].tolist()):
         spoken = of_user[columns.session[of_user] == session]
-        are_questions = (columns.flags[spoken] & IS_QUESTION) != 0
-        order = np.lexsort((columns.rows[spoken], columns.time[spoken], -_nearness(columns, spoken), are_questions))
+        order = np.lexsort((columns.rows[spoken], columns.time[spoken], -_nearness(columns, spoken)))
         best += spoken[order[:LINES]].tolist()
     return best
 

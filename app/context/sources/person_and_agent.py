@@ -1,6 +1,7 @@
-"""Context sources that are about the user and the agent: instructions and the profile, which are always there, and the
-agent's experience, which competes."""
+"""Context sources that are about the user and the agent: instructions, what is marked so and the profile, which are
+always there, and the agent's experience, which competes."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -10,19 +11,19 @@ import orjson
 from app.context.candidates import Candidate
 from app.context.repetition import same_memory, same_profile_entry, same_rule, same_text
 from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
-from app.context.sources.searched import visible
+from app.context.sources.searched import fact_item, visible
 from app.core.clock import to_ms
 from app.core.work import characters, off_loop
 from app.facts.outdated import Utterance
 from app.facts.profile import UserProfile
-from app.facts.schemas import FactRecord, sentence
+from app.facts.schemas import FACTS, FactRecord, sentence
 from app.memories.agents import AGENTS
 from app.memories.decays import Decays
-from app.memories.schemas import MEMORIES, STANDING, MemoryRecord
+from app.memories.schemas import MEMORIES, STANDING, AlwaysKind, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
 from app.profiles.merge import LESSONS, ProfileReader
 from app.storage.repository import Repository
-from app.storage.schema import Eq, Or, both
+from app.storage.schema import Collection, Eq, Filter, In, Or, R, Range, both
 from app.storage.search import SearchQuery
 from app.storage.text import text_ids
 
@@ -31,7 +32,7 @@ MOST_INSTRUCTIONS = 50
 
 async def gather_instructions(request: SourceRequest) -> SourceResult:
     """Returns the rules: pinned ones first, then by trust and importance."""
-    memories = await rules(request)
+    memories = await _memories(request, RULES)
     decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
     importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
 
@@ -42,18 +43,24 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
     return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
 
 
-async def rules(request: SourceRequest) -> list[MemoryRecord]:
-    """Returns the memories that are rules."""
-    scope, resources = request.scope, request.resources
-    is_rule = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))  # older stores have no field `standing`
+async def _memories(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
+    """Returns the visible memories that match, whatever was asked."""
     where, keep = visible(request)
+    found = await _matching(request, MEMORIES, both(which, where))
+    return [memory for memory in found if keep is None or keep(memory)]
+
+
+async def _matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
+    scope, resources = request.scope, request.resources
     no_terms = np.empty(0, np.uint32)
-    query = SearchQuery(scope.tenant, request.pairs, both(is_rule, where), None, resources.embedder.name, no_terms)
-    columns = await resources.store.search(MEMORIES, query)
+    query = SearchQuery(scope.tenant, request.pairs, where, None, resources.embedder.name, no_terms)
+    columns = await resources.store.search(collection, query)
     rows = columns.rows[columns.matched]
-    fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []
-    memories = (row.doc for row in fetched if row is not None and scope.sees(row.doc))
-    return [memory for memory in memories if keep is None or keep(memory)]
+    fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []
+    return [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
+
+
+RULES = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))
 
 
 def instruction_item(memory: MemoryRecord) -> Candidate:
@@ -78,6 +85,27 @@ INSTRUCTIONS = ContextSource(
     share=0.25,
     marked=True,
 )
+
+
+async def gather_always(request: SourceRequest) -> SourceResult:
+    """Returns what callers and the extraction have marked so that it stands in every prompt (`always`): health first,
+    then who the user is, then wishes, each the newest first. No other sign tells it: neither type nor importance nor
+    likeness to examples."""
+    least = request.body.min_trust
+    trusted = None if least is None else Range("trust", ge=least)
+    marked = In("always", ALWAYS_KINDS)
+    memories, facts = await asyncio.gather(
+        _memories(request, marked), _matching(request, FACTS, both(marked, request.view.believed(), trusted))
+    )
+    items = [(memory["always"], memory["created_at"], instruction_item(memory)) for memory in memories]
+    items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
+    items.sort(key=lambda entry: entry[1], reverse=True)
+    items.sort(key=lambda entry: ALWAYS_KINDS.index(entry[0] or ALWAYS_KINDS[-1]))
+    return SourceResult([item for *_, item in items])
+
+
+ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")
+ALWAYS = ContextSource("always", "Always", gather_always, default_limit=5, share=1.0, most_tokens=120, marked=True)
 
 
 async def gather_profile(request: SourceRequest) -> SourceResult:

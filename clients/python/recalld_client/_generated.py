@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract a9cec3f59fe9d9c68927a9b97a90fece."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 1948e836198129859f9532e96beed325."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -182,6 +182,9 @@ class Alive(TypedDict):
     status: Literal["alive"]
 
 
+AlwaysKind: TypeAlias = Literal["health", "identity", "wish"]
+
+
 class ApiKey(TypedDict):
     """A key without its secret."""
 
@@ -226,6 +229,7 @@ class AssertedFact(TypedDict):
     confidence: float
     trust: float
     cardinality: "Cardinality"
+    always: "AlwaysKind | None"
     status: "FactStatus"
     valid_from: str | None
     valid_until: str | None
@@ -646,6 +650,7 @@ class Fact(TypedDict):
     confidence: float
     trust: float
     cardinality: "Cardinality"
+    always: "AlwaysKind | None"
     status: "FactStatus"
     valid_from: str | None
     valid_until: str | None
@@ -687,6 +692,7 @@ class FactCreate(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
+    always: NotRequired["AlwaysKind | None"]
     on_conflict: NotRequired["FactConflictPolicy"]
 
 
@@ -848,6 +854,7 @@ class FoundMemory(TypedDict):
     tags: NotRequired[list[str]]
     metadata: NotRequired["JsonObject"]
     pinned: NotRequired[bool]
+    always: NotRequired["AlwaysKind | None"]
     status: NotRequired["MemoryStatus"]
     supersedes: NotRequired[list[str]]
     superseded_by: NotRequired[str | None]
@@ -1129,6 +1136,7 @@ class Memory(TypedDict):
     tags: list[str]
     metadata: "JsonObject"
     pinned: bool
+    always: "AlwaysKind | None"
     status: "MemoryStatus"
     supersedes: list[str]
     superseded_by: str | None
@@ -1174,6 +1182,7 @@ class MemoryCreate(TypedDict):
     tags: NotRequired["list[Tag]"]
     metadata: NotRequired["JsonObject"]
     pinned: NotRequired[bool]
+    always: NotRequired["AlwaysKind | None"]
     supersedes: NotRequired[list[str]]
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
@@ -1195,6 +1204,7 @@ class MemoryCreated(TypedDict):
     tags: list[str]
     metadata: "JsonObject"
     pinned: bool
+    always: "AlwaysKind | None"
     status: "MemoryStatus"
     supersedes: list[str]
     superseded_by: str | None
@@ -1215,7 +1225,7 @@ class MemoryCreated(TypedDict):
     similar: "list[Similar]"
 
 
-MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
+MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
 
 
 MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed", "any"]
@@ -1243,6 +1253,7 @@ class MemoryPatch(TypedDict):
     tags: NotRequired["list[Tag] | None"]
     metadata: NotRequired["JsonObject | None"]
     pinned: NotRequired[bool]
+    always: NotRequired["AlwaysKind | None"]
     status: NotRequired["SettableStatus"]
 
 
@@ -1890,6 +1901,7 @@ class ResolvedFact(TypedDict):
     confidence: float
     trust: float
     cardinality: "Cardinality"
+    always: "AlwaysKind | None"
     status: "FactStatus"
     valid_from: str | None
     valid_until: str | None
@@ -1919,6 +1931,7 @@ class ResolvedMemory(TypedDict):
     tags: list[str]
     metadata: "JsonObject"
     pinned: bool
+    always: "AlwaysKind | None"
     status: "MemoryStatus"
     supersedes: list[str]
     superseded_by: str | None
@@ -2020,7 +2033,7 @@ class SectionError(TypedDict):
     detail: str
 
 
-SectionName: TypeAlias = Literal["instructions", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
+SectionName: TypeAlias = Literal["instructions", "always", "profile", "uncertain", "working", "summary", "messages", "memories", "facts", "procedures", "experience", "episodes"]
 
 
 class Session(TypedDict):
@@ -2397,6 +2410,7 @@ class MemoryOptions(TypedDict):
     tags: NotRequired["list[Tag]"]
     metadata: NotRequired["JsonObject"]
     pinned: NotRequired[bool]
+    always: NotRequired["AlwaysKind | None"]
     supersedes: NotRequired[list[str]]
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
@@ -2468,6 +2482,7 @@ class FactOptions(TypedDict):
     origin: NotRequired["ImportOrigin | None"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
+    always: NotRequired["AlwaysKind | None"]
     on_conflict: NotRequired["FactConflictPolicy"]
 
 
