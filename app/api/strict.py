@@ -342,8 +342,3 @@ class Answer(Response, Generic[A]):
 def answer(body: A, headers: Mapping[str, str] | None = None) -> Answer[A]:
     """Returns the answer with a rendered body."""
     return Answer(body, 200, headers)
-
-
-def written(body: bytes, headers: Mapping[str, str] | None = None) -> Answer[Any]:
-    """Returns the answer with a body that is JSON already."""
-    return Answer(body, 200, headers)

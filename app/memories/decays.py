@@ -7,8 +7,7 @@ import numpy as np
 from app.core.clock import to_ms
 from app.memories.agents import AGENTS
 from app.memories.schemas import Memory, MemoryRecord, render
-from app.retrieval import decay
-from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, fading_one_by_one
 from app.storage.protocol import Store
 from app.storage.search import Columns
 from app.storage.text import name_id
@@ -63,9 +62,7 @@ class Decays:
         if memory["pinned"] or to_ms(memory["anchored_at"]) >= now_ms:
             return float(memory["base_importance"])
         curve = await self.of(memory["agent_id"])
-        return decay.importance(
-            memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], curve
-        )
+        return fading_one_by_one(now_ms, curve)(memory["base_importance"], to_ms(memory["anchored_at"]))
 
     async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:
         """Returns a memory as responses show it, with its importance at that time."""

@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, answer, texts_in_query, written
+from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, answer, texts_in_query
 from app.api.strict_route import StrictRoute
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
@@ -40,11 +40,8 @@ async def feedback_service(request: Request) -> FeedbackService:
     return FeedbackService(memories, resources.clock, principal.lineage)
 
 
-def search_of(request: Request) -> MemorySearch:
-    """Creates the memory search of the request's caller.
-
-    The search endpoint calls it directly: FastAPI would resolve a dependency anew for each search.
-    """
+async def memory_search(request: Request) -> MemorySearch:
+    """Creates the memory search of the request's caller."""
     resources, principal = get_caller(request)
     retriever = retriever_of(resources, principal.scope, MEMORIES)
     decays = Decays(resources.store, principal.scope.tenant)
@@ -59,6 +56,7 @@ def search_of(request: Request) -> MemorySearch:
     )
 
 
+MemorySearchDep = Annotated[MemorySearch, Depends(memory_search)]
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
 FeedbackServiceDep = Annotated[FeedbackService, Depends(feedback_service)]
 
@@ -132,11 +130,11 @@ Filters = Annotated[MemoryFilters, Depends(list_filters)]
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: SearchRequest, request: Request) -> Answer[SearchResult]:
+async def search_memories(body: SearchRequest, memories: MemorySearchDep, request: Request) -> Answer[SearchResult]:
     """Find what matters for a query, best first. What has just been remembered is found."""
     if body.everyone:
         get_caller(request)[1].require("admin")
-    return written(await search_of(request).search(body))
+    return Answer(await memories.search(body))  # JSON already
 
 
 @router.post(
