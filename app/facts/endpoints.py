@@ -19,18 +19,12 @@ from app.facts.service import FactService, queued
 from app.jobs.models import Operation
 from app.memories.embedding import Embeddings
 from app.storage.scope import Partition
-from app.writes.dependencies import WRITE_HEADERS, InPrecondition, Writer, writer_and_precondition
+from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import WriteResult, etag
 
 
 async def fact_service(request: Request) -> FactService:
-    """The same as `facts_of`, as a FastAPI dependency."""
-    return facts_of(request)
-
-
-def facts_of(request: Request) -> FactService:
-    """Returns the fact service of the caller. The endpoint that asserts calls it directly, since resolving a dependency
-    takes as long as the rules do."""
+    """Returns the fact service of the caller."""
     resources, principal = get_caller(request)
     lookup = retriever_of(resources, principal.scope, FACTS)
     return FactService(
@@ -97,13 +91,13 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Answe
         202: {"model": Operation, "description": "With `on_conflict: merge`: the operation that asserts it"},
         **problems(409, 412, *BODY),
     },
-    openapi_extra=WRITE_HEADERS,
 )
-async def assert_fact(body: schemas.FactCreate, request: Request) -> Answer[schemas.AssertedFact]:
+async def assert_fact(
+    body: schemas.FactCreate, facts: FactServiceDep, write: Writer, if_match: InPrecondition, request: Request
+) -> Answer[schemas.AssertedFact]:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
     disputed where what it contradicts has more trust. `on_conflict: merge` needs a language model: without one 409
     `llm_not_configured`."""
-    write, if_match = await writer_and_precondition(request)
     if body.on_conflict == "merge":
         resources, principal = get_caller(request)
 
@@ -111,7 +105,6 @@ async def assert_fact(body: schemas.FactCreate, request: Request) -> Answer[sche
             return queued(principal.scope, body, if_match, resources.llm, resources.clock.now())
 
         return await write(plan)
-    facts = facts_of(request)
     return await write(lambda: facts.assert_one(body, if_match))
 
 

@@ -9,7 +9,7 @@ from app.api.strict import Answer, InListing, answer
 from app.api.strict_route import StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.facts.endpoints import facts_of
+from app.facts.endpoints import FactServiceDep
 from app.facts.profile import USERS, Interaction
 from app.memories.agents import AGENTS, Experience
 from app.memories.endpoints import MemoryServiceDep
@@ -24,12 +24,12 @@ from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 
 
-async def user_service(request: Request, memories: MemoryServiceDep) -> UserService:
+async def user_service(request: Request, facts: FactServiceDep, memories: MemoryServiceDep) -> UserService:
     """Returns the user service of the caller."""
     resources, principal = get_caller(request)
     return UserService(
         Repository(resources.store, principal.scope, USERS),
-        facts_of(request),
+        facts,
         memories,
         resources.clock,
     )

@@ -1,31 +1,33 @@
 """FastAPI dependencies of endpoints that write: the writer and the `If-Match` precondition."""
 
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Depends, Header, Request
 
 from app.api.strict import Answer
 from app.audit.trail import Actor
-from app.auth.dependencies import get_caller, header
+from app.auth.dependencies import get_caller
 from app.auth.keys import Principal
-from app.errors import QuotaExceeded, invalid
+from app.errors import QuotaExceeded
 from app.metrics import QUOTA_REFUSALS
 from app.resources import Resources
 from app.storage.changes import WithinQuota
 from app.writes import executor
 from app.writes.executor import A, IfMatch
 
-_HEADERS = {
-    "Idempotency-Key": "1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
-    "If-Match": "Only if the record is at this version (its ETag).",
-}
-
 IdempotencyKey = Annotated[
     str | None,
-    Header(alias="Idempotency-Key", min_length=1, max_length=255, description=_HEADERS["Idempotency-Key"]),
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
+    ),
 ]
-IfMatchHeader = Annotated[str | None, Header(alias="If-Match", description=_HEADERS["If-Match"])]
+IfMatchHeader = Annotated[
+    str | None, Header(alias="If-Match", description="Only if the record is at this version (its ETag).")
+]
 
 
 class RequestWriter:
@@ -80,28 +82,3 @@ async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
 
 
 InPrecondition = Annotated[IfMatch, Depends(precondition)]
-
-
-async def writer_and_precondition(request: Request) -> tuple[RequestWriter, IfMatch]:
-    """Returns both for an endpoint that takes only its body and the request: resolving dependencies takes as long as a
-    small write. Its route declares `WRITE_HEADERS`. Raises Invalid if the idempotency key is not 1 to 255 characters
-    long, as FastAPI does for the dependency."""
-    key, if_match = header(request, b"idempotency-key"), header(request, b"if-match")
-    if key is not None and not (1 <= len(key) <= 255):
-        raise invalid("/header/Idempotency-Key", "must have 1 to 255 characters")
-    return await request_writer(request, key), IfMatch(if_match)
-
-
-WRITE_HEADERS: dict[str, Any] = {
-    "parameters": [
-        {
-            "name": name,
-            "in": "header",
-            "required": False,
-            "schema": {"anyOf": [{"type": "string"}, {"type": "null"}], "description": text, "title": name},
-            "description": text,
-        }
-        for name, text in _HEADERS.items()
-    ]
-}
-"""The `openapi_extra` of a route whose endpoint calls `writer_and_precondition`."""
