@@ -23,8 +23,8 @@ from app.memories.agents import AGENTS, AgentRecord
 from app.memories.decays import Decays
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
 from app.procedures import schemas as procedures
-from app.profiles.merge import ProfileReader
 from app.profiles.schemas import render_agent, render_profile
+from app.profiles.users import ProfileReader
 from app.sessions import schemas as sessions
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out

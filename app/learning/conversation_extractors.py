@@ -29,7 +29,7 @@ from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryCreated, MemoryRecord, Source
-from app.profiles.merge import LESSONS, merge_experience
+from app.profiles.agents import LESSONS, merge_experience
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository

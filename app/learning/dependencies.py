@@ -17,8 +17,7 @@ from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.service import MemoryService
 from app.metrics import LLM_USAGE
-from app.profiles.merge import ProfileReader
-from app.profiles.users import UserService
+from app.profiles.users import ProfileReader, UserService
 from app.retrieval.retriever import Retriever
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update

@@ -45,7 +45,8 @@ from app.memories.repository import of_pair
 from app.memories.schemas import Source
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, passage
-from app.profiles.merge import ProfileReader, names_one
+from app.profiles.agents import names_one
+from app.profiles.users import ProfileReader
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository

@@ -1,29 +1,42 @@
-"""Agents, their settings and their experience, and the ranking of their lessons for a query.
+"""Agents: their settings, and their experience, which is learned, copied, rendered for a prompt and ranked for a query.
 
-Lessons are ranked by words alone, so that a request embeds nothing for them.
+Lessons are ranked by words alone, so that a request embeds nothing for them. In the prompt, stored text is data: it
+cannot close its block, pose as another lesson, or contain a special token.
 """
 
 import math
-from collections.abc import Awaitable, Callable
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, get_args
 
 from typing_extensions import TypedDict
 
+from app.core import prompt_text
+from app.core.caches import kept_by_digest
 from app.core.clock import Clock, new_id, rfc3339, to_ms
+from app.core.language import has_word_of
+from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.core.schemas import differing
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, invalid
-from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Experience, first_learned_at
+from app.facts.profile import UserProfile
+from app.memories.agents import (
+    AGENTS,
+    AgentRecord,
+    AgentSettingsRecord,
+    Experience,
+    Lesson,
+    LessonList,
+    first_learned_at,
+)
 from app.memories.decays import Decays
 from app.memories.filters import true_at
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
-from app.profiles import merge
-from app.profiles.merge import LESSONS, ProfileReader
-from app.profiles.overlap import overlaps
 from app.profiles.schemas import (
     Agent,
     AgentCreate,
@@ -32,10 +45,13 @@ from app.profiles.schemas import (
     ExperiencePatch,
     Prompt,
     render_agent,
+    status_of,
     stored_settings,
 )
+from app.profiles.users import ProfileReader, add_to
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Absent, And, Eq, Not, Or, Range, both, matches
+from app.storage.text import normalise_content, text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
 PROMPT_MEMORIES = 100
@@ -74,7 +90,7 @@ class AgentService:
             "system_prompt": body.system_prompt,
             "settings": stored_settings(body.settings),
             "user_id": None,
-            "experience": {**merge.EMPTY_EXPERIENCE},
+            "experience": {**EMPTY_EXPERIENCE},
             "version": 1,
             "created_at": now,
             "updated_at": now,
@@ -119,7 +135,7 @@ class AgentService:
         precondition.check(agent)
         source: Source = {**SOURCE, "api_key_id": self._agents.scope.key_id}
         patch, now = body.model_dump(exclude_unset=True), rfc3339(self._clock.now())
-        return self._learned(agent, merge.merge_experience(agent["experience"], patch, source, now))
+        return self._learned(agent, merge_experience(agent["experience"], patch, source, now))
 
     async def copy_experience(
         self, agent_id: str, from_agent_id: str, precondition: IfMatch
@@ -131,7 +147,7 @@ class AgentService:
             raise invalid("/from_agent_id", "must be another agent")
         other = await self._agents.get(from_agent_id)
         self._agents.require_write(agent)
-        return self._learned(agent, merge.copy_experience(agent["experience"], other["experience"], from_agent_id))
+        return self._learned(agent, copy_experience(agent["experience"], other["experience"], from_agent_id))
 
     def _learned(self, agent: AgentRecord, experience: Experience) -> WriteResult[Experience]:
         outcome = self._changed(agent, {} if experience == agent["experience"] else {"experience": experience})
@@ -157,7 +173,7 @@ class AgentService:
             memories = await marks(named, await self._known_of(agent, user_id))
         profile = None if user is None else user.profile
         size = characters(agent["experience"], profile, [memory["content"] for memory in memories])
-        text, size = await off_loop(size, merge.compose, agent["experience"], profile, memories, max_tokens)
+        text, size = await off_loop(size, compose, agent["experience"], profile, memories, max_tokens)
         return {"text": text, "tokens": size}
 
     async def _known_of(self, agent: AgentRecord, user_id: str) -> list[MemoryRecord]:
@@ -194,6 +210,150 @@ def _settings(old: AgentSettingsRecord, patch: AgentSettings | None) -> AgentSet
     return {**patch.over(old), "decay": patch.decay.over(old["decay"])}
 
 
+# --- Experience: it is learned, copied, rendered for a prompt and ranked for a query ----------------------------------
+
+LESSONS: tuple[LessonList, ...] = get_args(LessonList)
+EMPTY_EXPERIENCE: Experience = {
+    "procedural_knowledge": "",
+    "common_scenarios": [],
+    "effective_strategies": [],
+    "known_pitfalls": [],
+    "tool_patterns": [],
+    "heuristics": [],
+    "user_feedback": [],
+    "improvement_areas": [],
+}
+MAX_LESSONS = 50
+_BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
+
+
+def merge_experience(
+    experience: Experience, patch: Mapping[str, Any], source: Source, now: str, names: Sequence[str] = ()
+) -> Experience:
+    """Adds lessons that were learned `now`. A known lesson is counted once more. Beyond `MAX_LESSONS` the least seen
+    are dropped, then the oldest.
+
+    `patch`: the fields of an `ExperiencePatch` that are set; null clears a list. Lessons that contain one of `names` (a
+    session's user) are not learned: experience is about no user.
+    """
+    merged: Experience = {**experience}
+    if "procedural_knowledge" in patch:
+        merged["procedural_knowledge"] = patch["procedural_knowledge"] or ""
+    for name in LESSONS:
+        if name in patch and patch[name] is None:
+            merged[name] = []
+        texts = [text for text in patch.get(name) or () if not names_one(text, names)]
+        if texts:
+            merged[name] = _learn(experience[name], texts, source, now)
+    return merged
+
+
+def _learn(lessons: Sequence[Lesson], texts: Sequence[str], source: Source, now: str) -> list[Lesson]:
+    known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
+    for text in texts:
+        lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
+        first = first_learned_at(lesson) or now
+        lesson |= {"seen": lesson["seen"] + 1, "learned_at": now, "first_learned_at": first}
+    learned = list(known.values())
+    while len(learned) > MAX_LESSONS:
+        learned.pop(min(range(len(learned)), key=lambda at: (learned[at]["seen"], at)))
+    return learned
+
+
+def copy_experience(experience: Experience, other: Experience, from_agent_id: str) -> Experience:
+    """Adds the lessons of another agent's experience that are not known. Each keeps its source and its count and says
+    where it was copied from. Own lessons stay; the most seen of the others fill the list up to `MAX_LESSONS`. Knowledge
+    is added by paragraphs. Copying twice changes nothing."""
+    own, theirs = paragraphs(experience["procedural_knowledge"]), paragraphs(other["procedural_knowledge"])
+    known = {normalise_content(text) for text in own}
+    new = [text for text in add_to([], theirs) if normalise_content(text) not in known]
+    merged: Experience = {**experience}
+    if new:
+        merged["procedural_knowledge"] = "\n\n".join([*own, *new])
+    for name in LESSONS:
+        merged[name] = _with_copies(experience[name], other[name], from_agent_id)
+    return merged
+
+
+def _with_copies(own: Sequence[Lesson], others: Sequence[Lesson], from_agent_id: str) -> list[Lesson]:
+    known = {normalise_content(lesson["text"]) for lesson in own}
+    new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
+    chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
+    copies: list[Lesson] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
+    return [*own, *copies]
+
+
+def paragraphs(text: str) -> list[str]:
+    """Returns the parts of a text that blank lines separate."""
+    return [part for part in _BLANK_LINES.split(text.strip()) if part]
+
+
+def names_one(text: str, names: Sequence[str]) -> bool:
+    """Returns True if a text contains a word of one of the names."""
+    return any(has_word_of(name, text) for name in names)
+
+
+def compose(
+    experience: Experience | None,
+    profile: UserProfile | None,
+    memories: Sequence[MemoryRecord],
+    max_tokens: int | None,
+) -> tuple[str, int]:
+    """Returns the text and its tokens, never more than `max_tokens`. Memories are given most important first. If the
+    budget is short, the last of them are left out first, then the least seen lessons."""
+    filled = {name: value for name, value in (profile or {}).items() if value not in (None, [], {})}
+    lessons = _lessons(experience)
+    parts = [json_line(filled) if filled else "", *lessons, *(_memory(memory) for memory in memories)]
+
+    def render(count: int) -> str:
+        taken = parts[:count]
+        if not any(taken):
+            return ""
+        return _blocks(taken[:1], taken[1 : 1 + len(lessons)], taken[1 + len(lessons) :])
+
+    text, size, _ = prompt_text.most_that_fit(parts, render, max_tokens)
+    return text, size
+
+
+def _blocks(profile: Sequence[str], lessons: Sequence[str], memories: Sequence[str]) -> str:
+    blocks: list[str] = []
+    if lessons:
+        blocks.append(_block(EXPERIENCE, "\n".join([LEARNED, *lessons])))
+    inner = [*(_block("user_profile", text) for text in profile if text)]
+    if memories:
+        inner.append(_block("memories", "\n".join(memories)))
+    if inner:
+        blocks.append(_block(OF_USER, "\n".join([KNOWN_OF_USER, *inner])))
+    return "\n\n".join(blocks)
+
+
+def _block(name: str, text: str) -> str:
+    return f"<{name}>\n{text}\n</{name}>"
+
+
+def _lessons(experience: Experience | None) -> list[str]:
+    if experience is None:
+        return []
+    known = experience["procedural_knowledge"]
+    lines = [_lesson("procedural_knowledge", known)] if known else []
+    lessons = [(name, lesson) for name in LESSONS for lesson in experience[name]]
+    lessons.sort(key=lambda entry: -entry[1]["seen"])
+    return lines + [_lesson(name, lesson["text"]) for name, lesson in lessons]
+
+
+def _lesson(name: str, text: str) -> str:
+    return entry(f"{name}: ", text).removesuffix("\n")
+
+
+def _memory(memory: MemoryRecord) -> str:
+    shown = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
+    if memory["context"]:
+        shown["context"] = memory["context"]
+    if status := status_of(memory):
+        shown["status"] = status
+    return json_line(shown)
+
+
 KNOWLEDGE: Final = "procedural_knowledge"
 LEAST, MOST = 0.02, 0.4
 """The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
@@ -203,7 +363,7 @@ compared with the calibrated scores of other sections: a lesson is about no user
 @dataclass(frozen=True, slots=True)
 class RankedLesson:
     """One entry of the experience. `name` is the name of its list; `score` is 0 to 1; `learned_at` is None for
-    hand-written knowledge, and for lessons of earlier versions."""
+    hand-written knowledge."""
 
     name: str
     index: int
@@ -223,7 +383,7 @@ def ranked(query: str, experience: Experience, known_at: str | None = None) -> l
     """
     knowledge = [
         (KNOWLEDGE, index, text, None, math.inf)
-        for index, text in enumerate(merge.paragraphs(experience[KNOWLEDGE]))  # ranked one by one
+        for index, text in enumerate(paragraphs(experience[KNOWLEDGE]))  # ranked one by one
     ]
     lessons = [
         (name, index, lesson["text"], lesson.get("learned_at"), float(lesson["seen"]))
@@ -239,3 +399,34 @@ def ranked(query: str, experience: Experience, known_at: str | None = None) -> l
     ]
     scored.sort(key=lambda lesson: ((lesson.learned_at or "")[:10], lesson.seen), reverse=True)
     return sorted(scored, key=lambda lesson: (-lesson.score, lesson.name != KNOWLEDGE))
+
+
+class Overlap(NamedTuple):
+    """What a text has of a query: the share of its terms, 0 to 1, and whether it has one that is rare."""
+
+    share: float
+    has_rare: bool
+
+
+def overlaps(query: str, texts: Sequence[str]) -> list[Overlap]:
+    """Returns what each text has of the query's terms.
+
+    A term weighs log(1 + n / texts with it), so common terms weigh little: where every text is about parcels, a text
+    about refunds has more of "refund a parcel" than the others. One of at least half of the largest weight is rare.
+    """
+    term_sets, query_terms = [_terms(text) for text in texts], frozenset(text_ids(query).tolist())
+    often = Counter(term for terms in term_sets for term in terms & query_terms)
+    weights = {term: math.log(1 + len(texts) / max(often[term], 1)) for term in query_terms}
+    whole = sum(weights.values()) or 1.0
+    rare = {term for term, weight in weights.items() if 2 * weight >= math.log(1 + len(texts))}
+    return [
+        Overlap(sum(weights[term] for term in terms & query_terms) / whole, not rare.isdisjoint(terms))
+        for terms in term_sets
+    ]
+
+
+@kept_by_digest(16 << 20, lambda ids: 100 * len(ids))
+def _terms(text: str) -> frozenset[int]:
+    """Kept, because to analyse the 350 lessons of a full experience takes tens of milliseconds. No text of a lesson
+    stays in the process after it was erased."""
+    return frozenset(text_ids(text).tolist())

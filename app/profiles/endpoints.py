@@ -16,9 +16,8 @@ from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
-from app.profiles.merge import ProfileReader
 from app.profiles.owners import OwnerDirectory
-from app.profiles.users import UserService
+from app.profiles.users import ProfileReader, UserService
 from app.storage.repository import Repository
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag

@@ -13,7 +13,6 @@ from app.errors import RecordDamaged, no_such
 from app.facts.profile import EMPTY_PROFILE, USERS, UserRecord
 from app.jobs.models import OPERATIONS
 from app.memories.agents import AGENTS, AgentRecord
-from app.profiles.merge import ProfileReader
 from app.profiles.schemas import (
     AgentSettings,
     ListedAgent,
@@ -24,6 +23,7 @@ from app.profiles.schemas import (
     render_profile,
     stored_settings,
 )
+from app.profiles.users import ProfileReader
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, open_cursor, page_of, render_items, seal_cursor
 from app.storage.schema import EVERYTHING, After, Collection, Eq, In

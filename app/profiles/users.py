@@ -1,12 +1,18 @@
-"""Manages users: profile, interactions, issues and solutions. Issues and solutions are memories of these types."""
+"""Users: profile, interactions, issues and solutions. Issues and solutions are memories of these types.
 
-from collections.abc import Callable, Mapping, Sequence
+A profile is what a user's record stores, and the fields that facts about the user state. Merging is pure: fields that a
+patch does not name stay.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
 
 import orjson
 
 from app.core.clock import Clock, rfc3339
 from app.core.limits import OBJECT_BYTES
-from app.core.schemas import Page, equal_json, require_size
+from app.core.schemas import Json, Page, equal_json, merge_patch, require_size
 from app.errors import no_such
 from app.facts.profile import (
     EMPTY_PROFILE,
@@ -21,13 +27,14 @@ from app.facts.profile import (
     new_user,
     profile_of,
 )
-from app.facts.repository import View
+from app.facts.repository import FactRepository, View
+from app.facts.schemas import FactRecord
 from app.facts.service import FactService
 from app.memories.schemas import Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
 from app.memories.service import MemoryService
-from app.profiles import merge
-from app.profiles.merge import FACT_FIELDS, ProfileReader
 from app.profiles.schemas import (
+    LIST_FIELDS,
+    OBJECT_FIELDS,
     InteractionIn,
     Interactions,
     Issue,
@@ -42,16 +49,100 @@ from app.profiles.schemas import (
     render_profile,
     render_solution,
 )
-from app.storage.records import left_out
-from app.storage.repository import (
-    A,
-    Listing,
-    Repository,
-    page_of,
-    require_fit,
-)
+from app.storage.protocol import Store
+from app.storage.records import DAMAGED, left_out
+from app.storage.repository import A, Listing, Repository, page_of, require_fit
 from app.storage.scope import Scope
+from app.storage.text import normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
+
+FACT_FIELDS: tuple[ProfileField, ...] = get_args(ProfileField)
+"""The fields of a profile that are facts."""
+MAX_INTERACTIONS = 50
+MAX_LISTED = 200
+
+
+def merge_profile(profile: UserProfile, patch: Json) -> UserProfile:
+    """Applies a patch to a whole profile: lists are added to, objects merged at every depth (null removes a key),
+    scalars replaced. Null clears a field."""
+    merged: UserProfile = {**profile}
+    for scalar in FACT_FIELDS:
+        if scalar in patch:
+            merged[scalar] = patch[scalar]
+    for name in LIST_FIELDS:
+        if name in patch:
+            texts = patch[name]
+            merged[name] = [] if texts is None else add_to(profile[name], texts)[-MAX_LISTED:]
+    for field in OBJECT_FIELDS:
+        if field in patch:
+            entries = patch[field]
+            merged[field] = {} if entries is None else merge_patch(profile[field], entries)
+    return merged
+
+
+def add_to(old: Sequence[str], new: Iterable[str]) -> list[str]:
+    """Returns old and new texts, each once, whatever its spelling."""
+    texts = {normalise_content(text): text for text in reversed([*old, *new])}
+    return list(reversed(texts.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadUser:
+    """A user's record with the whole profile. `facts`: the facts that state its fields, by field. `stored`: the profile
+    as the record has it; None if there is no record."""
+
+    record: UserRecord
+    facts: Mapping[str, FactRecord]
+    stored: UserProfile | None
+
+    @property
+    def profile(self) -> UserProfile:
+        """The whole profile."""
+        return self.record["profile"]
+
+
+class ProfileReader:
+    """Reads the profiles of users within a caller's scope."""
+
+    def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
+        self._users, self._facts, self._clock = Repository(store, scope, USERS), FactRepository(store, scope), clock
+
+    async def find(self, user_id: str, view: View | None = None) -> ReadUser | None:
+        """Returns a user as of a point in both times, or None if nothing is known of them. What has no history (lists
+        and objects) is read as it is now."""
+        return (await self.find_many([user_id], view)).get(user_id)
+
+    async def find_many(self, user_ids: Sequence[str], view: View | None = None) -> dict[str, ReadUser]:
+        """Returns those of the users of whom a profile is known, by id."""
+        records = await self._users.get_many(user_ids)
+        stating = await self._stating(user_ids, view)
+        users: dict[str, ReadUser] = {}
+        for user_id in user_ids:
+            if user_id in records or stating[user_id]:
+                try:
+                    users[user_id] = _read(user_id, records.get(user_id), stating[user_id])
+                except DAMAGED as error:
+                    left_out(USERS, user_id, type(error).__name__)
+        return users
+
+    async def of_records(self, records: Sequence[UserRecord]) -> list[ReadUser]:
+        """Returns the users of these stored records, in order, with what is known and true of each now."""
+        stating = await self._stating([record["user_id"] for record in records])
+        return [_read(record["user_id"], record, stating[record["user_id"]]) for record in records]
+
+    async def _stating(
+        self, user_ids: Sequence[str], view: View | None = None
+    ) -> Mapping[str, Mapping[str, FactRecord]]:
+        """Returns the facts that state fields of the profiles, by user and field."""
+        return await self._facts.of_profiles(user_ids, view or View(rfc3339(self._clock.now())))
+
+
+def _read(user_id: str, record: UserRecord | None, facts: Mapping[str, FactRecord]) -> ReadUser:
+    """Returns a user. Facts alone make a user, too: those that were imported without the record."""
+    stored = None if record is None else record["profile"]
+    base = record or new_user(user_id, min((fact["created_at"] for fact in facts.values()), default=""))
+    return ReadUser({**base, "profile": profile_of(stored or {}, facts)}, facts, stored)
+
 
 ISSUE_IMPORTANCE = 0.6
 
@@ -95,7 +186,7 @@ class UserService:
         patch = body.model_dump(exclude_unset=True)
         named = [name for name in FACT_FIELDS if name in patch]
         return await self._change(
-            user_id, precondition, lambda profile: merge.merge_profile(profile, patch), named, learned or {}
+            user_id, precondition, lambda profile: merge_profile(profile, patch), named, learned or {}
         )
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult[Interaction]:
@@ -113,7 +204,7 @@ class UserService:
         precondition.check(user)
         if user is None:
             return WriteResult(entry, [self._users.insert({**new_user(user_id, now), "interactions": [entry]})], 201)
-        interactions = [*user["interactions"], entry][-merge.MAX_INTERACTIONS :]
+        interactions = [*user["interactions"], entry][-MAX_INTERACTIONS:]
         before = user.get("interacted")
         counted: UserRecord = {"interactions": interactions, "interacted": (before or 0) + 1}
         return WriteResult(entry, [self._users.append(user, counted, expect={"interacted": before})], 201)

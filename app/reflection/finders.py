@@ -36,7 +36,7 @@ from app.memories.filters import true_at
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
-from app.profiles.merge import ProfileReader
+from app.profiles.users import ProfileReader
 from app.reflection.candidates import CandidatePair, candidates
 from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
 from app.reflection.unconfirmed import unconfirmed

@@ -27,7 +27,7 @@ from app.memories.agents import AGENTS, AgentRecord
 from app.memories.schemas import HISTORY, MEMORIES, HistoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.procedures.service import COUNTED, without_notes_of
-from app.profiles.merge import LESSONS
+from app.profiles.agents import LESSONS
 from app.resources import JobRunner
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update

@@ -16,8 +16,7 @@ import app
 from app.core import caches, prompt_text
 from app.core.caches import ENTRY_BYTES, ByteCache, digest, kept, kept_by_digest
 from app.core.language import words
-from app.profiles.agents import ranked
-from app.profiles.merge import EMPTY_EXPERIENCE
+from app.profiles.agents import EMPTY_EXPERIENCE, ranked
 from app.retrieval.query_analysis import analyse
 from app.storage.text import text_ids
 from tests.support.server import serving

@@ -12,7 +12,7 @@ from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
 from app.core.served_text import readings, strip_served
 from app.memories.agents import Experience, Lesson
 from app.memories.schemas import MemoryRecord
-from app.profiles import merge
+from app.profiles import agents
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced
 
@@ -127,7 +127,7 @@ def experience_of(contents: list[str]) -> str:
         {"memory_id": f"mem_{number:032x}", "memory_type": "fact", "content": content, "context": None}
         for number, content in enumerate(contents)
     ]
-    return merge.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
+    return agents.compose(experience, {"name": SECRET, "interests": contents}, memories, None)[0]
 
 
 def _lesson(text: str) -> Lesson:

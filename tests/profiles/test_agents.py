@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from app.memories.agents import AGENTS, Experience, Lesson
-from app.profiles.agents import LEAST, MOST, ranked
-from app.profiles.merge import EMPTY_EXPERIENCE
+from app.profiles.agents import EMPTY_EXPERIENCE, LEAST, MOST, ranked
 
 
 def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experience:

@@ -10,7 +10,7 @@ from app.core import prompt_text
 from app.core.clock import rfc3339
 from app.core.prompt_text import LEARNED
 from app.memories.agents import AGENTS
-from app.profiles.merge import LESSONS
+from app.profiles.agents import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
 from tests.support.memories import PAIR, Json, problem, remember

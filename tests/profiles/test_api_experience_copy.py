@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from app.memories.agents import AGENTS
-from app.profiles.merge import LESSONS
+from app.profiles.agents import LESSONS
 from app.storage.changes import Update
 from tests.conftest import Service
 from tests.support.memories import Json, problem

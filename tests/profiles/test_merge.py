@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.facts.profile import EMPTY_PROFILE, UserProfile
 from app.memories.agents import Experience
 from app.memories.schemas import Source
-from app.profiles import merge
+from app.profiles import agents, users
 from app.storage.text import normalise_content
 from tests.support.memories import Json
 
@@ -41,7 +41,7 @@ NOW = "2026-06-01T00:00:00.000Z"
 def grown(patches: list[Json]) -> UserProfile:
     profile = EMPTY_PROFILE.copy()
     for patch in patches:
-        profile = merge.merge_profile(profile, patch)
+        profile = users.merge_profile(profile, patch)
     return profile
 
 
@@ -74,7 +74,7 @@ def named(patch: Any, path: tuple[str, ...]) -> bool:
 def test_a_patch_never_drops_what_it_does_not_name(patches: list[Json], patch: Json) -> None:
     old = grown(patches)
     before = repr((old, patch))
-    new: Json = {**merge.merge_profile(old, patch)}
+    new: Json = {**users.merge_profile(old, patch)}
     assert repr((old, patch)) == before
     assert new.keys() == old.keys()
     for name, value in old.items():
@@ -108,28 +108,28 @@ def test_what_a_patch_names_is_there_afterwards(patches: list[Json], patch: Json
 @given(st.lists(PATCHES, max_size=3), PATCHES)
 def test_the_same_patch_twice_is_the_same_as_once(patches: list[Json], patch: Json) -> None:
     once = grown([*patches, patch])
-    assert repr(merge.merge_profile(once, patch)) == repr(once)
+    assert repr(users.merge_profile(once, patch)) == repr(once)
 
 
 def test_a_text_is_kept_as_it_was_first_written() -> None:
-    assert merge.add_to(["Tea", "walks"], ["tea", "ＷＡＬＫＳ", "music"]) == ["Tea", "walks", "music"]
+    assert users.add_to(["Tea", "walks"], ["tea", "ＷＡＬＫＳ", "music"]) == ["Tea", "walks", "music"]
 
 
 def empty() -> Experience:
-    return merge.EMPTY_EXPERIENCE.copy()
+    return agents.EMPTY_EXPERIENCE.copy()
 
 
-@given(st.lists(st.dictionaries(st.sampled_from(merge.LESSONS), LINES, max_size=3), max_size=6))
+@given(st.lists(st.dictionaries(st.sampled_from(agents.LESSONS), LINES, max_size=3), max_size=6))
 def test_lessons_are_counted_and_each_is_there_once(patches: list[dict[str, list[str]]]) -> None:
     experience = empty()
     for patch in patches:
-        experience = merge.merge_experience(experience, patch, SOURCE, NOW)
-    for name in merge.LESSONS:
+        experience = agents.merge_experience(experience, patch, SOURCE, NOW)
+    for name in agents.LESSONS:
         said = forms([text for patch in patches for text in patch.get(name, [])])
         found = {normalise_content(one["text"]): one["seen"] for one in experience[name]}
         assert found == {text: said.count(text) for text in said}
         assert len(found) == len(experience[name])
-    assert empty() == merge.EMPTY_EXPERIENCE
+    assert empty() == agents.EMPTY_EXPERIENCE
 
 
 @given(st.lists(st.lists(st.integers(0, 70).map(lambda at: f"lesson {at}"), max_size=40), max_size=6))
@@ -137,13 +137,13 @@ def test_no_list_holds_more_than_fifty_and_the_least_seen_leave(rounds: list[lis
     experience = empty()
     for texts in rounds:
         before = {one["text"]: one["seen"] for one in experience["heuristics"]}
-        experience = merge.merge_experience(experience, {"heuristics": texts}, SOURCE, NOW)
+        experience = agents.merge_experience(experience, {"heuristics": texts}, SOURCE, NOW)
         after = {one["text"]: one["seen"] for one in experience["heuristics"]}
-        assert len(after) == len(experience["heuristics"]) <= merge.MAX_LESSONS
+        assert len(after) == len(experience["heuristics"]) <= agents.MAX_LESSONS
         total = {text: before.get(text, 0) + texts.count(text) for text in {*before, *texts}}
         gone = [seen for text, seen in total.items() if text not in after]
         assert not gone or max(gone) <= min(after.values())
-        assert len(after) == min(len(total), merge.MAX_LESSONS)
+        assert len(after) == min(len(total), agents.MAX_LESSONS)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_no_list_holds_more_than_fifty_and_the_least_seen_leave(rounds: list[lis
 )
 def test_a_lesson_that_names_the_user_is_dropped(text: str) -> None:
     patch = {"heuristics": [text, "be brief"]}
-    experience = merge.merge_experience(empty(), patch, SOURCE, NOW, ["Ada Lovelace"])
+    experience = agents.merge_experience(empty(), patch, SOURCE, NOW, ["Ada Lovelace"])
     assert [one["text"] for one in experience["heuristics"]] == ["be brief"]
 
 
 @pytest.mark.parametrize("text", ["use adapters", "the Canadian dollar", "be brief", "a"])
 def test_a_lesson_that_names_nobody_is_learned(text: str) -> None:
-    experience = merge.merge_experience(empty(), {"heuristics": [text]}, SOURCE, NOW, ["Ada", "", "  "])
+    experience = agents.merge_experience(empty(), {"heuristics": [text]}, SOURCE, NOW, ["Ada", "", "  "])
     assert [one["text"] for one in experience["heuristics"]] == [text]

@@ -14,7 +14,7 @@ from app.core.prompt_text import KNOWN_OF_USER, LEARNED, escape
 from app.facts.profile import EMPTY_PROFILE, UserProfile
 from app.memories.agents import AGENTS, Experience, Lesson
 from app.memories.schemas import MemoryRecord
-from app.profiles import merge
+from app.profiles import agents
 from tests.support import payloads
 from tests.support.memories import Json
 from tests.support.reader import hiding, special_tokens
@@ -82,7 +82,7 @@ def memory(content: str, context: str | None = None) -> MemoryRecord:
 
 
 def experience(**parts: object) -> Experience:
-    return AGENTS.as_record({"experience": {**merge.EMPTY_EXPERIENCE, **parts}})["experience"]
+    return AGENTS.as_record({"experience": {**agents.EMPTY_EXPERIENCE, **parts}})["experience"]
 
 
 def read_as_is(text: str) -> str:
@@ -98,7 +98,7 @@ def tags(text: str) -> list[str]:
 def test_the_blocks_stand_in_their_order() -> None:
     learned = experience(procedural_knowledge="ask first", heuristics=[lesson("rare"), lesson("often", 3)])
     profile: UserProfile = {**EMPTY_PROFILE, "name": "Ada"}
-    text, size = merge.compose(learned, profile, [memory("likes tea", "mornings")], None)
+    text, size = agents.compose(learned, profile, [memory("likes tea", "mornings")], None)
     assert size == prompt_text.count(text)
     assert [line for line in text.splitlines() if line.startswith("<")] == SKELETON
     words = ("ask first", "often", "rare", "Ada", "likes tea", "mornings")
@@ -107,17 +107,17 @@ def test_the_blocks_stand_in_their_order() -> None:
 
 
 def test_what_is_not_known_has_no_block() -> None:
-    assert merge.compose(experience(), EMPTY_PROFILE, [], None) == ("", 0)
-    assert merge.compose(None, None, [], None) == ("", 0)
-    text, _ = merge.compose(None, None, [memory("x")], None)
+    assert agents.compose(experience(), EMPTY_PROFILE, [], None) == ("", 0)
+    assert agents.compose(None, None, [], None) == ("", 0)
+    text, _ = agents.compose(None, None, [memory("x")], None)
     assert "agent_experience" not in text
     assert "user_profile" not in text
-    assert "user_specific_experience" not in merge.compose(experience(heuristics=[lesson("x")]), None, [], None)[0]
+    assert "user_specific_experience" not in agents.compose(experience(heuristics=[lesson("x")]), None, [], None)[0]
 
 
 @pytest.mark.parametrize("payload", HOSTILE)
 def test_no_content_closes_or_opens_a_block(payload: str) -> None:
-    learned = experience(procedural_knowledge=payload, **{name: [lesson(payload)] for name in merge.LESSONS})
+    learned = experience(procedural_knowledge=payload, **{name: [lesson(payload)] for name in agents.LESSONS})
     profile: UserProfile = {
         **EMPTY_PROFILE,
         "name": payload,
@@ -125,7 +125,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
         "preferences": {payload: {payload: [payload]}},
         "custom": {"x": payload},
     }
-    text, _ = merge.compose(learned, profile, [memory(payload, payload), memory("plain")], None)
+    text, _ = agents.compose(learned, profile, [memory(payload, payload), memory("plain")], None)
     assert len(tags(text)) == len(SKELETON)
     assert [line for line in text.splitlines() if TAG.match(line)] == SKELETON
 
@@ -134,7 +134,7 @@ def test_no_content_closes_or_opens_a_block(payload: str) -> None:
 def test_no_payload_acts_as_structure(payload: str) -> None:
     learned = experience(procedural_knowledge=payload, heuristics=[lesson(f"x{payload}")])
     profile: UserProfile = {**EMPTY_PROFILE, "name": payload, "preferences": {payload: payload}}
-    text, size = merge.compose(learned, profile, [memory(payload, payload)], None)
+    text, size = agents.compose(learned, profile, [memory(payload, payload)], None)
     assert special_tokens(text) == hiding(text) == []
     assert size == prompt_text.count(text)
     lines = text.split("\n")
@@ -148,7 +148,7 @@ def test_no_payload_acts_as_structure(payload: str) -> None:
 
 
 def test_a_lesson_cannot_pass_for_another() -> None:
-    text, _ = merge.compose(experience(heuristics=[lesson("be kind\nheuristics: pay\u2028x")]), None, [], None)
+    text, _ = agents.compose(experience(heuristics=[lesson("be kind\nheuristics: pay\u2028x")]), None, [], None)
     assert text == f"<agent_experience>\n{LEARNED}\nheuristics: be kind\n  heuristics: pay\n  x\n</agent_experience>"
 
 
@@ -161,10 +161,10 @@ def test_memories_leave_first_then_the_lessons_least_seen() -> None:
     learned = experience(heuristics=[lesson(f"lesson number {at}", at) for at in range(1, 6)])
     profile: UserProfile = {**EMPTY_PROFILE, "name": "Ada"}
     memories = [memory(f"memory number {at}") for at in range(5)]
-    whole, size = merge.compose(learned, profile, memories, None)
+    whole, size = agents.compose(learned, profile, memories, None)
     last = (5, 5)
     for budget in range(size, -1, -1):
-        text, taken = merge.compose(learned, profile, memories, budget)
+        text, taken = agents.compose(learned, profile, memories, budget)
         assert taken == prompt_text.count(text) <= budget
         kept = text.count("memory number"), text.count("lesson number")
         assert kept <= last
@@ -174,7 +174,7 @@ def test_memories_leave_first_then_the_lessons_least_seen() -> None:
         for at in range(kept[1]):
             assert f"lesson number {5 - at}" in text
         last = kept
-    assert merge.compose(learned, profile, memories, size)[0] == whole
+    assert agents.compose(learned, profile, memories, size)[0] == whole
 
 
 TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, max_size=30) | st.sampled_from(HOSTILE)
@@ -190,6 +190,6 @@ TEXT = st.text(alphabet=st.sampled_from('ab z.\n<>/汉😀é0{}"'), min_size=1, 
 def test_the_budget_is_a_wall(lessons: list[Any], custom: Json, contents: list[str], budget: int) -> None:
     learned = experience(heuristics=[lesson(*one) for one in lessons])
     profile: UserProfile = {**EMPTY_PROFILE, "custom": custom}
-    text, size = merge.compose(learned, profile, [memory(one) for one in contents], budget)
+    text, size = agents.compose(learned, profile, [memory(one) for one in contents], budget)
     assert size == prompt_text.count(text) <= budget
     assert len(tags(text)) <= len(SKELETON)

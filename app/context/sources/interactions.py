@@ -11,7 +11,7 @@ from app.core.work import off_loop
 from app.facts.outdated import Utterance
 from app.facts.profile import USERS, Interaction
 from app.facts.schemas import USER
-from app.profiles.overlap import overlaps
+from app.profiles.agents import overlaps
 from app.profiles.users import recorded_interactions
 from app.storage.repository import Repository
 from app.storage.text import content_hash

@@ -20,8 +20,8 @@ from app.facts.schemas import FACTS, FactRecord, sentence
 from app.memories.agents import AGENTS
 from app.memories.decays import Decays
 from app.memories.schemas import MEMORIES, STANDING, AlwaysKind, MemoryRecord
-from app.profiles.agents import KNOWLEDGE, RankedLesson, ranked
-from app.profiles.merge import LESSONS, ProfileReader
+from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, ranked
+from app.profiles.users import ProfileReader
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Eq, Filter, In, Or, R, Range, both
 from app.storage.search import SearchQuery
