@@ -20,7 +20,7 @@ from app.audit.trail import AuditEntry
 from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
 from app.auth.keys import ApiKey, Keys
 from app.core.schemas import Identifier, Page, Timestamp
-from app.storage.protocol import using_reserve
+from app.storage.changes import using_reserve
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
 

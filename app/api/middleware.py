@@ -20,7 +20,8 @@ from app.core import tracing
 from app.core.clock import new_id
 from app.errors import BadRequest, RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
-from app.storage.protocol import begin_request, using_reserve
+from app.storage.changes import using_reserve
+from app.storage.protocol import begin_request
 from app.storage.records import DAMAGED, remembering
 from app.storage.schema import Collection
 

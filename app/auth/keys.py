@@ -21,12 +21,11 @@ from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Count, identifier, shown
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
-from app.storage.changes import Change, CommitConflict, Insert, Update
+from app.storage.changes import Change, CommitConflict, Insert, Update, total
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import SYSTEM, Scope
-from app.storage.usage import total
 
 Verb = TypeAliasType("Verb", Literal["read", "write", "admin"])
 VERBS: tuple[Verb, ...] = ("read", "write", "admin")

@@ -27,8 +27,7 @@ from app.retention.shapes import LARGEST
 from app.retention.user_export import BadLine, check_fields
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict
-from app.storage.index.partitions import is_long
-from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype, holds_windows
+from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype, holds_windows, is_long
 from app.storage.schema import Collection
 from app.storage.transfer import Counter, MovableStore, Record
 

@@ -20,8 +20,7 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Sequence as Steps
 from tokenizers.pre_tokenizers import Split
 
-from app.embedding.model import NO_PROMPTS, Prompts, Vectors, clipped, unit
-from app.embedding.windows import MAX_WINDOWS, by_tokens, split
+from app.embedding.model import MAX_WINDOWS, NO_PROMPTS, Prompts, Vectors, by_tokens, clipped, split, unit
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # all-MiniLM-L6-v2 was trained on this length; the rest of a window is ignored

@@ -13,8 +13,7 @@ import openai
 from pydantic import BaseModel, ValidationError
 
 from app.core.openai_client import headers, passes, reason, retry_after
-from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, clipped, estimated_tokens, unit
-from app.embedding.windows import by_characters, split
+from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, by_characters, clipped, estimated_tokens, split, unit
 from app.errors import EmbeddingUnavailable
 
 ATTEMPTS = 4

@@ -9,8 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.model import ExtraOptions, Prompts, Vectors, clipped, estimated_tokens, unit
-from app.embedding.windows import by_characters, split
+from app.embedding.model import ExtraOptions, Prompts, Vectors, by_characters, clipped, estimated_tokens, split, unit
 from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4

@@ -32,8 +32,8 @@ from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
 from app.jobs.skipping import SkippedById, collecting, named, skipping
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
-from app.storage.changes import Change, CommitConflict
-from app.storage.protocol import Store, using_reserve
+from app.storage.changes import Change, CommitConflict, using_reserve
+from app.storage.protocol import Store
 from app.storage.schema import Collection, R
 
 POLL_SECONDS = 1.0

@@ -27,8 +27,7 @@ from app.memories.schemas import (
     MemoryStatus,
     Predecessors,
 )
-from app.storage.changes import Change, CommitConflict, Update
-from app.storage.protocol import fewer_at_once
+from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
 from app.storage.repository import Listing, expired, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, both
 from app.writes.executor import IfMatch, WriteResult, etag

@@ -19,10 +19,10 @@ from app.errors import RecalldError
 from app.jobs.models import LANES, ORDINARY_LANE
 from app.jobs.queue import Queue
 from app.memories.embedding import PENDING
+from app.storage.changes import Usage
 from app.storage.protocol import Store
 from app.storage.schema import Collection
 from app.storage.scope import SYSTEM
-from app.storage.usage import Usage
 
 KEEP_SECONDS = 15
 MOST_SHARE = 0.01

@@ -30,8 +30,8 @@ from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.agents import LESSONS
 from app.resources import JobRunner
 from app.sessions import schemas as sessions
-from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
-from app.storage.protocol import Store, fewer_at_once
+from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, fewer_at_once
+from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import EVERYTHING, Absent, BaseRecord, Collection, Doc, Eq, Filter, Has, In, R, value_at
 from app.storage.scope import ANY_AGENT, SYSTEM, Partition, Scope

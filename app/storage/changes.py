@@ -1,16 +1,83 @@
-"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none."""
+"""Changes as data: a service computes a list of changes, and `Store.commit` makes all of them or none. It counts what
+tenants store, and deletions may use space that is kept back for them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import Conflict, QuotaExceeded
+from app.errors import Conflict, QuotaExceeded, StorageFull
 from app.storage.schema import Collection, Doc, Filter, R
 from app.storage.text import IndexedText
-from app.storage.usage import Usage
+
+# --- What a tenant stores ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A number of records and their bytes, without indexes: as JSON in the embedded store, as BSON in MongoDB."""
+
+    records: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(self.records + other.records, self.bytes + other.bytes)
+
+
+UsageByTenant: TypeAlias = Mapping[str, Mapping[str, Usage]]
+"""Usage by tenant and collection, without those that have nothing."""
+
+
+def total(usage: Mapping[str, Usage]) -> Usage:
+    """Returns the sum over all collections."""
+    return sum(usage.values(), Usage())
+
+
+def by_tenant(counted: Iterable[tuple[tuple[str, str], Usage]]) -> dict[str, dict[str, Usage]]:
+    """Returns the sums of the usages of a (tenant, collection), without collections and tenants that have nothing."""
+    sums: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    for key, usage in counted:
+        sums[key] += usage
+    usages: defaultdict[str, dict[str, Usage]] = defaultdict(dict)
+    for (tenant, name), usage in sums.items():
+        if usage != Usage():
+            usages[tenant][name] = usage
+    return dict(usages)
+
+
+def differences(stored: UsageByTenant, counted: UsageByTenant) -> list[str]:
+    """Returns a sentence for each tenant whose stored usage is not the one that was counted."""
+    return [
+        f"tenant {tenant} is said to have {_in_words(stored, tenant)} and has {_in_words(counted, tenant)}"
+        for tenant in sorted({*stored, *counted})
+        if stored.get(tenant, {}) != counted.get(tenant, {})
+    ]
+
+
+def _in_words(usage: UsageByTenant, tenant: str) -> str:
+    whole = total(usage.get(tenant, {}))
+    return f"{whole.records} records of {whole.bytes} bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTotals:
+    """What all tenants store together: how many tenants have records, and the usage by collection."""
+
+    tenants: int
+    collections: Mapping[str, Usage]
+
+    @classmethod
+    def of(cls, tenants: int, collections: Mapping[str, Usage]) -> "StoredTotals":
+        """Returns the totals without collections that have nothing."""
+        return cls(tenants, {name: usage for name, usage in collections.items() if usage != Usage()})
+
+
+# --- Changes ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +275,37 @@ class InsertListeners:
         for name in inserted & self._callbacks.keys():
             for callback in self._callbacks[name]:
                 callback()
+
+
+# --- Space for deletions ----------------------------------------------------------------------------------------------
+
+
+def fewer_at_once(error: StorageFull, number: int) -> int:
+    """Returns how many documents to delete in one commit after `error` at the deletion of `number`. Raises `error` if
+    it was only one."""
+    if number == 1:
+        raise error
+    return max(1, number // 4)
+
+
+_USES_RESERVE: ContextVar[bool] = ContextVar("uses_reserve", default=False)
+
+
+@contextmanager
+def using_reserve(*, allowed: bool = True) -> Iterator[None]:
+    """Lets commits inside the block use the space that an engine keeps back for deletions; `allowed=False` ends that.
+
+    It is for what frees space, such as the erasure of a user, and for what must not wait, such as revoking a key.
+    """
+    token = _USES_RESERVE.set(allowed)
+    try:
+        yield
+    finally:
+        _USES_RESERVE.reset(token)
+
+
+def may_use_reserve(changes: Sequence[Change] = ()) -> bool:
+    """Returns whether a commit may use the space kept back: inside `using_reserve`, or if it only deletes."""
+    return _USES_RESERVE.get() or (
+        bool(changes) and all(isinstance(change, Delete | DeleteWhere) for change in changes)
+    )

@@ -18,16 +18,14 @@ from app.storage.protocol import Fetched, Finding, Store
 from app.storage.schema import Collection
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery
-from app.storage.sqlite import check
-from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.backup import chosen as chosen  # for commands, which may not import an engine
-from app.storage.sqlite.backup import next_file as next_file
-from app.storage.sqlite.backup import prune as prune
-from app.storage.sqlite.backup import restore
-from app.storage.sqlite.encryption import StoreKey
-from app.storage.sqlite.rewrite import rekey
-from app.storage.sqlite.salvage import refuse_if_used, salvage
+from app.storage.sqlite import files
+from app.storage.sqlite.connections import StoreKey
+from app.storage.sqlite.files import chosen as chosen  # for commands, which may not import an engine
+from app.storage.sqlite.files import next_file as next_file
+from app.storage.sqlite.files import prune as prune
+from app.storage.sqlite.files import refuse_if_used, rekey, restore, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
+from app.storage.sqlite.writer import DiskSpace
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
 
 EMBEDDED = "embedded"
@@ -171,7 +169,7 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
 def file_findings(where: StoreLocation) -> Iterator[Finding]:
     """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
     if where.store == EMBEDDED and not where.missing:
-        yield from check.findings(where.directory / FILE_NAME, where.key)
+        yield from files.findings(where.directory / FILE_NAME, where.key)
 
 
 def make_room(where: StoreLocation) -> None:

@@ -11,13 +11,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeAlias
 
-from app.errors import StorageFull
 from app.storage.change_log import ChangeLog
-from app.storage.changes import Change, Committed, Delete, DeleteWhere
+from app.storage.changes import Change, Committed, StoredTotals, UsageByTenant
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, Memo, ScopeOverview, SearchQuery
-from app.storage.usage import Accounting
 
 Tallied: TypeAlias = dict[tuple[Any, ...], int]
 """Numbers of documents by their values of some fields."""
@@ -77,42 +75,8 @@ def left(seconds: float) -> float:
     return seconds if wait is None else max(0.001, seconds - wait.spent)
 
 
-FEWER = 4
 MAX_NAMED = 5
 """Faults that a finding names."""
-
-
-def fewer_at_once(error: StorageFull, number: int) -> int:
-    """Returns how many documents to delete in one commit after `error` at the deletion of `number`. Raises `error` if
-    it was only one."""
-    if number == 1:
-        raise error
-    return max(1, number // FEWER)
-
-
-_USES_RESERVE: ContextVar[bool] = ContextVar("uses_reserve", default=False)
-
-
-@contextmanager
-def using_reserve(*, allowed: bool = True) -> Iterator[None]:
-    """Lets commits inside the block use the space that an engine keeps back for deletions; `allowed=False` ends that.
-
-    It is for what frees space, such as the erasure of a user, and for what must not wait, such as revoking a key.
-    """
-    token = _USES_RESERVE.set(allowed)
-    try:
-        yield
-    finally:
-        _USES_RESERVE.reset(token)
-
-
-def may_use_reserve(changes: Sequence[Change] = ()) -> bool:
-    """Returns whether a commit may use the space kept back: inside `using_reserve`, or if it only deletes."""
-    return _USES_RESERVE.get() or (
-        bool(changes) and all(isinstance(change, Delete | DeleteWhere) for change in changes)
-    )
-
-
 Order: TypeAlias = Literal["asc", "desc"]
 
 
@@ -227,6 +191,22 @@ class Reembedding(Protocol):
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
         """Deletes the vectors that `Update.keep` kept. Returns how many."""
+        ...
+
+
+class Accounting(Protocol):
+    """Reads and repairs the usage of tenants. Collections count if they are declared `counted`."""
+
+    async def stored(self) -> UsageByTenant:
+        """Returns the usage of every tenant, as kept up by the commits."""
+        ...
+
+    async def totals(self) -> StoredTotals:
+        """Returns the sums over all tenants, added up by the engine. Raises StoreUnavailable."""
+        ...
+
+    async def recount(self) -> list[str]:
+        """Counts every record and corrects the stored usage. Returns a sentence for each tenant that was wrong."""
         ...
 
 

@@ -3,19 +3,18 @@ copy."""
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import orjson
 
 from app.errors import RecalldError
 from app.storage.changes import CommitConflict
-from app.storage.index.record_codec import PackedRecord, head_dtype
+from app.storage.index.record_codec import PackedRecord, at_version
 from app.storage.protocol import Store
-from app.storage.schema import Collection, Doc, SearchSchema
+from app.storage.schema import Collection, Doc
 
 PAGE = 200
 
@@ -117,13 +116,6 @@ async def load_each(store: MovableStore, collection: Collection, records: Sequen
         except CommitConflict:
             refused.append(record)
     return new, refused
-
-
-def at_version(spec: SearchSchema, packed: PackedRecord, rev: int) -> PackedRecord:
-    """Returns the packed record with the partition version `rev`: versions belong to the store, not to the record."""
-    head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0].copy()
-    head["rev"] = rev
-    return replace(packed, head=head.tobytes())
 
 
 def digest(collection: Collection, record: Record) -> bytes:

@@ -17,7 +17,7 @@ from app.storage.mongo import store as mongo_fade
 from app.storage.protocol import DecayRule, Store
 from app.storage.schema import EVERYTHING, And, Doc, Eq, In, Not, Or
 from app.storage.scope import Partition
-from app.storage.sqlite import statements as embedded_fade
+from app.storage.sqlite import store as embedded_fade
 from tests.support.declared import OTHER, T, search_entry
 
 pytestmark = pytest.mark.anyio

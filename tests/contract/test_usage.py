@@ -13,11 +13,10 @@ from app.errors import QuotaExceeded
 from app.memories.records import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import Settings
-from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, WithinQuota
+from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, Usage, WithinQuota, total
 from app.storage.protocol import DecayRule, Store
 from app.storage.schema import EVERYTHING, Eq
 from app.storage.transfer import MovableStore
-from app.storage.usage import Usage, total
 from tests.contract.conftest import COLLECTIONS
 from tests.support.declared import COUNTED, DIM, ENTRIES, THINGS, at, entry, fresh, search_entry, thing
 from tests.support.properties import on_a_store

@@ -7,7 +7,7 @@ import pytest
 
 from app.audit.tombstones import FILE_NAME, ErasureKey
 from app.core.files import warn_of_readers
-from app.storage.sqlite.encryption import StoreKey
+from app.storage.sqlite.connections import StoreKey
 
 WARNING = "others than its owner can read {}, which holds a key"
 

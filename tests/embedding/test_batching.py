@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.embedding.windows import MAX_WINDOWS, by_characters, by_tokens, split
+from app.embedding.model import MAX_WINDOWS, by_characters, by_tokens, split
 
 shapes = st.text(st.sampled_from("xxxx .\n。\u200d"), max_size=400)
 

@@ -8,9 +8,16 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 
 from app.core.work import work_for
-from app.embedding.embedder import BatchingEmbedder, BatchQueue
+from app.embedding.embedder import (
+    MEASURED_AT_ONCE,
+    MEASURED_CHARS,
+    URGENT_IN_A_ROW,
+    Backlog,
+    BatchingEmbedder,
+    BatchQueue,
+    EmbeddingRequest,
+)
 from app.embedding.model import Vectors
-from app.embedding.queue import MEASURED_AT_ONCE, MEASURED_CHARS, URGENT_IN_A_ROW, Backlog, EmbeddingRequest
 from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio

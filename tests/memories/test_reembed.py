@@ -17,8 +17,7 @@ from pymongo import MongoClient
 from app.cli.migrate import ReembedReport, reembed_store
 from app.core.tuning import Tuning
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
-from app.embedding.model import Prompts, Vectors, unit
-from app.embedding.windows import by_characters, split
+from app.embedding.model import Prompts, Vectors, by_characters, split, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
 from app.jobs.models import EMBED_PENDING
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store

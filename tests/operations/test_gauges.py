@@ -16,8 +16,8 @@ from app.memories.embedding import pending_note
 from app.memories.schemas import MEMORIES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
+from app.storage.changes import StoredTotals
 from app.storage.protocol import Store
-from app.storage.usage import StoredTotals
 from tests.conftest import Service, Starter, TestParts, TurnedClock, wrapped_stores
 from tests.support.memories import PAIR, remember
 from tests.support.stores import Wrapped

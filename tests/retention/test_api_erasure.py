@@ -17,7 +17,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import Update
 from app.storage.schema import EVERYTHING, Collection, Eq
 from app.storage.scope import SYSTEM
-from app.storage.sqlite import rewrite
+from app.storage.sqlite import files as sqlite_files
 from tests.conftest import Service, Starter
 from tests.support import findings
 from tests.support.lives import Life, bytes_with
@@ -88,7 +88,7 @@ async def test_an_erased_user_is_nowhere_and_others_are_as_they_were(
 async def test_the_scan_sees_what_is_only_deleted(
     service: Service, api: httpx.AsyncClient, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewrite, "scrub", lambda *_: None)
+    monkeypatch.setattr(sqlite_files, "scrub", lambda *_: None)
     await Life(api, CANARY).lived()
     await api.delete(f"/v1/users/{CANARY}")
     assert bytes_with(settings.data_dir, CANARY) != {}

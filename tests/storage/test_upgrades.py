@@ -20,9 +20,8 @@ from app.storage.mongo.connection import META, Database
 from app.storage.mongo.connection import connect as connect_mongo
 from app.storage.schema import Written
 from app.storage.sqlite import schema as sqlite_schema
-from app.storage.sqlite.backup import MARK
-from app.storage.sqlite.connections import connect
-from app.storage.sqlite.log_file import checkpoint
+from app.storage.sqlite.connections import checkpoint, connect
+from app.storage.sqlite.files import MARK
 from tests.cli.conftest import Run
 from tests.conftest import ENGINES, settings_of
 from tests.support.mongodb import Deployment

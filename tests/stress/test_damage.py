@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import RecordDamaged, StoreDamaged, StoreUnavailable
 from app.storage.changes import Update
-from app.storage.sqlite.log_file import checkpoint
+from app.storage.sqlite.connections import checkpoint
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.stress.size import size
 from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS, T, ask, entry, thing

@@ -19,8 +19,7 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.storage.changes import Allocate, Update
-from app.storage.sqlite.connections import connect, use_checksums
-from app.storage.sqlite.log_file import truncate
+from app.storage.sqlite.connections import connect, truncate, use_checksums
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.stress.size import size
 from tests.support.declared import DIM, ENTRIES, NUMBERED, THINGS, T, entry, thing

@@ -11,6 +11,7 @@ from app.storage.mongo.store import MongoStore
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc
 from app.storage.sqlite import sql
+from app.storage.sqlite.connections import sum_of
 from app.storage.sqlite.store import EmbeddedStore
 
 
@@ -54,7 +55,7 @@ async def plant_text(store: Store, collection: Collection, doc_id: str, *, tenan
 async def _overwrite(
     store: EmbeddedStore, collection: Collection, tenant: str, doc_id: str, text: str, columns: Doc | None = None
 ) -> None:
-    changed: Doc = {"doc": text, "doc_sum": sql.sum_of(text.encode()), **(columns or {})}
+    changed: Doc = {"doc": text, "doc_sum": sum_of(text.encode()), **(columns or {})}
     changed = {
         name: orjson.dumps(value).decode() if isinstance(value, dict) else value for name, value in changed.items()
     }

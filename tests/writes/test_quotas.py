@@ -10,7 +10,7 @@ from app.embedding.onnx import OnnxModel
 from app.metrics import QUOTA_REFUSALS
 from app.setting_groups import QuotaSettings
 from app.settings import Settings
-from app.storage.usage import Usage, total
+from app.storage.changes import Usage, total
 from tests.conftest import Service, TestParts, TurnedClock, running
 
 pytestmark = pytest.mark.anyio

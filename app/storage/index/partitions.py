@@ -9,18 +9,14 @@ by the old model see rows as they were: an alternate vector.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from app.storage.index.record_codec import PackedRecord, Row, head_dtype, norms_of
+from app.storage.index.record_codec import Row
 from app.storage.index.segment import Segment
-from app.storage.schema import Collection, Doc, SearchSchema, value_at
+from app.storage.schema import Collection, Doc, value_at
 from app.storage.search import ScopeOverview
-from app.storage.text import LONG
 
 MAX_SPEAKERS = 64
 MIN_TOMBSTONES = 64
@@ -75,78 +71,6 @@ def overview_of(states: Sequence[PartitionState]) -> ScopeOverview:
     speakers = dict.fromkeys(name for state in states for name in state.speakers)
     agents = dict.fromkeys(state.agent for state in states)
     return ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))
-
-
-NONE = bytes(4)
-AT_ONCE = 4096
-
-
-@cache
-def model_at(spec: SearchSchema) -> int:
-    """Returns the position of the model's code in a head: four bytes."""
-    return _place(spec, "model")
-
-
-@cache
-def flags_at(spec: SearchSchema) -> int:
-    """Returns the position of the flags in a head: one byte."""
-    return _place(spec, "flags")
-
-
-def is_long(spec: SearchSchema, head: bytes) -> bool:
-    """Returns whether the record's `vector` has several windows."""
-    return bool(head[flags_at(spec)] & LONG)
-
-
-def code(model: int) -> bytes:
-    """Returns a model's code in the form that a head contains."""
-    return model.to_bytes(4, "little")
-
-
-def model_of(spec: SearchSchema, head: bytes) -> int:
-    """Returns the code of the model of a head's vector."""
-    at = model_at(spec)
-    return int.from_bytes(head[at : at + 4], "little")
-
-
-def overlaid(
-    spec: SearchSchema, rows: Sequence[Row], model: int, dim: int, find: Callable[[list[int]], Mapping[int, bytes]]
-) -> list[Row]:
-    """Returns the rows with their alternate vectors of `model` (dimension `dim`) in place of their own, where they have
-    one.
-
-    `find` takes the ids of rows that may have an alternate vector, and returns the vectors by row.
-    """
-    start, fine = model_at(spec), (code(model), NONE)
-    end = start + len(NONE)
-    others = [row.id for row in rows if row.packed is not None and row.packed.head[start:end] not in fine]
-    if not others:
-        return list(rows)
-    vectors = find(others)
-    replaced = [row_id for row_id in others if row_id in vectors]
-    norms: dict[int, bytes] = {}  # in int8 units, in the form that a head contains
-    for first in range(0, len(replaced), AT_ONCE):
-        part = replaced[first : first + AT_ONCE]
-        windows = np.frombuffer(b"".join([vectors[row_id][:dim] for row_id in part]), np.int8)
-        lengths = norms_of(windows.reshape(len(part), -1))
-        norms.update(zip(part, (length.tobytes() for length in lengths), strict=True))
-    length_at, mark_at = _place(spec, "norm"), flags_at(spec)
-
-    def restored(row: Row) -> Row:
-        assert row.packed is not None
-        head = bytearray(row.packed.head)
-        head[start:end], head[length_at : length_at + 4] = code(model), norms[row.id]
-        head[mark_at] = head[mark_at] & ~LONG | LONG * (len(vectors[row.id]) > dim)
-        return Row(row.id, PackedRecord(bytes(head), vectors[row.id], row.packed.terms, row.packed.facets))
-
-    return [restored(row) if row.id in norms else row for row in rows]
-
-
-@cache
-def _place(spec: SearchSchema, name: str) -> int:
-    fields = head_dtype(len(spec.ranges)).fields
-    assert fields is not None
-    return int(fields[name][1])
 
 
 SegmentKey: TypeAlias = tuple[int, int]

@@ -44,10 +44,16 @@ from app.storage.changes import (
     Delete,
     DeleteWhere,
     Insert,
+    StoredTotals,
     Update,
+    Usage,
+    UsageByTenant,
     WithinQuota,
+    by_tenant,
+    differences,
     resolve,
     stale,
+    total,
 )
 from app.storage.mongo import codec
 from app.storage.mongo.codec import (
@@ -83,7 +89,6 @@ from app.storage.mongo.connection import (
 from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key, owner, partition_key
 from app.storage.records import unreadable
 from app.storage.schema import EVERYTHING, Collection, Doc, Filter
-from app.storage.usage import StoredTotals, Usage, UsageByTenant, by_tenant, differences, total
 
 # --- Usage of tenants -------------------------------------------------------------------------------------------------
 
@@ -91,7 +96,6 @@ from app.storage.usage import StoredTotals, Usage, UsageByTenant, by_tenant, dif
 #
 # Two transactions that add to one document conflict. A tenant's usage is therefore the sum of up to `SLOTS` documents,
 # and a transaction picks one at random. Bytes are those of the documents as BSON, without the engine's own fields.
-
 
 USAGE = "recalld_usage"
 SLOTS = 64
@@ -265,7 +269,6 @@ async def count_once(database: Database, accounting: MongoAccounting) -> None:
 # The order is right. A commit that was acknowledged before another began has the lower time, and whoever sees the
 # second sees the first. Of two that change one record, the second can write only if it began to read when the first was
 # committed, and the time of its entries is that of an answer to such a read. See decision 22.
-
 
 NEVER = Timestamp(0, 0)
 PENDING = {"pending": True}

@@ -186,7 +186,6 @@ async def greet(client: Client, uri: str, deadline_seconds: float) -> dict[str, 
 # 3. `AbandonedTransactions`: what an open transaction has written stays locked on the server for a minute. One whose
 #    end is unknown, as after a deadline, is ended in the background.
 
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -17,8 +17,18 @@ from bson.int64 import Int64
 from pymongo import ReturnDocument
 
 from app.storage.changes import IndexEntry
-from app.storage.index.partitions import PartitionState, SegmentCache, model_of, overlaid
-from app.storage.index.record_codec import PackedRecord, Row, head_dtype, pack, repack, reword
+from app.storage.index.partitions import PartitionState, SegmentCache
+from app.storage.index.record_codec import (
+    PackedRecord,
+    Row,
+    at_version,
+    head_dtype,
+    model_of,
+    overlaid,
+    pack,
+    repack,
+    reword,
+)
 from app.storage.index.segment import Segment
 from app.storage.mongo.codec import (
     KEPT,
@@ -51,7 +61,6 @@ from app.storage.mongo.connection import (
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import IndexedText
-from app.storage.transfer import at_version
 
 ROW_BITS = 32
 """A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""

@@ -11,8 +11,8 @@ from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from app import VERSION
-from app.storage.index.partitions import is_long
-from app.storage.index.record_codec import TERM, head_dtype
+from app.storage.changes import differences
+from app.storage.index.record_codec import TERM, head_dtype, is_long
 from app.storage.mongo.changes import USAGE, counted_usage, stored_usage
 from app.storage.mongo.codec import (
     OWN,
@@ -29,7 +29,6 @@ from app.storage.mongo.codec import (
 from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
 from app.storage.protocol import Finding
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
-from app.storage.usage import differences
 
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""

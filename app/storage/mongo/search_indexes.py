@@ -45,7 +45,6 @@ from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
 # Filters in the languages of the search stages: `filter` of `$vectorSearch`, and the operators of `$search`.
 
-
 ABSENT = f"{OWN}.absent"
 
 
@@ -499,7 +498,6 @@ def reason_of(error: PyMongoError) -> str:
 # --- Candidates -------------------------------------------------------------------------------------------------------
 
 # Of large scopes: by vector and by text, read as columns.
-
 
 DEPTHS = (200, 2_000, 10_000)
 """Number of candidates from each of the two indexes, by the depth of the search. At 100, the ranking finds 0.94 of the

@@ -310,7 +310,6 @@ def _lacks(model: int) -> Stored:
 
 # --- The store --------------------------------------------------------------------------------------------------------
 
-
 LONG_FACTOR = 12
 """Number of deadlines that loads of partitions, steps of `apply` and checks may take."""
 

@@ -1,4 +1,4 @@
-"""Connections to the database file: their settings, a pool of them, and errors of SQLite as errors of the service.
+"""Connections to the database file: encryption, settings, a pool, errors of SQLite as ours; and the log.
 
 The file has a checksum at the end of each page, which SQLite's `cksumvfs` writes and verifies on each read from the
 file. The pages of an encrypted store have an authentication code in its place (`encryption`).
@@ -7,29 +7,167 @@ file. The pages of an encrypted store have an authentication code in its place (
 import asyncio
 import contextlib
 import ctypes
+import logging
+import os
+import re
+import secrets
+import struct
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
+from zlib import crc32
 
 import apsw
 from apsw import sqlite_extra
 
 from app.core.caches import ENTRY_BYTES
+from app.core.files import warn_of_readers
 from app.core.tuning import USUAL
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
-from app.storage.sqlite.encryption import StoreKey, key_errors, open_keyed, refuse_mismatch, uses_cipher
-from app.storage.sqlite.sql import sum_of
+
+# --- Encryption -------------------------------------------------------------------------------------------------------
+
+# Encryption of the database file, its log and its backups, by SQLite3 Multiple Ciphers (the extra `encryption`).
+#
+# Each page is encrypted and authenticated with ChaCha20-Poly1305. The authentication code at the end of a page takes
+# the place of the checksum of `cksumvfs`: a page that was altered cannot be read. Source:
+# https://utelle.github.io/SQLite3MultipleCiphers/docs/ciphers/cipher_chacha20/
+
+CIPHER = "chacha20"
+CODE_BYTES = 32
+"""Bytes that each encrypted page reserves: a nonce of 16 bytes and an authentication code of 16."""
+RESERVED_AT = 20
+"""Place of the number of reserved bytes in the header of a database."""
+HEADER_BYTES = 24
+PAYLOAD_FRACTIONS = b"\x40\x20\x20"
+"""These bytes follow the number of reserved bytes in the header of every database. The cipher leaves them readable."""
+MAKE_A_KEY = "`openssl rand -hex 32 > FILE` makes one"
+_PREFIX = "multipleciphers-"
+_PLAIN_LAYER = "win32" if os.name == "nt" else "unix"
+_DIGITS = re.compile(r"[0-9a-fA-F]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreKey:
+    """The key of a store, 256 bits as 64 hexadecimal digits. Its `repr` omits them."""
+
+    digits: str = field(repr=False)
+
+    @classmethod
+    def of_text(cls, text: str, source: str) -> "StoreKey":
+        """Returns the key that a text holds; `source` names it in errors. Raises StoreUnavailable."""
+        digits = text.strip()
+        if not _DIGITS.fullmatch(digits):
+            raise StoreUnavailable(f"{source} holds no key: a key is 64 hexadecimal digits; {MAKE_A_KEY}.")
+        return cls(digits.lower())
+
+    @classmethod
+    def of_file(cls, file: Path) -> "StoreKey":
+        """Returns the key that a file holds. Raises StoreUnavailable."""
+        try:
+            text = file.read_text()
+            warn_of_readers(file)
+            return cls.of_text(text, str(file))
+        except OSError as error:
+            raise StoreUnavailable(f"The store's key cannot be read: {file}: {error.strerror}.") from error
+        except UnicodeDecodeError:
+            raise StoreUnavailable(f"{file} holds no key: a key is 64 hexadecimal digits; {MAKE_A_KEY}.") from None
+
+    @property
+    def pragma(self) -> str:
+        """The value of `PRAGMA key`: the bytes of the key itself, not a passphrase from which one is derived."""
+        return f"raw:{self.digits}"
+
+
+def cipher_layer() -> str:
+    """Returns the name of the file layer that encrypts. Raises StoreUnavailable if this apsw has none."""
+    name = next((name for name in apsw.vfs_names() if name.startswith(_PREFIX)), None)
+    if name is None:
+        raise StoreUnavailable(
+            "A key for the store is set, and encryption needs the package apsw-sqlite3mc in the place of apsw: "
+            "`scripts/extra encryption` installs it."
+        )
+    return name
+
+
+def open_keyed(path: Path, key: StoreKey, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
+    """Opens an encrypted database, or one that will be. Raises StoreUnavailable and errors of SQLite.
+
+    SQLite uses the key at the first statement: see `key_errors`.
+    """
+    connection = apsw.Connection(str(path), flags=flags, vfs=cipher_layer(), statementcachesize=512)
+    connection.pragma("cipher", CIPHER)
+    connection.pragma("key", key.pragma)
+    return connection
+
+
+@contextmanager
+def key_errors(name: str, key: StoreKey | None) -> Iterator[None]:
+    """Converts the error of a database that the key does not open to StoreUnavailable, which names the file."""
+    try:
+        yield
+    except apsw.NotADBError as error:
+        if key is None:
+            raise
+        raise StoreUnavailable(
+            f"The key does not open {name}: it was encrypted with another one, or its first page is damaged."
+        ) from error
+
+
+def header_of(path: Path) -> bytes:
+    """Returns the first bytes of a database file; fewer if it is shorter. Raises errors of SQLite.
+
+    SQLite's own file layer reads them: closing another handle of the file would drop SQLite's locks of this process.
+    """
+    file = apsw.VFSFile(_PLAIN_LAYER, str(path), [apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_MAIN_DB, 0])
+    try:
+        size = min(HEADER_BYTES, file.xFileSize())
+        return file.xRead(size, 0) if size else b""
+    finally:
+        file.xClose()
+
+
+def is_encrypted(header: bytes) -> bool:
+    """Returns whether the first bytes of a file are those of an encrypted database.
+
+    Another database has another number of reserved bytes, even if its first bytes are damaged.
+    """
+    return header[RESERVED_AT : RESERVED_AT + 4] == bytes([CODE_BYTES]) + PAYLOAD_FRACTIONS
+
+
+def uses_cipher(connection: apsw.Connection) -> bool:
+    """Returns whether the connection's database is encrypted."""
+    return connection.open_vfs.startswith(_PREFIX)
+
+
+def refuse_mismatch(path: Path, key: StoreKey | None, name: str = "") -> None:
+    """Raises StoreUnavailable, which names the file, if it is encrypted and there is no key, or the other way round."""
+    header, name = header_of(path), name or path.name
+    if header and key is None and is_encrypted(header):
+        raise StoreUnavailable(f"{name} is encrypted: name its key with RECALLD_STORE_KEY_FILE or RECALLD_STORE_KEY.")
+    if header and key is not None and not is_encrypted(header):
+        raise StoreUnavailable(
+            f"{name} is not encrypted, and a key for the store is set. Unset it and run `recalld rekey FILE` to "
+            "encrypt the store with the key in FILE."
+        )
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
 
 FILE_NAME = "recalld.db"
 PAGE_BYTES = 8192
 CHECKSUM_BYTES = 8
 """Bytes that each page reserves for its checksum. `cksumvfs` works with exactly this number."""
+SUMMED_BYTES = 4_096
+"""A document of so many bytes has a sum beside it, as it may take several pages: SQLite would read one that has changed
+places with a page of another long text, or has become zeros, without a word."""
 WAY_OUT = "Restore a backup, or run `recalld salvage`; `recalld doctor` says what is damaged."
 WAL_PAUSE_MS = 20
 IDLE_SECONDS = 10.0
@@ -58,6 +196,11 @@ class EmbeddedOptions:
     key: StoreKey | None = field(default=None, repr=False)
     """The key of an encrypted store."""
     log: LogOptions = field(default_factory=LogOptions)
+
+
+def sum_of(text: Any) -> int | None:
+    """Returns the sum that is stored beside a document, of its bytes; None for a short one. Also a function of SQL."""
+    return crc32(text) if len(text) >= SUMMED_BYTES else None
 
 
 @cache
@@ -348,3 +491,212 @@ class ReadPool:
                 return work(connection)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, run)
+
+
+# --- The log ----------------------------------------------------------------------------------------------------------
+
+# The write-ahead log: its checkpoints and truncation, and the note of the last acknowledged commit.
+#
+# **The note** is a file beside the database, `recalld.db-commits`, so that a log whose end is missing is noticed:
+# SQLite takes the first frame of the log that is wrong for its end. Every group of writes counts up by one inside its
+# transaction, and once it is on the disk the count is noted. A database that counts less than the note lacks
+# acknowledged writes. The note is not synced with each commit: after a power failure it may be older than the database,
+# never newer.
+
+
+log = logging.getLogger(__name__)
+
+OTHERS_SECONDS = 60
+"""The longest wait for a checkpoint that another connection runs. It copies pages, so it ends."""
+PAUSE_SECONDS = 0.01
+UNKNOWN_PAGES = -1
+"""SQLite counts the pages of the log so if another connection runs a checkpoint."""
+
+
+def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
+    """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated."""
+    return _checkpointed(connection, mode).done
+
+
+def checkpoint_after_others(connection: apsw.Connection, mode: str) -> bool:
+    """As `checkpoint`, after those that others run, such as `truncate`: SQLite's busy timeout is not for these. Returns
+    False if a reader or writer stayed longer than the busy timeout."""
+    end = time.monotonic() + OTHERS_SECONDS
+    while (found := _checkpointed(connection, mode)).pages == UNKNOWN_PAGES and time.monotonic() < end:
+        time.sleep(PAUSE_SECONDS)
+    return found.done
+
+
+class _Checkpointed(NamedTuple):
+    """Whether others were in the way, the pages of the log, and how many of them are in the database."""
+
+    busy: int
+    pages: int
+    copied: int
+
+    @property
+    def done(self) -> bool:
+        return not self.busy and self.pages == self.copied
+
+
+def _checkpointed(connection: apsw.Connection, mode: str) -> _Checkpointed:
+    answer: Any
+    (answer,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+    return _Checkpointed(*answer)
+
+
+def truncate(connection: apsw.Connection) -> bool:
+    """Truncates the log. Returns False if others are using it now: waiting for them would block writers, too."""
+    timeout: Any = connection.pragma("busy_timeout")
+    connection.set_busy_timeout(0)
+    try:
+        return all(checkpoint(connection, mode) for mode in ("PASSIVE", "TRUNCATE"))
+    finally:
+        connection.set_busy_timeout(int(timeout))
+
+
+RunOnConnection = Callable[[Callable[[apsw.Connection], bool]], Awaitable[bool]]
+"""Runs a function in a thread, on a connection of that thread."""
+
+
+class LogTruncation:
+    """Truncates the WAL file after some idle seconds without a write. Used from one event loop."""
+
+    def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._apart, self._idle = apart, idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._last_write = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def written(self) -> None:
+        """Records that this process has committed something."""
+        self._last_write = self._loop.time()
+        if self._timer is None and self._task is None:
+            self._wait(self._idle)
+
+    async def close(self) -> None:
+        """Stops, after waiting for an attempt in progress."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    def _wait(self, seconds: float) -> None:
+        if not self._closed:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        left = self._last_write + self._idle - self._loop.time()
+        if left > 0:
+            self._wait(left)
+        else:
+            self._task = asyncio.create_task(self._attempt())
+
+    async def _attempt(self) -> None:
+        begun, done = self._last_write, False
+        try:
+            done = await self._apart(truncate)
+        except StoreUnavailable as error:  # such as a full disk: it is tried again
+            log.warning("the log was not truncated", extra={"error": error.detail})
+        except Exception:
+            log.exception("the log was not truncated")
+        self._task = None
+        if not done or self._last_write != begun:
+            self._wait(self._idle)
+
+
+NOTE_MAGIC = b"recalld1"
+_FIELDS = struct.Struct(">8sIQ")
+_CHECK = struct.Struct(">I")
+NOTE_BYTES = _FIELDS.size + _CHECK.size
+OWNER_ONLY = 0o600
+COMMITS_ROW = "recalld commits"
+"""Row of `sqlite_sequence` that counts. Each insert writes the page of this table anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastCommit:
+    """The last acknowledged commit of a store."""
+
+    store: int
+    commits: int
+
+    def packed(self) -> bytes:
+        """Returns the note as bytes with a checksum."""
+        fields = _FIELDS.pack(NOTE_MAGIC, self.store, self.commits)
+        return fields + _CHECK.pack(crc32(fields))
+
+
+def unpacked(content: bytes) -> LastCommit | None:
+    """Returns the note, or None if the bytes are none."""
+    if len(content) != NOTE_BYTES or crc32(content[: _FIELDS.size]) != _CHECK.unpack(content[_FIELDS.size :])[0]:
+        return None
+    magic, store, commits = _FIELDS.unpack(content[: _FIELDS.size])
+    return LastCommit(store, commits) if magic == NOTE_MAGIC else None
+
+
+def note_of(path: Path) -> Path:
+    """Returns the file of the note of a database file."""
+    return path.with_name(f"{path.name}-commits")
+
+
+def begin_counting(connection: apsw.Connection) -> None:
+    """Gives the store its number and its count, if it has none. Runs in a transaction."""
+    if not connection.pragma("application_id"):
+        connection.pragma("application_id", secrets.randbits(31) | 1)
+    if not _count(connection):
+        connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, 1)", (COMMITS_ROW,))
+
+
+def count_commit(connection: apsw.Connection) -> int:
+    """Counts one commit and returns its number. Runs in its transaction."""
+    statement = "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = ? RETURNING seq"
+    number: Any
+    ((number,),) = connection.execute(statement, (COMMITS_ROW,)).fetchall()
+    return int(number)
+
+
+def commit_state(connection: apsw.Connection) -> tuple[int, int]:
+    """Returns the number of the store and of its last commit; 0 for what it does not have yet."""
+    has_table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
+    return int(connection.pragma("application_id")), _count(connection) if has_table else 0
+
+
+def _count(connection: apsw.Connection) -> int:
+    row: Any = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (COMMITS_ROW,)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+class CommitNote:
+    """Writes the note. Used from the writer's thread."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        """Raises errors of SQLite, CantOpenError also if the file cannot be made or written."""
+        path = Path(connection.filename)
+        self._store, _ = commit_state(connection)
+        try:
+            self._file = os.open(note_of(path), os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        except OSError as error:
+            raise apsw.CantOpenError(f"{note_of(path)}: {error.strerror}") from error
+
+    def write(self, commits: int) -> None:
+        """Notes a commit that is on the disk, unless another process has noted a later one. Raises OSError."""
+        known = unpacked(os.pread(self._file, NOTE_BYTES, 0))
+        if known is None or known.store != self._store or known.commits < commits:
+            os.pwrite(self._file, LastCommit(self._store, commits).packed(), 0)
+
+    def close(self) -> None:
+        """Syncs and closes the file."""
+        with suppress(OSError):
+            os.fsync(self._file)
+        os.close(self._file)
+
+
+def read_note(path: Path) -> LastCommit | None:
+    """Returns the note about a database file, or None if there is none that can be read. Raises OSError."""
+    file = note_of(path)
+    return unpacked(file.read_bytes()) if file.exists() else None

@@ -9,8 +9,7 @@ import orjson
 
 from app import VERSION
 from app.storage.schema import Collection, Unique, Written, due, newest, refuse_newer_layout
-from app.storage.sqlite import log_file
-from app.storage.sqlite.connections import translate_errors
+from app.storage.sqlite.connections import begin_counting, translate_errors
 from app.storage.sqlite.sql import quoted, search_table, unique_index, values_of, where
 
 log = logging.getLogger(__name__)
@@ -188,7 +187,7 @@ def migrate(
                 connection.execute("DELETE FROM changes; DELETE FROM change_heads")
             for collection in collections:
                 _reconcile(connection, collection)
-            log_file.begin(connection)
+            begin_counting(connection)
             if before != Written(layout, VERSION):
                 connection.execute("INSERT OR REPLACE INTO store_info VALUES ('release', ?)", (VERSION,))
                 connection.pragma("user_version", layout)

@@ -12,15 +12,27 @@ import apsw
 import orjson
 
 from app.storage.changes import IndexEntry
-from app.storage.index.partitions import PartitionState, code, model_at, model_of, overlaid
-from app.storage.index.record_codec import Block, PackedRecord, Row, pack, repack, reword
+from app.storage.index.partitions import PartitionState
+from app.storage.index.record_codec import (
+    Block,
+    PackedRecord,
+    Row,
+    at_version,
+    code,
+    model_at,
+    model_of,
+    overlaid,
+    pack,
+    repack,
+    reword,
+)
 from app.storage.index.segment import Segment
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.sqlite.connections import FILE_NAME, damaged
 from app.storage.text import IndexedText
-from app.storage.transfer import at_version
+from app.storage.transfer import Record
 
 AT_ONCE = 500
 """Maximum number of values in one `IN`."""
@@ -29,7 +41,7 @@ BLOCK = 1_000
 
 
 def sum_of(packed: PackedRecord) -> int:
-    """Returns the sum of a search row. A row may take several pages, as a long document does (`sql.SUMMED_BYTES`)."""
+    """Returns the sum of a search row. A row may take several pages, as a long document does (`SUMMED_BYTES`)."""
     total = 0
     for part in (packed.head, packed.vector or b"", packed.terms, packed.facets):
         total = crc32(part, total)
@@ -176,6 +188,28 @@ def _alternates(connection: apsw.Connection, partition: int, model: int, rows: S
         )
         vectors.update(connection.execute(statement, (partition, code(model), *part)))
     return vectors
+
+
+def records_where(
+    connection: apsw.Connection, collection: Collection, which: str, bound: tuple[int, int]
+) -> list[Record]:
+    """Returns records with their search rows. `which`: a condition on `d` with two parameters, and the order."""
+    table = sql.quoted(collection.name)
+    named: tuple[str, ...] = ()
+    if collection.searched is None:
+        statement = f"SELECT d.row, {sql.WHOLE_DOC}, NULL, NULL, NULL, NULL, NULL FROM {table} d WHERE {which}"
+    else:
+        named = (collection.name,)
+        statement = (
+            f"SELECT d.row, {sql.WHOLE_DOC}, s.sum, s.head, s.vector, s.terms, s.facets FROM {table} d "
+            "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
+            "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
+            f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
+        )
+    return [
+        Record(orjson.loads(doc), None if parts[1] is None else checked(row, *parts), str(row))
+        for row, doc, *parts in connection.execute(statement, (*named, *bound))
+    ]
 
 
 class SearchRowWriter:

@@ -6,7 +6,6 @@ Names come from declarations; values are always bound.
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, TypeAlias
-from zlib import crc32
 
 import apsw
 import orjson
@@ -29,17 +28,10 @@ from app.storage.schema import (
     top_of,
     value_at,
 )
+from app.storage.sqlite.connections import SUMMED_BYTES
 
-SUMMED_BYTES = 4_096
-"""A document of so many bytes has a sum beside it, as it may take several pages: SQLite would read one that has changed
-places with a page of another long text, or has become zeros, without a word."""
 WHOLE_DOC = f"CASE WHEN octet_length(doc) < {SUMMED_BYTES} OR doc_sum = sum_of(CAST(doc AS BLOB)) THEN doc ELSE '' END"
 """The text of a document, or an empty one, which is no JSON, if its sum is wrong."""
-
-
-def sum_of(text: Any) -> int | None:
-    """Returns the sum that is stored beside a document, of its bytes; None for a short one. Also a function of SQL."""
-    return crc32(text) if len(text) >= SUMMED_BYTES else None
 
 
 Value: TypeAlias = str | int | float | bytes | None

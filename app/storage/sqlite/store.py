@@ -7,6 +7,7 @@ jobs and checks, run in a reader thread on its own connection. Writes go to the 
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,22 +18,29 @@ import orjson
 from app.core.caches import kept
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.partitions import PartitionState, SegmentCache, VersionedSegment, overview_of
-from app.storage.index.record_codec import model_id
+from app.storage.index.record_codec import code, model_at, model_id
 from app.storage.index.segment import Segment
-from app.storage.protocol import DecayRule, Fetched, Finding, Order, Tallied
+from app.storage.protocol import (
+    DecayRule,
+    Fetched,
+    Finding,
+    MissingVector,
+    Order,
+    PartitionSelector,
+    Tallied,
+    VectorCounts,
+    unpinned,
+)
 from app.storage.records import Read, damage, first_whole, left_out, parsed, parsed_one, unreadable
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
-from app.storage.sqlite import backup, check, rewrite, schema, search_rows, sql, statements
-from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.change_log import EmbeddedChangeLog
-from app.storage.sqlite.changes import execute
-from app.storage.sqlite.check import missing_commits, prepare, verify_rest
+from app.storage.sqlite import files, schema, search_rows, sql
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
-from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.connections import (
+    SUMMED_BYTES,
     Faults,
+    LogTruncation,
     ReadCache,
     ReadPool,
     connect,
@@ -41,12 +49,193 @@ from app.storage.sqlite.connections import (
     refuse_moved,
     translate_errors,
 )
-from app.storage.sqlite.log_file import LogTruncation
+from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
+from app.storage.sqlite.files import missing_commits, prepare, verify_rest
 from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
-from app.storage.sqlite.statements import EmbeddedReembedding
-from app.storage.sqlite.usage import EmbeddedAccounting
-from app.storage.sqlite.writer import WriterThread
+from app.storage.sqlite.writer import (
+    DiskSpace,
+    EmbeddedAccounting,
+    EmbeddedChangeLog,
+    WriterThread,
+    execute,
+    insert_document,
+)
 from app.storage.transfer import Counter, Record
+
+# --- Decay ------------------------------------------------------------------------------------------------------------
+
+LOOKED_AT = 50_000
+"""Rows read by one `look`. While it runs, the WAL cannot be truncated."""
+ROWS = 5_000
+DAY_SECONDS = 86_400.0
+
+_IDLE_DAYS = f"(unixepoch(?, 'subsec') - unixepoch(anchored_at, 'subsec')) / {DAY_SECONDS}"
+_VALUE = f"max(min(base_importance, ?), base_importance * pow(?, max(0.0, {_IDLE_DAYS} - ?) / 30.0))"
+_DECAYS = (
+    "typeof(importance) IN ('integer', 'real') AND typeof(base_importance) IN ('integer', 'real') "
+    "AND typeof(anchored_at) = 'text' AND unixepoch(anchored_at, 'subsec') IS NOT NULL"
+)
+"""Whether a rule can be applied to a document."""
+_MOVED = "importance IS NOT faded AND ifnull(abs(importance - faded) >= ?, 1)"
+
+
+@dataclass(slots=True)
+class DecaySteps:
+    """Applies a decay rule in row order, alternating `look` and `write`."""
+
+    collection: Collection
+    tenant: str | None
+    rule: DecayRule
+    where: Filter
+    last: int = 0
+
+    def look(self, connection: apsw.Connection) -> list[int] | None:
+        """Returns the next rows to write; an empty list if none of the rows read has moved, None at the end."""
+        table = sql.quoted(self.collection.name)
+        end: Any
+        ((end,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()
+        if self.last >= (end or 0):
+            return None
+        upto = self.last + LOOKED_AT
+        faded, values = self._faded("row > ? AND row <= ?", [self.last, upto])
+        statement = f"SELECT which FROM ({faded}) WHERE {_MOVED} ORDER BY which LIMIT {ROWS}"
+        rows = [int(row) for (row,) in connection.execute(statement, (*values, self.rule.least))]
+        self.last = rows[-1] if len(rows) == ROWS else upto
+        return rows
+
+    def write(self, rows: Sequence[int], connection: apsw.Connection) -> int:
+        """Recomputes and writes the rows. A row that changed since `look` keeps the newer values. Returns how many
+        changed."""
+        table = sql.quoted(self.collection.name)
+        faded, values = self._faded("row IN (SELECT value FROM json_each(?))", [orjson.dumps(rows).decode()])
+        statement = (
+            f"UPDATE {table} SET importance = faded, doc = json_set(doc, '$.importance', faded) FROM "
+            f"({faded}) WHERE row = which AND {_MOVED.replace('importance', f'{table}.importance')}"
+        )
+        connection.execute(statement, (*values, self.rule.least)).fetchall()
+        changed = connection.changes()
+        connection.execute(
+            f"UPDATE {table} SET doc_sum = sum_of(CAST(doc AS BLOB)) "
+            f"WHERE row IN (SELECT value FROM json_each(?)) AND octet_length(doc) >= {SUMMED_BYTES}",
+            (orjson.dumps(rows).decode(),),
+        )
+        return changed
+
+    def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
+        """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
+        condition, values = sql.selection(self.collection, self.tenant, unpinned(self.where))
+        rule = self.rule
+        formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
+        statement = (
+            f"SELECT row AS which, importance, {_VALUE} AS faded FROM {sql.quoted(self.collection.name)} "
+            f"WHERE {rows} AND {condition} AND {_DECAYS}"
+        )
+        return statement, [*formula, *which, *values]
+
+
+# --- Re-embedding -----------------------------------------------------------------------------------------------------
+
+DROPPED_AT_ONCE = 5_000
+_WHICH: dict[PartitionSelector, str] = {
+    "every": "?1 = ?1",
+    "unlike": "model <> ?1",
+    "other": "model NOT IN (0, ?1)",
+}
+
+
+class EmbeddedReembedding:
+    """Implements `Reembedding`."""
+
+    def __init__(self, readers: ReadPool, writer: WriterThread) -> None:
+        self._readers, self._writer = readers, writer
+
+    async def partitions(
+        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+    ) -> list[int]:
+        statement = (
+            f"SELECT pair FROM pairs WHERE +collection = ?2 AND count > 0 AND pair > ?3 AND {_WHICH[which]} "
+            "ORDER BY pair LIMIT ?4"
+        )
+        bound = (model, collection.name, after, limit)
+        return await self._readers.apart(
+            lambda connection: [int(partition) for (partition,) in connection.execute(statement, bound)]
+        )
+
+    async def missing_vectors(
+        self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
+    ) -> list[MissingVector]:
+        statement = (
+            f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE row IN ("
+            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(partitions)}) AND s.row > ? "
+            f"AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
+        )
+        bound = (*partitions, after, code(model), limit)
+
+        def read(connection: apsw.Connection) -> list[MissingVector]:
+            rows: Any = connection.execute(statement, bound)
+            return [MissingVector(row, orjson.loads(doc)) for row, doc in rows]
+
+        return await self._readers.apart(read)
+
+    async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
+        statement = (
+            f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(partitions)}) AND NOT EXISTS ("
+            f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
+        )
+
+        def write(connection: apsw.Connection) -> None:
+            connection.execute(statement, (model, *partitions, code(model)))
+
+        await self._writer.submit(write)
+
+    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
+        of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
+        statement = (
+            f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
+            f"ifnull(sum({of} = ?1 AND (length(vector) = ?2 OR (length(vector) - 1) % ?2 = 0)), 0), "
+            "(SELECT count(*) FROM kept_vectors k JOIN pairs p ON p.pair = k.pair WHERE p.collection = ?3) "
+            f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
+        )
+
+        def read(connection: apsw.Connection) -> VectorCounts:
+            row: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
+            records, vectors, of_model, alternates = map(int, row)
+            return VectorCounts.of(records, vectors, of_model, alternates)
+
+        return await self._readers.apart(read)
+
+    async def drop_previous_vectors(self, collection: Collection) -> int:
+        statement = (
+            "SELECT k.pair FROM kept_vectors k JOIN pairs p ON p.pair = k.pair "
+            "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
+        )
+        after = dropped = 0
+
+        def drop_some(connection: apsw.Connection) -> bool:
+            nonlocal after, dropped
+            rows: Any = connection.execute(statement, (after, collection.name, DROPPED_AT_ONCE)).fetchall()
+            for (partition,) in dict.fromkeys(rows):
+                connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (partition,))
+                dropped += connection.changes()
+                after = partition
+            return len(rows) == DROPPED_AT_ONCE
+
+        while await self._writer.submit(drop_some):
+            pass  # others can write in between
+        return dropped
+
+
+def _marks(values: Sequence[int]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def _lacks(collection: Collection) -> str:
+    """Returns the condition that the search row `s` lacks a vector of a model. Its parameter is the model's code."""
+    of = f"substr(s.head, {model_at(collection.spec) + 1}, 4)"
+    return f"s.head IS NOT NULL AND ({of} <> ? OR s.vector IS NULL)"
+
+
+# --- The store --------------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -97,7 +286,7 @@ class EmbeddedStore:
         """Opens the store, creating it if needed. Raises StoreUnavailable if directory or database cannot be used."""
         path, options = directory / FILE_NAME, options or EmbeddedOptions()
         with translate_errors():
-            held = rewrite.make_folder(path)
+            held = files.make_folder(path)
 
         def make_ready() -> None:
             with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
@@ -217,7 +406,7 @@ class EmbeddedStore:
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        steps, changed = statements.DecaySteps(collection, tenant, rule, where), 0
+        steps, changed = DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 changed += await self.writer.submit(partial(steps.write, rows))
@@ -226,7 +415,7 @@ class EmbeddedStore:
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
-        steps = statements.DecaySteps(collection, tenant, rule, where)
+        steps = DecaySteps(collection, tenant, rule, where)
         while (rows := await self._readers.apart(steps.look)) is not None:
             if rows:
                 return True
@@ -235,7 +424,10 @@ class EmbeddedStore:
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
-        return await self._readers.apart(lambda c: statements.undecayable(c, collection, tenant, where, limit))
+        condition, values = sql.selection(collection, tenant, unpinned(where))
+        table = sql.quoted(collection.name)
+        statement = f"SELECT id FROM {table} WHERE {condition} AND NOT ({_DECAYS}) ORDER BY row LIMIT {int(limit)}"
+        return await self._readers.apart(lambda c: [doc_id for (doc_id,) in c.execute(statement, values)])
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
@@ -344,19 +536,46 @@ class EmbeddedStore:
     # --- Moving -------------------------------------------------------------------------------------------------------
 
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
-        return await self._readers.apart(lambda connection: statements.export(connection, collection, after, limit))
+        which, bound = "d.row > ? ORDER BY d.row LIMIT ?", (int(after or 0), limit)
+        return await self._readers.apart(lambda c: search_rows.records_where(c, collection, which, bound))
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
-        return await self.writer.submit(partial(statements.load, collection=collection, records=records))
+        def load(connection: apsw.Connection) -> int:
+            rows, new = search_rows.SearchRowWriter(connection), 0
+            there = f"SELECT 1 FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+            for record in records:
+                named = (record.doc["tenant_id"], str(record.doc[collection.id_field]))
+                if connection.execute(there, named).fetchone() is not None:
+                    continue
+                row = insert_document(connection, collection, record.doc)
+                if record.packed is not None:
+                    rows.take_in(collection, record.doc, row, record.packed)
+                new += 1
+            rows.write_partitions()
+            return new
+
+        return await self.writer.submit(load)
 
     async def backup(self, target: Path) -> int:
-        return await asyncio.to_thread(backup.backup, self._path, target, self._busy_timeout_ms, self._key)
+        return await asyncio.to_thread(files.backup, self._path, target, self._busy_timeout_ms, self._key)
 
     async def counters(self) -> list[Counter]:
-        return await self._readers.apart(statements.counters)
+        def read(connection: apsw.Connection) -> list[Counter]:
+            rows = connection.execute("SELECT tenant, name, value FROM counters")
+            return [Counter(str(tenant), str(name), int(value)) for tenant, name, value in rows]
+
+        return await self._readers.apart(read)
 
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
-        await self.writer.submit(partial(statements.load_counters, given=counters, only=only))
+        statement = "INSERT INTO counters VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET value = max(value, excluded.value)"
+        values = [(counter.tenant, counter.name, counter.value) for counter in counters]
+
+        def load(connection: apsw.Connection) -> None:
+            if only:
+                connection.execute("DELETE FROM counters")
+            connection.executemany(statement, values)
+
+        await self.writer.submit(load)
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         return await self.writer.submit(partial(schema.notes, new=new or {}))
@@ -364,20 +583,33 @@ class EmbeddedStore:
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
-        gone = await self._readers.apart(lambda connection: statements.empty_partitions(connection, tenant, user))
-        await self.writer.submit(lambda c: statements.forget(c, self._collections, tenant, user, counters))
+        def empty_partitions(connection: apsw.Connection) -> list[int]:
+            statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
+            rows: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
+            return [int(partition) for (partition,) in rows]
+
+        def forget(connection: apsw.Connection) -> None:
+            searched = [sql.search_table(collection) for collection in self._collections if collection.searched]
+            for partition in empty_partitions(connection):
+                for table in (*searched, "kept_vectors", "pairs"):
+                    connection.execute(f"DELETE FROM {table} WHERE pair = ?", (partition,))
+            named = [(tenant, name) for name in counters]
+            connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", named)
+
+        gone = await self._readers.apart(empty_partitions)
+        await self.writer.submit(forget)
         await self.change_log.forget(tenant, user)
         self._cache.drop_partitions(gone)
         self._parse.forget()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: rewrite.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
+        await self.writer.alone(lambda: files.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
     async def check(self, *, deep: bool = False) -> list[Finding]:
         if deep:
-            return await self._readers.apart(lambda connection: check.deep(connection, self._collections))
+            return await self._readers.apart(lambda connection: files.deep(connection, self._collections))
         with self._faults.translated():
             refuse_moved(self._reader)
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()

@@ -2,26 +2,256 @@
 
 import asyncio
 import logging
+import os
+import shutil
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import apsw
+import orjson
 
 from app.core.work import tenant_at_work
 from app.errors import StorageFull, StoreUnavailable
-from app.storage.changes import Change, Committed
-from app.storage.protocol import left, may_use_reserve, waiting
-from app.storage.sqlite import log_file
-from app.storage.sqlite.admission import MAX_GROUP_CHANGES, DiskSpace, WriteTurns, storage_full
-from app.storage.sqlite.connections import PAGE_BYTES, Faults, log_of, refuse_moved
-from app.storage.sqlite.log_file import CommitNote, truncate
+from app.storage.change_log import (
+    CHANGES,
+    STEP,
+    ChangeLog,
+    ChangeNotes,
+    Head,
+    LogEntry,
+    LogOptions,
+    LogPage,
+    Position,
+    erased,
+    first_old,
+)
+from app.storage.changes import (
+    Allocate,
+    Change,
+    CommitConflict,
+    Committed,
+    Delete,
+    DeleteWhere,
+    Insert,
+    StoredTotals,
+    Update,
+    Usage,
+    UsageByTenant,
+    WithinQuota,
+    by_tenant,
+    differences,
+    may_use_reserve,
+    resolve,
+    stale,
+)
+from app.storage.protocol import left, waiting
+from app.storage.records import parsed_one, unreadable
+from app.storage.schema import EVERYTHING, Collection, Doc, Filter
+from app.storage.sqlite import search_rows, sql
+from app.storage.sqlite.connections import (
+    PAGE_BYTES,
+    CommitNote,
+    Faults,
+    ReadPool,
+    count_commit,
+    log_of,
+    refuse_moved,
+    sum_of,
+    truncate,
+)
+from app.storage.sqlite.schema import count_usage, usage_query
 
 T = TypeVar("T")
+
+# --- Turns and room ---------------------------------------------------------------------------------------------------
+
+# What a write waits for: a turn among the tenants, and room on the disk.
+#
+# **Turns.** What waits for the writer's thread is kept by tenant. Tenants take turns, so that none waits for all writes
+# of another.
+#
+# **Room.** The file `recalld.db-reserve` takes `RECALLD_DISK_RESERVE_BYTES` of the disk, so that other programs cannot
+# use them up. As many bytes again must be free for a write that adds something. A deletion is made in any case: it is
+# given the bytes of the file, which are taken back as soon as they are free again. Example: with a reserve of 16 MiB a
+# store stops taking new records while 16 MiB are free, and it can delete even if another program has filled the disk to
+# its last byte.
+
+OWNER_ONLY = 0o600
+PIECE_BYTES = 1 << 20
+SPARE_BYTES = 64 << 10
+FULL_RETRY_SECONDS = 30
+
+
+def reserve_of(path: Path) -> Path:
+    """Returns the file that keeps space back beside a database file."""
+    return path.with_name(f"{path.name}-reserve")
+
+
+def storage_full(missing: int) -> StorageFull:
+    """Returns the error of a write for which `missing` more bytes must be free."""
+    return StorageFull(
+        f"The disk is full: {missing:,} more bytes must be free for new data. Deletions and erasures work.",
+        retry_after=FULL_RETRY_SECONDS,
+    )
+
+
+class DiskSpace:
+    """Measures the free space beside a database file and keeps `reserve_bytes` of it back. 0 keeps nothing back and
+    refuses nothing."""
+
+    def __init__(self, path: Path, reserve_bytes: int) -> None:
+        self._path, self._file, self._reserve = path, reserve_of(path), reserve_bytes
+
+    def free(self) -> int:
+        """Returns the free bytes of the disk, without those kept back. Raises StoreUnavailable."""
+        try:
+            return shutil.disk_usage(self._path.parent).free
+        except OSError as error:
+            raise StoreUnavailable(f"The disk of the store cannot be used: {error.strerror}.") from error
+
+    def missing(self, reusable: int = 0, log_bytes: int = 0) -> int:
+        """Returns how many bytes must become free before new data are written; 0 if there are enough.
+
+        `reusable` are unused bytes inside the database, which new data take first. They stand for up to half of the
+        free bytes: the other half is for the log. `log_bytes` may be needed to copy the log into the database.
+        """
+        if not self._reserve:
+            return 0
+        wanted = self._reserve + self._not_kept() + log_bytes
+        return max(0, wanted - self.free() - min(reusable, self._reserve // 2))
+
+    def refuse_read_only(self) -> None:
+        """Raises StoreUnavailable if the database or its directory may not be written."""
+        for place in (self._path, self._path.parent):
+            if not os.access(place, os.W_OK):
+                raise StoreUnavailable(
+                    f"{place.name} cannot be written: it is read-only.", retry_after=FULL_RETRY_SECONDS
+                )
+
+    def keep(self) -> None:
+        """Takes what is free of the bytes to be kept back. Does nothing if it has them already."""
+        lacking = self._not_kept()
+        if lacking:
+            with suppress(OSError, StoreUnavailable):
+                self._extend(min(lacking, self.free()))
+
+    def release(self) -> None:
+        """Gives the bytes kept back to the deletion that follows."""
+        if self._reserve:
+            with suppress(OSError):
+                os.truncate(self._file, 0)
+
+    def spare(self) -> None:
+        """Frees some of the bytes kept back, until the next deletion."""
+        with suppress(OSError):
+            os.truncate(self._file, max(0, self._file.stat().st_size - SPARE_BYTES))
+
+    @contextmanager
+    def room_for(self, number: int, purpose: str) -> Iterator[None]:
+        """Gives work that needs `number` bytes those kept back, if there are too few others, and takes them back after
+        it. Raises StorageFull, before the work, if these are not enough either. `purpose` ends its sentence."""
+        if self._reserve and self.free() < number:
+            self.release()
+        try:
+            lacking = number - self.free() if self._reserve else 0
+            if lacking > 0:
+                raise StorageFull(
+                    f"The disk is full: {lacking:,} more bytes must be free to {purpose}.",
+                    retry_after=FULL_RETRY_SECONDS,
+                )
+            yield
+        finally:
+            self.keep()
+
+    def _not_kept(self) -> int:
+        try:
+            return max(0, self._reserve - self._file.stat().st_size)
+        except OSError:
+            return self._reserve
+
+    def _extend(self, number: int) -> None:
+        """Adds bytes that are on the disk, not only in the file's length. Raises OSError; then it is as before."""
+        opened = os.open(self._file, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+        try:
+            size = os.fstat(opened).st_size
+            try:
+                _allocate(opened, size, number)
+            except OSError:
+                os.ftruncate(opened, size)
+                raise
+        finally:
+            os.close(opened)
+
+
+def _allocate(opened: int, at: int, number: int) -> None:
+    if number <= 0:
+        return
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(opened, at, number)
+        return
+    os.lseek(opened, at, os.SEEK_SET)
+    for start in range(0, number, PIECE_BYTES):
+        os.write(opened, bytes(min(PIECE_BYTES, number - start)))
+
+
+MAX_GROUP = 256
+MAX_GROUP_CHANGES = 1_000
+"""A group is full when it has so many changes. One list may have more, and is then a group of its own or its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Item(Generic[T]):
+    work: T
+    changes: int
+
+
+class WriteTurns(Generic[T]):
+    """A queue of any number of producers and one consumer."""
+
+    def __init__(self) -> None:
+        self._wake = threading.Condition()
+        self._lanes: dict[str, deque[_Item[T]]] = {}  # the first tenant has the next turn
+        self._closed = False
+
+    def put(self, work: T, tenant: str, changes: int) -> None:
+        """Adds the work of a tenant, which makes about so many changes."""
+        with self._wake:
+            self._lanes.setdefault(tenant, deque()).append(_Item(work, changes))
+            self._wake.notify()
+
+    def close(self) -> None:
+        """Ends the queue: what waits is still given out."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+
+    def next_group(self) -> list[T]:
+        """Returns the next works, of one tenant after the other, and each tenant's in their order. Waits for one;
+        returns none if the queue is closed and empty."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._lanes or self._closed)
+            group: list[T] = []
+            changes = 0
+            while self._lanes and len(group) < MAX_GROUP and changes < MAX_GROUP_CHANGES:
+                tenant = next(iter(self._lanes))
+                lane = self._lanes.pop(tenant)
+                item = lane.popleft()
+                if lane:
+                    self._lanes[tenant] = lane  # at the end
+                group.append(item.work)
+                changes += item.changes
+            return group
+
+
+# --- The writer -------------------------------------------------------------------------------------------------------
+
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
 """A function that the writer's thread runs inside a transaction. Its result is returned to the caller."""
 ObserveCommit = Callable[[int, float], None]
@@ -88,7 +318,7 @@ class WriterThread:
 
         def attempt(connection: apsw.Connection) -> None:
             if self.failure is not None:
-                log_file.count_up(connection)
+                count_commit(connection)
 
         await self._in_time(self.submit(attempt, 1))
 
@@ -251,7 +481,7 @@ class WriterThread:
                     self._connection.execute("ROLLBACK")
                     return None
             is_changed = self._connection.total_changes() != before
-            commits = log_file.count_up(self._connection) if is_changed else None
+            commits = count_commit(self._connection) if is_changed else None
             self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
@@ -280,3 +510,314 @@ def _tell(group: Sequence[QueuedTask]) -> None:
             queued.future.set_exception(queued.outcome)
         else:
             queued.future.set_result(queued.outcome)
+
+
+# --- A list of changes ------------------------------------------------------------------------------------------------
+
+_COUNT_UP = (
+    "INSERT INTO change_heads VALUES (?1, lower(hex(randomblob(6))), ?2, 0) "
+    "ON CONFLICT DO UPDATE SET last = last + ?2 RETURNING last"
+)
+LOG_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
+"""In the order of the fields of `LogEntry`."""
+_INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | None = None) -> Committed:
+    """Executes all changes, and logs them with the time `at`; None: they are not logged. If it raises, the caller rolls
+    back. Raises CommitConflict or QuotaExceeded."""
+    notes = ChangeNotes(at)
+    work = _Work(connection, notes)
+    quotas = [change for change in changes if isinstance(change, WithinQuota)]
+    before = [usage_of(connection, quota.tenant) for quota in quotas]
+    for change in changes:
+        work.do(change)
+    work.rows.write_partitions()
+    for tenant, entries in notes.by_tenant().items():
+        append_to_log(connection, tenant, entries)
+    for quota, used in zip(quotas, before, strict=True):
+        quota.check(used, usage_of(connection, quota.tenant))
+    return Committed(work.allocated, work.deleted)
+
+
+class _Work:
+    def __init__(self, connection: apsw.Connection, notes: ChangeNotes) -> None:
+        self._connection, self._notes = connection, notes
+        self.allocated: dict[str, int] = {}
+        self.deleted = 0
+        self.rows = search_rows.SearchRowWriter(connection)
+
+    def do(self, change: Change) -> None:
+        match change:
+            case Insert():
+                self._insert(change)
+            case Update():
+                self._update(change)
+            case Delete():
+                collection, tenant = change.collection, change.tenant
+                row, text = self._stored(collection, tenant, change.id)
+                doc = self._to_delete(collection, tenant, change.id, text)
+                if stale(doc, change.expect):
+                    raise CommitConflict(collection.name, change.id, "expect")
+                self._delete(collection, row, doc)
+            case DeleteWhere():
+                self._delete_where(change)
+            case Allocate():
+                self._allocate(change)
+            case WithinQuota():
+                pass  # checked in the end, by `execute`
+
+    def _allocate(self, change: Allocate) -> None:
+        statement = (
+            "INSERT INTO counters VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+        )
+        last: Any
+        ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
+        self.allocated[change.name] = change.first(int(last))
+
+    def _insert(self, change: Insert) -> None:
+        collection, doc = change.collection, resolve(change.doc, self.allocated)
+        row = insert_document(self._connection, collection, doc)
+        self._notes.created(collection, doc)
+        if collection.searched is None:
+            return
+        if change.entry is not None:
+            self.rows.add(collection, doc, row, change.entry)
+        elif change.like is not None:
+            like, _ = self._read(collection, doc["tenant_id"], change.like, {})
+            self.rows.add_like(collection, doc, row, like)
+
+    def _stored(self, collection: Collection, tenant: str, doc_id: str) -> tuple[int, str]:
+        statement = f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
+        stored: Any = self._connection.execute(statement, (tenant, doc_id)).fetchone()
+        if stored is None:
+            raise CommitConflict(collection.name, doc_id, "missing")
+        return int(stored[0]), str(stored[1])
+
+    def _read(self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object]) -> tuple[int, Doc]:
+        """Returns the row and the document. Raises CommitConflict, or RecordDamaged if it cannot be read."""
+        row, text = self._stored(collection, tenant, doc_id)
+        doc = parsed_one(collection, doc_id, text)
+        if doc is None:
+            raise unreadable(collection, doc_id, {})
+        if stale(doc, expect):
+            raise CommitConflict(collection.name, doc_id, "expect")
+        return row, doc
+
+    def _to_delete(self, collection: Collection, tenant: str, doc_id: str, text: str) -> Doc:
+        """Returns the document, or what the columns say of one whose text cannot be read."""
+        doc: Doc | None = parsed_one(collection, doc_id, text)
+        return sql.known_by_columns(self._connection, collection, tenant, doc_id) if doc is None else doc
+
+    def _update(self, change: Update) -> None:
+        collection = change.collection
+        row, doc = self._read(collection, change.tenant, change.id, change.expect)
+        doc |= change.fields(doc, self.allocated)
+        changed = frozenset({*change.set, *change.inc})
+        columns, statement = sql.assignment(collection.name, collection.columns, changed)
+        text = orjson.dumps(doc)
+        values = (*sql.values_of(doc, columns), text.decode(), sum_of(text), row)
+        _run(self._connection, collection, change.id, statement, values)
+        self._notes.updated(collection, doc, change)
+        if collection.searched is None:
+            return
+        if change.entry is not None:
+            self.rows.put(collection, doc, row, change.entry, keep=change.keep)
+        else:
+            self.rows.amend(collection, doc, row, changed, change.text)
+
+    def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
+        self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
+        self.deleted += 1
+        self._notes.deleted(collection, doc)
+        if collection.searched is not None:
+            self.rows.remove(collection, doc, row)
+
+    def _delete_where(self, change: DeleteWhere) -> None:
+        condition, values = sql.where(change.collection, change.where)
+        statement = f"SELECT row, id, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+        rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
+        for row, doc_id, text in rows:
+            self._delete(change.collection, int(row), self._to_delete(change.collection, change.tenant, doc_id, text))
+
+
+def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
+    """Inserts a document and returns its row number. Raises CommitConflict."""
+    doc_id, text = str(doc[collection.id_field]), orjson.dumps(doc)
+    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), text.decode(), sum_of(text))
+    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
+    return connection.last_insert_rowid()
+
+
+def _run(
+    connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
+) -> None:
+    try:
+        connection.execute(statement, values)
+    except apsw.ConstraintError as error:
+        # SQLite names the index of a unique key, which is on expressions, and the columns of the id index
+        violated = [key.name for key in collection.unique if f"'{sql.unique_index(collection, key)}'" in str(error)]
+        raise CommitConflict(collection.name, doc_id, violated[0] if violated else "exists") from error
+
+
+def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
+    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
+    last: Any
+    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
+    rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, int(last) - len(entries) + 1)]
+    connection.executemany(_INSERT, rows)
+
+
+# --- Usage of tenants -------------------------------------------------------------------------------------------------
+
+
+def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
+    """Returns the tenant's whole usage."""
+    statement = "SELECT ifnull(sum(records), 0), ifnull(sum(bytes), 0) FROM usage WHERE tenant = ?"
+    row: Any = connection.execute(statement, (tenant,)).fetchone()
+    return Usage(int(row[0]), int(row[1]))
+
+
+def stored_usage(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
+    """Returns the usage that is stored."""
+    return _usage_by(connection, "SELECT tenant, collection, records, bytes FROM usage")
+
+
+def _totals(connection: apsw.Connection) -> StoredTotals:
+    """Returns the sums over all tenants."""
+    tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
+    statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
+    usages = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
+    return StoredTotals.of(int(tenants[0]), usages)
+
+
+def counted_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
+    """Returns the usage by counting every record."""
+    return _usage_by(connection, *(usage_query(collection) for collection in collections if collection.counted))
+
+
+def _usage_by(connection: apsw.Connection, *statements: str) -> dict[str, dict[str, Usage]]:
+    rows: list[Any] = [row for statement in statements for row in connection.execute(statement)]
+    return by_tenant(((tenant, name), Usage(records, size)) for tenant, name, records, size in rows)
+
+
+class EmbeddedAccounting:
+    """Implements `Accounting`."""
+
+    def __init__(self, collections: Sequence[Collection], readers: ReadPool, writer: WriterThread) -> None:
+        self._readers, self._writer = readers, writer
+        self._collections = [collection for collection in collections if collection.counted]
+
+    async def stored(self) -> UsageByTenant:
+        return await self._readers.apart(stored_usage)
+
+    async def totals(self) -> StoredTotals:
+        return await self._readers.apart(_totals)
+
+    async def recount(self) -> list[str]:
+        def recount(connection: apsw.Connection) -> list[str]:
+            wrong = differences(stored_usage(connection), counted_usage(connection, self._collections))
+            for collection in self._collections if wrong else ():
+                count_usage(connection, collection)
+            return wrong
+
+        return await self._writer.submit(recount)
+
+
+# --- The change log ---------------------------------------------------------------------------------------------------
+
+# The change log in the embedded store: two tables, written in the transaction of the change.
+#
+# SQLite has one writer at a time, over all processes. The order of the numbers is therefore the order of the commits,
+# and whoever sees an entry sees all earlier ones.
+
+LAST = "SELECT last FROM change_heads WHERE tenant = ?"
+
+
+class EmbeddedChangeLog(ChangeLog):
+    """The log in the database file."""
+
+    def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
+        super().__init__(options)
+        self._readers, self._writer = readers, writer
+
+    async def page(
+        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> LogPage:
+        def read(connection: apsw.Connection) -> LogPage:
+            connection.execute("BEGIN")  # one snapshot: the head tells how far the entries go
+            try:
+                head = _head(connection, tenant)
+                start = head.start(after)
+                upto = min(head.last, start + self.options.scanned)
+                condition, values = sql.where(CHANGES, where)
+                statement = (
+                    f"SELECT {LOG_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
+                    f"ORDER BY seq LIMIT {int(limit)}"
+                )
+                rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
+            finally:
+                connection.execute("COMMIT")
+            return LogPage.read(head, [LogEntry(*row) for row in rows], upto, limit)
+
+        return await self._readers.bounded(read)
+
+    async def _current(self, tenant: str) -> Head:
+        return await self._readers.bounded(lambda connection: _head(connection, tenant))
+
+    async def _mark(self, tenant: str) -> int:
+        return await self._readers.bounded(lambda connection: _number(connection, LAST, (tenant,)))
+
+    async def names(self, tenant: str, user: str) -> bool:
+        statement = "SELECT EXISTS (SELECT 1 FROM changes WHERE tenant = ? AND user_id = ?)"
+        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (tenant, user))))
+
+    async def forget(self, tenant: str, user: str) -> None:
+        def forget_some(connection: apsw.Connection, start: int, mark: LogEntry | None) -> int:
+            statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
+            connection.execute(statement, (tenant, start, start + STEP, user))
+            removed = connection.changes()
+            if removed and mark is not None:
+                append_to_log(connection, tenant, [mark])
+            return removed
+
+        mark: LogEntry | None = erased(tenant, self.options.stamp_now())
+        for start in range(0, await self._mark(tenant), STEP):
+            if await self._writer.submit(partial(forget_some, start=start, mark=mark)):
+                mark = None
+
+    async def has_expired(self) -> bool:
+        oldest = self.options.oldest()
+        statement = (
+            "SELECT EXISTS (SELECT 1 FROM change_heads h WHERE "
+            "(SELECT at FROM changes c WHERE c.tenant = h.tenant ORDER BY seq LIMIT 1) < ?)"
+        )
+        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (oldest,))))
+
+    async def _expired(self, oldest: str) -> list[str]:  # noqa: ARG002 (each log is looked at, which is quick)
+        statement = "SELECT tenant FROM change_heads"
+        return await self._readers.apart(lambda c: [str(tenant) for (tenant,) in c.execute(statement)])
+
+    async def _drop(self, tenant: str, oldest: str) -> int:
+        def drop(connection: apsw.Connection) -> int:
+            statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
+            cursor: Any = connection.execute(statement, (tenant, STEP))
+            old = first_old(cursor.fetchall(), oldest)
+            if old:
+                connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
+                connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))
+            return len(old)
+
+        return await self._writer.submit(drop)
+
+
+def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
+    row: Any = connection.execute(statement, bound).fetchone()
+    return 0 if row is None else int(row[0] or 0)
+
+
+def _head(connection: apsw.Connection, tenant: str) -> Head:
+    statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
+    row: Any = connection.execute(statement, (tenant,)).fetchone()
+    return Head() if row is None else Head(*row)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.index.segment_view import MIN_TAIL, ROW_BITS, Postings
+from app.storage.index.segment import MIN_TAIL, ROW_BITS, Postings
 
 keys = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 1])
 appends = st.lists(st.lists(st.tuples(keys, st.integers(1, 255)), max_size=6), max_size=10)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.index.partitions import is_long
 from app.storage.index.record_codec import (
     Block,
     Row,
     holds_windows,
+    is_long,
     join_windows,
     model_id,
     pack,

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.storage.sqlite.backup import restore
-from app.storage.sqlite.rewrite import make_private
+from app.storage.sqlite.files import make_private, restore
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing

@@ -12,12 +12,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.storage.sqlite.admission import DiskSpace
-from app.storage.sqlite.backup import backup, restore
-from app.storage.sqlite.check import bad_pages, failing_pages, findings, prepare
-from app.storage.sqlite.connections import FILE_NAME, PAGE_BYTES, connect, use_checksums
-from app.storage.sqlite.log_file import checkpoint
-from app.storage.sqlite.rewrite import scrub
+from app.storage.sqlite.connections import FILE_NAME, PAGE_BYTES, checkpoint, connect, use_checksums
+from app.storage.sqlite.files import backup, bad_pages, failing_pages, findings, prepare, restore, scrub
+from app.storage.sqlite.writer import DiskSpace
 from tests.storage.sqlite.conftest import COLLECTIONS
 
 MB = 1 << 20

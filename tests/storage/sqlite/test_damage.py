@@ -12,11 +12,17 @@ import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import Delete
-from app.storage.sqlite.backup import backup, restore
-from app.storage.sqlite.check import bad_pages, failing_pages, findings, verify_rest
-from app.storage.sqlite.connections import CHECKSUM_BYTES, Faults, connect, log_of
-from app.storage.sqlite.encryption import RESERVED_AT, header_of
-from app.storage.sqlite.log_file import note_of, read_note
+from app.storage.sqlite.connections import (
+    CHECKSUM_BYTES,
+    RESERVED_AT,
+    Faults,
+    connect,
+    header_of,
+    log_of,
+    note_of,
+    read_note,
+)
+from app.storage.sqlite.files import backup, bad_pages, failing_pages, findings, restore, verify_rest
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from app.storage.transfer import BackupRefused
 from tests.storage.sqlite.conftest import COLLECTIONS, Open

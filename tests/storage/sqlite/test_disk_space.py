@@ -11,10 +11,9 @@ import apsw
 import pytest
 
 from app.errors import StorageFull, StoreUnavailable
-from app.storage.changes import Delete
-from app.storage.protocol import using_reserve
-from app.storage.sqlite.admission import DiskSpace, reserve_of
+from app.storage.changes import Delete, using_reserve
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
+from app.storage.sqlite.writer import DiskSpace, reserve_of
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
 

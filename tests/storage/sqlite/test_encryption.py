@@ -14,13 +14,8 @@ import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.factory import where_of
-from app.storage.sqlite.backup import restore
-from app.storage.sqlite.check import bad_pages, findings, verify_rest
-from app.storage.sqlite.connections import Faults, connect, log_of
-from app.storage.sqlite.encryption import StoreKey
-from app.storage.sqlite.log_file import note_of
-from app.storage.sqlite.rewrite import rekey
-from app.storage.sqlite.salvage import salvage
+from app.storage.sqlite.connections import Faults, StoreKey, connect, log_of, note_of
+from app.storage.sqlite.files import bad_pages, findings, rekey, restore, salvage, verify_rest
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from tests.conftest import settings_of
 from tests.storage.sqlite.conftest import COLLECTIONS, Open

@@ -9,8 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from app.storage.sqlite.connections import connect
-from app.storage.sqlite.log_file import LogTruncation, checkpoint, checkpoint_after_others, truncate
+from app.storage.sqlite.connections import LogTruncation, checkpoint, checkpoint_after_others, connect, truncate
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import StoreDamaged, StoreUnavailable
-from app.storage.sqlite.backup import restore
+from app.storage.sqlite.files import restore
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing

@@ -7,9 +7,8 @@ import pytest
 
 from app.storage.protocol import Finding
 from app.storage.schema import Doc
-from app.storage.sqlite.connections import log_of
-from app.storage.sqlite.log_file import checkpoint
-from app.storage.sqlite.salvage import salvage
+from app.storage.sqlite.connections import checkpoint, log_of
+from app.storage.sqlite.files import salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from app.storage.transfer import Salvaged
 from tests.storage.sqlite.conftest import COLLECTIONS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.core.work import work_for
-from app.storage.sqlite.admission import MAX_GROUP, MAX_GROUP_CHANGES, WriteTurns
 from app.storage.sqlite.store import EmbeddedStore
+from app.storage.sqlite.writer import MAX_GROUP, MAX_GROUP_CHANGES, WriteTurns
 from tests.support.declared import DIM, THINGS, thing
 
 pytestmark = pytest.mark.anyio

@@ -8,11 +8,10 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.storage.changes import Change, CommitConflict, Committed
-from app.storage.sqlite import changes
-from app.storage.sqlite.admission import MAX_GROUP, DiskSpace
+from app.storage.sqlite import writer
 from app.storage.sqlite.connections import Faults, connect
 from app.storage.sqlite.schema import migrate
-from app.storage.sqlite.writer import WAIT_SECONDS, WriterThread
+from app.storage.sqlite.writer import MAX_GROUP, WAIT_SECONDS, DiskSpace, WriterThread
 from tests.support.declared import THINGS, thing
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +27,7 @@ class Gated:
     def __call__(self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None = None) -> Committed:
         self.reached.set()
         assert self.open.wait(60)
-        return changes.execute(connection, wanted, at)
+        return writer.execute(connection, wanted, at)
 
 
 class Setup:
