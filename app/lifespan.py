@@ -40,11 +40,11 @@ from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import LLM_DAYS, Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
+from app.learning.episodes import day_teller
 from app.learning.fact_merge import FactMergeJob
 from app.learning.jobs import ConversationJobs
 from app.learning.rederivation import Rederivation
 from app.learning.service import ExtractionJobs
-from app.learning.summaries import day_teller
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS

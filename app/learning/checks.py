@@ -13,7 +13,7 @@ time (`prompts/second_look.md`).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
 from sys import getsizeof
@@ -217,6 +217,14 @@ def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | Non
         for meant in missing
     )
     return Support(stands=worded, worded=bool(missing))
+
+
+def sentence_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool) -> bool:
+    """Returns whether the numbers of a sentence stand in the conversation, in its times or in the earlier summary. The
+    second look may find them there as words."""
+    before = replace(lines[0], text=earlier) if earlier else None
+    times = replace(lines[0], text=" ".join(line.at for line in lines))
+    return numbers_said(sentence, [*lines, times, *([before] if before else [])]).enough(looked=looked)
 
 
 def _is_small(value: str) -> bool:

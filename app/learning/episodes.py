@@ -6,18 +6,20 @@ An episode is logged by a caller, as a message is. A derived record has the lowe
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 import orjson
 from pydantic import ValidationError
 
+from app.actions.roll_ups import DayDescription, DescribeDay
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core import prompt_text
 from app.core.clock import rfc3339, to_ms
-from app.core.language import words
+from app.core.language import sentences, words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
-from app.errors import Forbidden, Invalid
+from app.errors import Forbidden, Invalid, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.profile import UserProfile
 from app.facts.schemas import FactCreate
 from app.jobs.runner import Run
@@ -33,7 +35,7 @@ from app.learning.conversation_extractors import (
     registered_agent,
     shown_lessons,
 )
-from app.learning.dependencies import Tools
+from app.learning.dependencies import Tools, log
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, about, is_user
 from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report, Skipped
@@ -606,3 +608,39 @@ def waiting(docs_of: Filter) -> Filter:
 def skipped(waiting: int, why: str) -> dict[str, Json]:
     """Returns the report of parts that were skipped, if any episodes wait."""
     return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}
+
+
+# --- The text of a day whose actions are rolled up --------------------------------------------------------------------
+
+DAY_PROMPT = "day"
+MOST_CHUNKS = 3
+"""The limit of chunks of a day that the model reads. The counts cover the whole day."""
+
+
+def day_teller(llm: LLM, tools: Tools) -> DescribeDay:
+    """Returns a function that describes days in one run, with one budget for all of them. A sentence with a number
+    that no log has is left out."""
+    budget, prompt = llm.budget(), prompts.load(DAY_PROMPT)
+
+    async def tell(actions: Sequence[ActionRecord], earlier: str | None) -> DayDescription | None:
+        """Returns a text that continues `earlier`, with `model` and `prompt_version`. Returns None if the model fails;
+        the day is then described by its counts and not kept waiting."""
+        first = actions[0]
+        batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
+        text, budget.allowance = earlier, tools.allowance(first["tenant_id"])
+        try:
+            limit = prompts.stretch(llm.prompt_tokens, [DAY_PROMPT])
+            for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
+                request = chunk.data({"earlier": text})
+                reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
+                written, logged = sentences(strip_served(reply.text)), lines(chunk)
+                text = (
+                    " ".join(part for part in written if checks.sentence_said(part, logged, text, looked=False)) or text
+                )
+        except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
+            log.warning("a day was not told", extra={"code": error.code})
+        if text is None or text == earlier:
+            return None
+        return {"text": text, "model": llm.model_for(prompts.DayText), "prompt_version": prompt.id}
+
+    return tell

@@ -6,18 +6,19 @@ Extraction that takes longer than its request may: the answer is an operation, a
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar, cast
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
 from app.core.limits import BODY_LIMITS
-from app.core.schemas import Count, Owned, Schema, example
+from app.core.schemas import Count, Owned, example, shown
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
-from app.jobs.models import EXTRACT, JOBS, SUMMARIZE
+from app.jobs.models import EXTRACT, JOBS, SUMMARIZE, Operation
 from app.jobs.runner import Done, Run
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, MemoryExtractor
@@ -50,39 +51,29 @@ class ExtractRequest(Owned):
     ]
 
 
-class Spent(Schema):
+@shown
+class Spent(TypedDict):
     calls: Count
     tokens: Count
-    cached_tokens: Count = Field(description="Tokens of the prompts that the server's cache had, as it says.")
+    cached_tokens: Annotated[Count, Field(description="Tokens of the prompts that the server's cache had, as it says.")]
 
 
-class Extracted(Schema):
-    items: list[MemoryCreated] = Field(description="Memories that were made, or found to be there already.")
+@shown
+class Extracted(TypedDict):
+    items: Annotated[list[MemoryCreated], Field(description="Memories that were made, or found to be there already.")]
     created: Count
     superseded: Count
-    disputed: Count = Field(description="Memories that contradict ones of more trust, or pinned ones.")
-    dropped: dict[str, Count] = Field(description="What the model said and was not taken, by reason.")
+    disputed: Annotated[Count, Field(description="Memories that contradict ones of more trust, or pinned ones.")]
+    dropped: Annotated[dict[str, Count], Field(description="What the model said and was not taken, by reason.")]
     llm: Spent
-    warnings: list[MessageWarning] = Field([], description="What was not read whole, or has no text.")
-
-
-class ExtractedAnswer(TypedDict):
-    """The answer of `Extracted`."""
-
-    items: list[MemoryCreated]
-    created: int
-    superseded: int
-    disputed: int
-    dropped: dict[str, int]
-    llm: dict[str, int]
-    warnings: list[MessageWarning]
+    warnings: Annotated[list[MessageWarning], Field(default=[], description="What was not read whole, or has no text.")]
 
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
     """An extraction that a job ends: the answer, its operation and its job."""
 
-    result: WriteResult
+    result: WriteResult[Operation]
     operation_id: str
     job_id: str
 
@@ -93,7 +84,7 @@ class Learning:
     def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
         self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
 
-    async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult:
+    async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult[Operation]:
         """Returns 202 with the operation that writes the session's summary. Raises NotFound, Forbidden, or an error if
         there is no model."""
         now = self._tools.clock.now()
@@ -146,13 +137,13 @@ class Learning:
             stored = await plan()
             if body.user_id is not None and await self._tombstones.erased_since(body.user_id, begun):
                 raise Conflict("This user was erased meanwhile: nothing was stored.")
-            answer: ExtractedAnswer = {
+            answer: Extracted = {
                 "items": stored.items,
                 "created": stored.result["created"],
                 "superseded": stored.result["superseded"],
                 "disputed": stored.result["disputed"],
                 "dropped": stored.result["dropped"],
-                "llm": budget.spent,
+                "llm": cast(Spent, budget.spent),
                 "warnings": cut.warnings,
             }
             return WriteResult(answer, stored.changes, 201)
@@ -228,7 +219,7 @@ class ExtractionJobs:
             reading = learning.start(ExtractRequest.model_validate(run.payload["body"]), run.payload["begun"])
         store = await reading  # a job that is cancelled cancels the reading
 
-        async def plan() -> tuple[ExtractedAnswer, list[Change]]:
+        async def plan() -> tuple[Extracted, list[Change]]:
             outcome = await store()
             return outcome.body, list(outcome.changes)
 

@@ -15,12 +15,10 @@ from pydantic import BaseModel
 
 from app.context.response import ContextAnswer
 from app.context.schemas import Context
-from app.learning.service import Extracted, ExtractedAnswer
 from app.main import create_app
 
 ANSWERS: list[tuple[Any, type[BaseModel]]] = [
     (ContextAnswer, Context),
-    (ExtractedAnswer, Extracted),
 ]
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from app.learning.conversation_extractors import Conversation
 from app.learning.dependencies import Tools
+from app.learning.jobs import stored
 from app.learning.learning_run import Skipped
-from app.learning.summaries import stored
 from app.sessions.repository import SummaryText
 from app.sessions.schemas import SESSIONS
 from app.storage.scope import Scope
