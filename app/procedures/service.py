@@ -351,6 +351,8 @@ class ProcedureService:
             "search": round(sum(result.took_ms["search"] for result in results), 3),
             "total": round(sum(result.took_ms["total"] for result in results), 3),
         }
+        if any("rerank" in result.took_ms for result in results):
+            took["rerank"] = round(sum(result.took_ms.get("rerank") or 0 for result in results), 3)
         return {"items": [_item(hit, explain=body.explain) for hit in hits], **results[-1].how(), "took_ms": took}
 
     def _now(self) -> str:

@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from app.auth.keys import API_KEYS, Keys
+from app.auth.keys import Keys
 from app.errors import IdempotencyInProgress
-from app.storage.changes import Delete, Insert
-from app.storage.scope import SYSTEM
+from app.storage.changes import Insert
 from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, run_write
 from tests.conftest import Service, TurnedClock
 from tests.support.memories import PAIR, listed, problem, remember
@@ -280,17 +279,3 @@ async def test_what_the_rotated_key_writes_names_that_key(service: Service) -> N
     assert [entry["key_id"] for entry in trail if memory["memory_id"] in entry["records"]] == [key_id(new)]
     shown = (await service.client.get(f"/v1/keys/{key_id(new)}", headers=new)).json()
     assert "lineage" not in shown
-
-
-async def test_keys_that_were_rotated_before_lineages_were_stored_know_what_they_replaced(service: Service) -> None:
-    api, store, old = service.client, service.resources.store, await service.key()
-    new = await rotated(service, old)
-    for headers in (old, new):
-        doc = await store.get(API_KEYS, SYSTEM, key_id(headers))
-        assert doc is not None
-        del doc["lineage"]
-        await store.commit([Delete(API_KEYS, SYSTEM, key_id(headers)), Insert(API_KEYS, doc)])
-    sent = await post(api, **old)
-    for headers in (new, await rotated(service, new)):
-        assert (await post(api, **headers)).content == sent.content
-    assert await stored(api, new) == 1
