@@ -137,7 +137,7 @@ async def test_calls_without_ids_are_replayed_as_openai_takes_them(api: httpx.As
     await append(api, [*said("Weather?"), {"role": "assistant", "content": "", "tool_calls": calls}, *results])
     replayed = (await ask(api, "And now?", session_id="s", format="messages", exclude=["memories"]))["messages"][:-1]
     made = [
-        {"id": f"call_2_{at}", "function": {"name": "w", "arguments": f'{{"city":"{city}"}}'}}
+        {"id": f"call_2_{at}", "type": "function", "function": {"name": "w", "arguments": f'{{"city":"{city}"}}'}}
         for at, city in enumerate(("Rome", "Oslo"))
     ]
     assert replayed[1:] == [

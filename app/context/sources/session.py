@@ -385,6 +385,7 @@ def _as_openai(call: ToolCall, call_id: str) -> ToolCall:
     function = call.get("function")
     if function is not None:
         made["function"] = {**function, "arguments": _arguments(function)}
+        made["type"] = call.get("type") or "function"  # Ollama sends none, and OpenAI refuses a call without one
     return made
 
 
