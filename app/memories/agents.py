@@ -26,21 +26,10 @@ LessonList = Literal[
 class Lesson(TypedDict, total=False):
     text: str
     seen: Annotated[Count, Field(description="How often it was learned.")]
-    learned_at: Annotated[
-        str | None,
-        Field(default=None, description="When it was learned last; absent where an earlier version stored it."),
-    ]
-    first_learned_at: Annotated[
-        str | None,
-        Field(default=None, description="When it was learned first; absent where an earlier version stored it."),
-    ]
+    learned_at: Annotated[str, Field(description="When it was learned last.")]
+    first_learned_at: Annotated[str, Field(description="When it was learned first.")]
     source: Source
     copied_from: Annotated[str | None, Field(default=None, description="The agent that it was copied from.")]
-
-
-def first_learned_at(lesson: Lesson) -> str:
-    """Returns when a lesson was learned first; empty for one of an earlier version, which noted no times."""
-    return lesson.get("first_learned_at") or lesson.get("learned_at") or ""
 
 
 @shown

@@ -1,4 +1,4 @@
-"""Memories as they are stored, and as requests and answers show them; with the collections of earlier versions and of
+"""Memories as they are stored, and as requests and answers show them; with the collections of replaced versions and of
 feedback."""
 
 from collections.abc import Mapping

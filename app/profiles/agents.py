@@ -30,7 +30,6 @@ from app.memories.agents import (
     Experience,
     Lesson,
     LessonList,
-    first_learned_at,
 )
 from app.memories.decays import Decays
 from app.memories.filters import true_at
@@ -251,9 +250,9 @@ def merge_experience(
 def _learn(lessons: Sequence[Lesson], texts: Sequence[str], source: Source, now: str) -> list[Lesson]:
     known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
     for text in texts:
-        lesson = known.setdefault(normalise_content(text), {"text": text, "seen": 0, "source": source})
-        first = first_learned_at(lesson) or now
-        lesson |= {"seen": lesson["seen"] + 1, "learned_at": now, "first_learned_at": first}
+        new: Lesson = {"text": text, "seen": 0, "source": source, "learned_at": now, "first_learned_at": now}
+        lesson = known.setdefault(normalise_content(text), new)
+        lesson |= {"seen": lesson["seen"] + 1, "learned_at": now}
     learned = list(known.values())
     while len(learned) > MAX_LESSONS:
         learned.pop(min(range(len(learned)), key=lambda at: (learned[at]["seen"], at)))
@@ -386,10 +385,10 @@ def ranked(query: str, experience: Experience, known_at: str | None = None) -> l
         for index, text in enumerate(paragraphs(experience[KNOWLEDGE]))  # ranked one by one
     ]
     lessons = [
-        (name, index, lesson["text"], lesson.get("learned_at"), float(lesson["seen"]))
+        (name, index, lesson["text"], lesson["learned_at"], float(lesson["seen"]))
         for name in LESSONS
         for index, lesson in enumerate(experience[name])
-        if known_at is None or first_learned_at(lesson) <= known_at
+        if known_at is None or lesson["first_learned_at"] <= known_at
     ]
     entries = [*knowledge, *lessons]
     parts = overlaps(query, [text for _, _, text, _, _ in entries])

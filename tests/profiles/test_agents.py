@@ -10,7 +10,10 @@ from app.profiles.agents import EMPTY_EXPERIENCE, LEAST, MOST, ranked
 
 def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experience:
     """Lessons as (text, how often seen)."""
-    lessons = {name: [{"text": text, "seen": seen} for text, seen in pairs] for name, pairs in lists.items()}
+    lessons = {
+        name: [{"text": text, "seen": seen, "learned_at": "2026-05-01"} for text, seen in pairs]
+        for name, pairs in lists.items()
+    }
     whole = {**EMPTY_EXPERIENCE, "procedural_knowledge": knowledge, **lessons}
     return AGENTS.as_record({"experience": whole})["experience"]
 
@@ -30,7 +33,7 @@ def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
 
 def test_of_equal_lessons_the_newest_comes_first() -> None:
     dated: list[Lesson] = [
-        {"text": "Be brief.", "seen": 9},
+        {"text": "Be brief.", "learned_at": "2026-04-30", "seen": 9},
         {"text": "Ask twice.", "learned_at": "2026-05-01", "seen": 9},
         {"text": "Be kind.", "learned_at": "2026-05-02", "seen": 1},
     ]

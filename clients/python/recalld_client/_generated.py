@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 1948e836198129859f9532e96beed325."""
+"""Made by scripts/generate_clients.py; do not edit. Contract a4d86ab4818a2c6e94e71bff221a7057."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1062,8 +1062,8 @@ class KnownFacts(TypedDict):
 class Lesson(TypedDict):
     text: str
     seen: int
-    learned_at: NotRequired[str | None]
-    first_learned_at: NotRequired[str | None]
+    learned_at: str
+    first_learned_at: str
     source: "Source"
     copied_from: NotRequired[str | None]
 
