@@ -22,7 +22,7 @@ from typing import Any
 import httpx
 
 from app.context.gathering import gather_sections
-from app.context.intent import evidence_in
+from app.context.layout import evidence_in
 from app.context.schemas import ContextRequest
 from app.context.source import SourceRequest
 from app.context.sources import SOURCES

@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from app.context.candidates import Candidate
 from app.context.rendering import item_tokens
-from app.context.source import ContextSource, SourceRequest, SourceResult
+from app.context.source import Candidate, ContextSource, SourceRequest, SourceResult
 from app.core.tracing import span
 from app.errors import NotFound, RecalldError, Unavailable
 from app.retrieval.retriever import SearchWarning

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, tzinfo
 
-from app.context.candidates import Candidate
 from app.context.gathering import Gathered
 from app.context.rendering import one_line
-from app.context.source import JudgedStatement, SourceRequest
+from app.context.source import Candidate, JudgedStatement, SourceRequest
 from app.core.clock import day_of
 from app.core.language import Letters, place_of, sentences, words
 from app.core.work import in_parts, off_loop

@@ -22,8 +22,8 @@ from fractions import Fraction
 from math import floor
 from typing import NamedTuple
 
-from app.context.candidates import Candidate
 from app.context.schemas import DropReason
+from app.context.source import Candidate
 from app.storage.text import text_ids
 
 FIXED_SHARE = Fraction(3, 5)

@@ -3,12 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from app.context.dropped import explain
 from app.context.gathering import gather_sections, raise_if_unreadable
-from app.context.intent import asks_in, best_scores, evidence_in, infer, is_unsure
-from app.context.layout import PromptPlan, is_small, pack
+from app.context.layout import PromptPlan, asks_in, best_scores, evidence_in, infer, is_small, is_unsure, pack
 from app.context.marking import judged_in, mark_sections
-from app.context.response import ContextAnswer, answer_of
+from app.context.response import ContextAnswer, answer_of, explain
 from app.context.schemas import ContextRequest
 from app.context.source import ContextSource, SourceRequest
 from app.context.sources import SOURCES

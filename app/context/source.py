@@ -2,15 +2,16 @@
 section stands in the prompt."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
+from typing import NotRequired, TypedDict
 
-from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, Intent, SectionName
 from app.core.clock import day_of, rfc3339, zone_named
 from app.errors import RecalldError
+from app.facts.outdated import Utterance
 from app.facts.repository import View
 from app.facts.schemas import FactRecord
 from app.findings.replacing import ReplacedStatement
@@ -19,10 +20,91 @@ from app.resources import Resources
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import TimeInterval
-from app.sessions.schemas import SessionRecord
+from app.sessions.schemas import SessionRecord, ToolCall
 from app.storage.schema import Absent, Eq, Filter, Or, both, matches
 from app.storage.scope import Partition, Scope, Viewpoint
+from app.storage.text import content_hash
 from app.tasks.schemas import TaskRecord
+
+# --- Candidates: texts that may go into the prompt -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading of entries. Entries with the same `key` share one heading; no prompt shows the key."""
+
+    key: str
+    date: str
+    """A date such as `2026-05-08`."""
+    conversation: bool = False
+    """Whether it is a conversation. Conversations are numbered within the prompt."""
+
+
+class PromptMessage(TypedDict):
+    """A message as OpenAI's clients send it: `{"role": "assistant", "content": None, "tool_calls": [...]}`."""
+
+    role: str
+    content: str | None
+    tool_calls: NotRequired[list[ToolCall]]
+    tool_call_id: NotRequired[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A text that may go into the prompt, such as `Candidate("mem_1", "message", "I moved to Boston", 0.4, "Ann: ")`.
+
+    `text` is content as it was given; it is escaped when it is rendered.
+    """
+
+    id: str
+    type: str
+    text: str
+    score: float | None = None
+    """From 0 to 1: how well it answers the query. None: it was not searched for.
+
+    Of a memory, a fact or an action it is a probability, that of a procedure is multiplied by how well it works, and
+    that of a lesson or an interaction grows with the share of the query's words that it has. While the embedding model
+    does not answer, what is searched has BM25."""
+    prefix: str = ""
+    """Text of the service before the content, such as time and speaker."""
+
+    # what it says, by whom and when
+    keys: frozenset[str] = frozenset()
+    """Keys of what it says (`same_text` and others). Of candidates that share a key only one is packed."""
+    says: frozenset[str] = frozenset()
+    """Keys of what it says beside that, of each fact of a chain: what has one of them is not packed after it."""
+    factor: float = 1.0
+    """By what kind of text it is: an answer is seldom found in a line of the assistant, a question or a scrap."""
+    derived: bool = False
+    """Whether a model made it from other texts, so that it adds nothing where the prompt has its words."""
+    role: str | None = None
+    """Role of a conversation turn."""
+    turns: tuple[PromptMessage, ...] = ()
+    """Messages that the candidate stands for as a whole, as they were given: a tool call and all its results."""
+    utterance: Utterance | None = None
+    """When and by whom it was said. None: not known, or of no importance."""
+
+    # where it stands
+    heading: Heading | None = None
+    place: tuple[str, int] = ("", 0)
+    """Position under the heading: by time, then by number."""
+
+    # what goes with it
+    memory_id: str | None = None
+    """Memory that counts as accessed when the candidate is packed."""
+    links: tuple[str, ...] = ()
+    """Ids of the facts that the text states, in its order; empty if it is no fact."""
+    partner: "Candidate | None" = None
+    """The turn that belongs to this one: a question's answer, or the question before an answer."""
+
+    @property
+    def day(self) -> str:
+        """The day when it was said; empty if it holds whenever it is read, as a fact does."""
+        return "" if self.utterance is None else self.utterance.at[:10]
+
+    def marked(self, text: str, partner: "Candidate | None") -> "Candidate":
+        """Returns the candidate with a text that has marks, and with this partner."""
+        return self if text == self.text and partner is self.partner else replace(self, text=text, partner=partner)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +273,49 @@ class ContextSource:
     def is_wanted(self, body: ContextRequest) -> bool:
         """Returns whether the request leaves room for the section."""
         return self.section not in body.exclude and self.limit_in(body) > 0
+
+
+# --- Keys: what says the same ----------------------------------------------------------------------------------------
+# An entry has several: a memory of a message shares one with the turn of the session that it was made of, and a fact
+# one with a memory of the same words.
+
+
+def same_text(text: str) -> str:
+    """Returns the key of what has this text."""
+    return same_content(content_hash(text))
+
+
+def same_content(text_hash: int, of: str = "") -> str:
+    """Returns the key of what has a text with this hash: on a day if it is an event, which may happen again, and of a
+    speaker if it is not the user."""
+    return f"text:{text_hash}:{of}" if of else f"text:{text_hash}"
+
+
+def same_memory(memory_id: str) -> str:
+    """Returns the key of what stands for this memory."""
+    return f"memory:{memory_id}"
+
+
+def same_message(session_id: str, seq: int) -> str:
+    """Returns the key of a message, which a turn and a memory share."""
+    return f"message:{session_id}:{seq}"
+
+
+def same_rule(text: str) -> str:
+    """Returns the key of a rule: another entry with its words, such as a memory, does not stand for it."""
+    return f"rule:{content_hash(text)}"
+
+
+def same_profile_entry(text: str) -> str:
+    """Returns the key of an entry of the profile."""
+    return f"profile:{content_hash(text)}"
+
+
+def same_procedure(name: str, steps: Sequence[str]) -> str:
+    """Returns the key of a procedure with this name and these steps."""
+    return f"procedure:{content_hash(' '.join([name, *steps]))}"
+
+
+def same_words_as(memory_id: str) -> str:
+    """Returns the key of a hit and of the memories with its text, of which one at most is packed."""
+    return f"said:{memory_id}"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.candidates import Candidate, Heading
 from app.context.packing import FIRST, LONG, PackedPrompt, Packer, Section
+from app.context.source import Candidate, Heading
 
 FRAME = 5
 TITLE = 2

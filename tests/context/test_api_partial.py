@@ -8,10 +8,9 @@ from typing import cast
 import pytest
 
 from app.context import endpoints
-from app.context.candidates import Candidate
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import ContextService
-from app.context.source import ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
+from app.context.source import Candidate, ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import StoreUnavailable, Unavailable

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from app.context.intent import ANSWERS, infer
+from app.context.layout import ANSWERS, infer
 from app.context.schemas import Intent
 from app.context.sources import SOURCES
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.candidates import Candidate
 from app.context.marking import judged_mark, mark_judged, mark_values, marked
-from app.context.source import JudgedStatement
+from app.context.source import Candidate, JudgedStatement
 from app.facts.outdated import ReplacedValue, Utterance, telling
 from app.facts.schemas import USER
 from tests.facts.test_replaced import row

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from app.context.candidates import Candidate
 from app.context.packing import Misfit, PackedPrompt, Packer, TokenBound, _State
 from app.context.schemas import DropReason
+from app.context.source import Candidate
 from tests.context.packing_rules import Case, a_case, broken
 
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context import rendering
-from app.context.candidates import Candidate, Heading
+from app.context.source import Candidate, Heading
 from app.core import prompt_text
 from app.core.prompt_text import escape
 from app.core.served_text import strip_served

@@ -6,10 +6,16 @@ Findings that the query does not touch are read, too: texts of other sections th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from app.context.candidates import Candidate
 from app.context.rendering import one_line
-from app.context.repetition import same_memory, same_text
-from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
+from app.context.source import (
+    Candidate,
+    ContextSource,
+    JudgedStatement,
+    SourceRequest,
+    SourceResult,
+    same_memory,
+    same_text,
+)
 from app.context.sources.searched import search, visible
 from app.core.clock import rfc3339
 from app.errors import RecalldError

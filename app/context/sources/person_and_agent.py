@@ -8,9 +8,17 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import orjson
 
-from app.context.candidates import Candidate
-from app.context.repetition import same_memory, same_profile_entry, same_rule, same_text
-from app.context.source import ContextSource, ReadingOrder, SourceRequest, SourceResult
+from app.context.source import (
+    Candidate,
+    ContextSource,
+    ReadingOrder,
+    SourceRequest,
+    SourceResult,
+    same_memory,
+    same_profile_entry,
+    same_rule,
+    same_text,
+)
 from app.context.sources.searched import fact_item, visible
 from app.core.clock import to_ms
 from app.core.work import characters, off_loop

@@ -8,10 +8,15 @@ from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.api.retrievers import retriever_of
-from app.context.candidates import Candidate, Heading
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.rendering import one_line
-from app.context.repetition import (
+from app.context.source import (
+    Candidate,
+    ContextSource,
+    Heading,
+    JudgedStatement,
+    SourceRequest,
+    SourceResult,
     same_content,
     same_memory,
     same_message,
@@ -19,16 +24,15 @@ from app.context.repetition import (
     same_text,
     same_words_as,
 )
-from app.context.source import ContextSource, JudgedStatement, SourceRequest, SourceResult
 from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
-from app.context.sources.interactions import matching_interactions
 from app.core import prompt_text
 from app.core.clock import day_of, rfc3339, to_ms
 from app.core.language import words
-from app.core.work import in_parts
+from app.core.work import in_parts, off_loop
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
 from app.facts.outdated import Utterance, present_first
+from app.facts.profile import USERS, Interaction
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
@@ -49,11 +53,70 @@ from app.procedures.track_record import (
     served,
     trial_sentence,
 )
+from app.profiles.agents import overlaps
 from app.profiles.schemas import status_of
+from app.profiles.users import recorded_interactions
 from app.retrieval.query_evidence import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
+from app.storage.repository import Repository
 from app.storage.schema import Collection, Filter, R, Range, both
 from app.storage.text import content_hash, is_question, terms
+
+# --- Interactions -----------------------------------------------------------------------------------------------------
+# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
+# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
+
+MOST = 0.4
+"""The score of an interaction that has all words of the query: that of a lesson, which is ranked by words, too."""
+
+INTERACTION = "interaction"
+"""Type of a candidate."""
+
+
+async def interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
+    Nobody knows their trust, so there are none for a request that demands some."""
+    body = request.body
+    if body.user_id is None or body.min_trust is not None:
+        return []
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
+    recorded = [] if user is None else await recorded_interactions(user, request.scope)
+    happened = [
+        interaction
+        for interaction in recorded
+        if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
+    ]
+    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
+    return [_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
+
+
+def _is_for(interaction: Interaction, agent_id: str) -> bool:
+    """Returns whether an agent may be told of it."""
+    return interaction["agent_id"] in {None, agent_id}
+
+
+def _item(interaction: Interaction, day: str) -> Candidate:
+    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
+    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
+    text = summary if outcome is None else f"{summary} → {outcome}"
+    return Candidate(
+        f"interaction:{content_hash(f'{at} {text}')}",
+        INTERACTION,
+        text,
+        prefix=f"{day} interaction: ",
+        keys=frozenset({same_text(text)}),
+        utterance=Utterance(at, USER),
+        place=(at, 0),
+    )
+
+
+async def matching_interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the interactions that share words with the query, best first."""
+    items = await interactions(request)
+    texts = [item.text for item in items]
+    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
+    matching = [replace(item, score=MOST * part.share) for item, part in zip(items, parts, strict=True) if part.share]
+    return sorted(matching, key=lambda item: -(item.score or 0.0))
 
 
 async def search(
