@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app import VERSION
-from app.cli import archive, evaluate, import_, maintenance, memory, migrate, retention, salvage, serve
+from app.cli import archive, evaluate, maintenance, memory, migrate, retention, salvage, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -42,7 +42,7 @@ app.command("worker")(serve.worker)
 app.command("demo")(serve.demo)
 app.command("doctor")(maintenance.doctor)
 app.command("export")(archive.export)
-app.command("import")(import_.import_)
+app.command("import")(archive.import_)
 app.command("backup")(maintenance.backup)
 app.command("restore")(maintenance.restore)
 app.command("salvage")(salvage.salvage)

@@ -9,7 +9,7 @@ import pytest
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.audit.trail import ERASED
-from app.cli import archive, archive_import
+from app.cli import archive
 from app.embedding.onnx import OnnxModel
 from app.lifespan import open_store
 from app.settings import JobSettings, Settings
@@ -79,7 +79,7 @@ async def test_a_round_trip_is_the_same(key: ErasureKey, exported: Path, empty: 
     assert "stranger" not in text
     assert "secret_sha256" not in text
     for tenant in (None, "renamed"):
-        report = await archive_import.read(empty, exported, tenant, key)
+        report = await archive.read_tenant(empty, exported, tenant, key)
         assert report.ok, report.bad[:3]
         assert report.found == last(exported)["hash"]
         assert report.new == last(exported)["records"]
@@ -94,7 +94,7 @@ async def test_what_was_imported_is_found_and_goes_on(
 ) -> None:
     settings = Settings(data_dir=tmp_path / "new", _env_file=None)
     store = await open_store(settings, dim=1)
-    assert (await archive_import.read(store, exported, "default", key)).ok
+    assert (await archive.read_tenant(store, exported, "default", key)).ok
     await store.close()
     async with start(settings) as made:
         assert "I am ada, good day" in await found(made.client, "who wished a good day?", user_id="ada", top_k=50)
@@ -110,11 +110,11 @@ async def test_an_import_that_was_cut_short_is_run_again(
     lines = exported.read_bytes().splitlines(keepends=True)  # noqa: ASYNC240
     cut = tmp_path / "cut.jsonl"
     cut.write_bytes(b"".join(lines[:150]) + lines[150][:20])
-    report = await archive_import.read(empty, cut, None, key)
+    report = await archive.read_tenant(empty, cut, None, key)
     assert [number for number, _ in report.bad] == [151, 152]
     assert "missing" in report.bad[1][1]
     assert report.new == 149
-    report = await archive_import.read(empty, exported, None, key)
+    report = await archive.read_tenant(empty, exported, None, key)
     assert report.ok
     assert report.new == last(exported)["records"] - 149
 
@@ -147,7 +147,7 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
     }
     file = tmp_path / "spoiled.jsonl"
     file.write_bytes(b"".join([*lines[: place + 1], *faults.values(), *lines[place + 1 :]]))
-    report = await archive_import.read(empty, file, None, key)
+    report = await archive.read_tenant(empty, file, None, key)
     numbers = [number for number, _ in report.bad]
     assert numbers == list(range(place + 2, place + 2 + len(faults))), report.bad
     assert report.new == last(exported)["records"]
@@ -162,17 +162,17 @@ async def test_a_tenant_may_hold_other_data_and_a_record_that_had_changed_there_
     store: Any = shared.resources.store
     third = await shared.key("third")
     await shared.client.post("/v1/memories", json={"user_id": "u", "content": "tea"}, headers=third)
-    report = await archive_import.read(store, exported, "third", key)
+    report = await archive.read_tenant(store, exported, "third", key)
     assert report.ok, report
     listed = await shared.client.get("/v1/memories", headers=third)
     changed = next(one for one in listed.json()["items"] if one["user_id"] != "u")
     path = f"/v1/memories/{changed['memory_id']}"
     assert (await shared.client.patch(path, json={"importance": 0.123}, headers=third)).status_code == 200
-    report = await archive_import.read(store, exported, "third", key)
+    report = await archive.read_tenant(store, exported, "third", key)
     assert not report.ok
     assert report.bad == []
     with pytest.raises(archive.ArchiveRefused, match="some had changed there"):
-        archive_import._explain(report)
+        archive._explain(report)
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "{}", '{"recalld":"tenant","format":1,"tenant":""}', "[]"])
@@ -180,7 +180,7 @@ async def test_what_is_no_export_is_refused(key: ErasureKey, empty: MovableStore
     file = tmp_path / "file"
     file.write_text(text)
     with pytest.raises(archive.ArchiveRefused):
-        await archive_import.read(empty, file, None, key)
+        await archive.read_tenant(empty, file, None, key)
     with pytest.raises(archive.ArchiveRefused, match="there already"):
         await archive.write(empty, file, "default")
 
@@ -189,7 +189,7 @@ async def test_tombstones_move_with_the_tenant_and_are_sealed_for_it(
     exported_after_erasures: Path, empty: MovableStore, key: ErasureKey
 ) -> None:
     for _ in range(2):
-        report = await archive_import.read(empty, exported_after_erasures, "renamed", key)
+        report = await archive.read_tenant(empty, exported_after_erasures, "renamed", key)
         assert (report.ok, report.erased, report.tombstones_left) == (True, {}, 0), "bob had come back before"
     of_other = Tombstones(empty, "renamed", key)
     for user, known in (("eve", True), ("bob", True), ("ada", False)):
@@ -200,7 +200,7 @@ async def test_who_was_erased_from_the_target_stays_out(
     shared: Service, key: ErasureKey, exported_after_erasures: Path
 ) -> None:
     store: Any = shared.resources.store
-    assert (await archive_import.read(store, exported_after_erasures, "target", key)).ok
+    assert (await archive.read_tenant(store, exported_after_erasures, "target", key)).ok
     target = await shared.key("target")
 
     async def of_ada(query: str) -> list[str]:
@@ -210,13 +210,13 @@ async def test_who_was_erased_from_the_target_stays_out(
 
     assert "everybody's ada" in await of_ada("everybody")
     assert (await shared.client.delete("/v1/users/ada", headers=target)).status_code == 200
-    report = await archive_import.read(store, exported_after_erasures, "target", key)
+    report = await archive.read_tenant(store, exported_after_erasures, "target", key)
     assert (report.ok, report.bad, list(report.erased)) == (False, [], ["ada"])
     assert report.erased["ada"] > 50
     with pytest.raises(archive.ArchiveRefused, match=r"ada.*--restore-erased"):
-        archive_import._explain(report)
+        archive._explain(report)
     assert await of_ada("tea") == []
-    report = await archive_import.read(store, exported_after_erasures, "target", key, restore_erased=True)
+    report = await archive.read_tenant(store, exported_after_erasures, "target", key, restore_erased=True)
     assert report.erased == {}
     assert "everybody's ada" in await of_ada("everybody")
 
@@ -225,8 +225,8 @@ async def test_tombstones_of_another_erasure_key_are_left_out_and_told(
     exported_after_erasures: Path, empty: MovableStore, tmp_path: Path
 ) -> None:
     elsewhere = ErasureKey("another key of another machine, long enough", tmp_path)
-    report = await archive_import.read(empty, exported_after_erasures, None, elsewhere)
+    report = await archive.read_tenant(empty, exported_after_erasures, None, elsewhere)
     assert (report.ok, report.tombstones_left) == (True, 2)
     assert await empty.find(ERASED, None) == []
     assert await Tombstones(empty, "erasing", elsewhere).hashed("eve"), "the tenant may have a key of its own now"
-    assert (await archive_import.read(empty, exported_after_erasures, None, elsewhere)).tombstones_left == 2
+    assert (await archive.read_tenant(empty, exported_after_erasures, None, elsewhere)).tombstones_left == 2
