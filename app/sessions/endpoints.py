@@ -14,9 +14,8 @@ from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas
-from app.sessions.edits import MessageEdits
 from app.sessions.repository import SessionRepository
-from app.sessions.service import SessionFilters, SessionService
+from app.sessions.service import MessageEdits, SessionFilters, SessionService
 from app.sessions.windows import MAX_LAST, Window, Windows
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag
