@@ -120,15 +120,6 @@ TextEvidence: TypeAlias = MemoryEvidence | FactEvidence
 """A record whose text is searched by its vector."""
 
 
-def facts_of_one_group(record: EvidenceRecord, other: EvidenceRecord) -> bool:
-    """Returns True for two facts of one group: the rules of facts have settled them."""
-    return (
-        isinstance(record, FactEvidence)
-        and isinstance(other, FactEvidence)
-        and record.fact["group_id"] == other.fact["group_id"]
-    )
-
-
 def fingerprint_of(text: str) -> str:
     """Returns a digest of a text."""
     return blake2b(text.encode(), digest_size=8).hexdigest()

@@ -18,8 +18,7 @@ from app.jobs.models import Operation
 from app.learning.dependencies import Tools
 from app.memories.endpoints import MemoryId, MemoryServiceDep
 from app.memories.schemas import DisputeResolution, Memory
-from app.reflection.decisions import Decisions
-from app.reflection.service import Acceptance, ReflectionService, ReflectRequest
+from app.reflection.service import Acceptance, Decisions, ReflectionService, ReflectRequest
 from app.storage.scope import Scope
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import WriteResult

@@ -4,27 +4,30 @@ A finder takes a `PartitionView` and returns what it proposes. It only reads. `F
 language model: they compare what has structure. What texts say is for a judge (`judge.py`).
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from datetime import datetime, timedelta
+from itertools import combinations
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from app.core.clock import rfc3339
-from app.core.language import words
+from app.core.language import STOP_WORDS, words
 from app.core.work import in_turn
 from app.facts.outdated import holds
-from app.facts.schemas import FACTS
-from app.findings.schemas import (
-    FindingKind,
-    FindingRecord,
-    Proposal,
-    ProposalDetails,
-    evidence_names,
-)
+from app.facts.profile import field_of
+from app.facts.schemas import FACTS, USER, key_of, predicate_key
+from app.findings.schemas import FindingKind, FindingRecord, Proposal, ProposalDetails, evidence_names
 from app.findings.service import (
     EvidenceRecord,
+    FactEvidence,
     FindingRepository,
+    MemoryEvidence,
     Name,
+    TextEvidence,
     finding_id,
     new_finding,
     of_fact,
@@ -32,17 +35,18 @@ from app.findings.service import (
 )
 from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
+from app.learning.extraction import is_user
 from app.memories.filters import true_at
 from app.memories.records import repeated_source
 from app.memories.repository import of_pair
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
 from app.profiles.users import ProfileReader
-from app.reflection.candidates import CandidatePair, candidates
-from app.reflection.conflicts import REASON, Contradiction, facts_in_conflict
-from app.reflection.unconfirmed import unconfirmed
+from app.retrieval.model_weights import weights_for
+from app.storage.protocol import Store
 from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import Absent, Eq, Filter, In, Not, Or, both
+from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, In, Not, Or, Range, both
 from app.storage.scope import Partition, Scope
+from app.storage.search import SearchQuery
 
 UNCONFIRMED_DAYS = 180
 """A learned memory of little trust that nobody confirmed, used or said again for so long is stale."""
@@ -146,7 +150,61 @@ def is_usable(memory: MemoryRecord, now: str) -> bool:
     return holds(memory, now) and by_user and not expired(memory, now)
 
 
-# --- Finders ----------------------------------------------------------------------------------------------------------
+# --- Two facts that cannot both hold ----------------------------------------------------------------------------------
+
+MOST_OF_ONE = 50
+"""The limit of records that are compared for one subject and predicate, the latest ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two records that cannot both hold. `earlier` was said first."""
+
+    earlier: EvidenceRecord
+    later: EvidenceRecord
+
+    @property
+    def keep(self) -> EvidenceRecord:
+        """The record that should stand: the later one, unless it is trusted less."""
+        return self.later if self.later.trust >= self.earlier.trust else self.earlier
+
+    @property
+    def retire(self) -> EvidenceRecord:
+        """The record that gives way."""
+        return self.earlier if self.keep is self.later else self.later
+
+
+def facts_in_conflict(records: Sequence[EvidenceRecord], names: Sequence[str]) -> Iterator[tuple[Contradiction, str]]:
+    """Yields the single-valued facts that cannot both hold, each pair with its predicate or its field of the profile.
+    `names`: those of the user."""
+    stated: dict[tuple[str, str], list[FactEvidence]] = defaultdict(list)
+    for record in sorted(records, key=lambda record: (record.said_at, record.id)):
+        if isinstance(record, FactEvidence) and (key := _key(record, names)) is not None:
+            stated[key].append(record)
+    for (_, of), same in stated.items():
+        for earlier, later in combinations(same[-MOST_OF_ONE:], 2):
+            differ = key_of(earlier.fact["object"]) != key_of(later.fact["object"])
+            if differ and not facts_of_one_group(earlier, later):
+                yield Contradiction(earlier, later), of
+
+
+def facts_of_one_group(record: EvidenceRecord, other: EvidenceRecord) -> bool:
+    """Returns True for two facts of one group: the rules of facts have settled them."""
+    return (
+        isinstance(record, FactEvidence)
+        and isinstance(other, FactEvidence)
+        and record.fact["group_id"] == other.fact["group_id"]
+    )
+
+
+def _key(record: FactEvidence, names: Sequence[str]) -> tuple[str, str] | None:
+    """Returns subject and predicate of a fact that states a single value, or None."""
+    fact = record.fact
+    if fact["cardinality"] != "one":
+        return None
+    if not is_user(fact["subject"], names):
+        return fact["subject_key"], predicate_key(fact["predicate"])
+    return USER, field_of({**fact, "subject": USER}) or predicate_key(fact["predicate"])
 
 
 async def of_facts(look: PartitionView) -> list[FindingRecord]:
@@ -156,8 +214,50 @@ async def of_facts(look: PartitionView) -> list[FindingRecord]:
     for conflict, of in compared:
         if look.owns(conflict.earlier, conflict.later):
             evidence, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
-            findings.append(look.proposed("contradiction", REASON.format(of), evidence, proposal, OF_FACTS))
+            reason = f"They give different values ({of})."
+            findings.append(look.proposed("contradiction", reason, evidence, proposal, OF_FACTS))
     return findings
+
+
+# --- Learned memories of little trust that nothing ever confirmed -----------------------------------------------------
+
+LITTLE_TRUST = 0.8
+"""The service's own conclusions with less trust need a confirmation: what an assistant said has 0.7."""
+DERIVED = ("extraction", "consolidation")
+AGEING = ("fact", "preference")
+"""Types that stop being true with time. What happened, and rules that somebody gave, stay as they are."""
+
+
+def unconfirmed(records: Sequence[EvidenceRecord], now: datetime, days: float) -> Iterator[MemoryEvidence]:
+    """Yields learned memories of little trust that for `days` days nobody said again, served, changed or called
+    helpful. What is pinned or has a key was wanted by somebody."""
+    since = rfc3339(now - timedelta(days=days))
+    recent = [record for record in records if record.said_at > since]
+    for record in records:
+        if not isinstance(record, MemoryEvidence) or not _unconfirmed(record.memory, since):
+            continue
+        record_words = {*words(record.text)} - STOP_WORDS
+        # "Likes tea": a record of these days says it again that has all its words
+        if not any(later.id != record.id and record_words <= {*words(later.text)} for later in recent):
+            yield record
+
+
+def crossed(earlier: datetime | None, now: datetime, days: float) -> Filter:
+    """Returns the filter of memories that may have become unconfirmed between two runs."""
+    span = timedelta(days=days)
+    begin = None if earlier is None else rfc3339(earlier - span)
+    unused = Range("anchored_at", ge=begin, le=rfc3339(now - span))
+    learned = In("source.origin", DERIVED), In("memory_type", AGEING), Range("trust", lt=LITTLE_TRUST)
+    return both(Eq("status", "active"), unused, *learned)
+
+
+def _unconfirmed(memory: MemoryRecord, since: str) -> bool:
+    learned = memory["source"]["origin"] in DERIVED and memory["memory_type"] in AGEING
+    if not learned or memory["trust"] >= LITTLE_TRUST or memory["pinned"] or memory["key"] is not None:
+        return False
+    changed = memory["updated_at"] if memory["version"] > 1 else ""
+    is_recent = max(memory["created_at"], memory["last_accessed"] or "", changed) > since
+    return not is_recent and not memory.get("helpful_count")
 
 
 async def never_confirmed(look: PartitionView) -> list[FindingRecord]:
@@ -189,6 +289,106 @@ async def without_unread(look: PartitionView) -> PartitionView:
             await near_pairs(single, [finding for finder in FINDERS for finding in await finder(single)])
             records.append(record)
     return replace(look, records=records)
+
+
+# --- Pairs of near records that a judge is asked about ----------------------------------------------------------------
+
+T = TypeVar("T", bound=TextEvidence)
+
+NEIGHBOURS = 6
+"""The number of nearest records that each record is paired with."""
+FETCHED = 200
+"""Documents that are read from the store at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePair:
+    """Two near records. `earlier` was said first."""
+
+    earlier: TextEvidence
+    later: TextEvidence
+    cosine: float
+
+
+async def candidates(
+    store: Store, tenant: str, partitions: Sequence[Partition], model: str, records: Sequence[EvidenceRecord]
+) -> list[CandidatePair]:
+    """Returns the pairs of near records, the nearest first. Only reads.
+
+    Args:
+        store: The store, whose vectors are compared.
+        tenant: The tenant.
+        partitions: The partitions of the records.
+        model: The embedding model.
+        records: The records that may be paired: memories and facts. Of a record without a vector no pair is made.
+    """
+    memories = {record.id: record for record in records if isinstance(record, MemoryEvidence)}
+    facts = {record.id: record for record in records if isinstance(record, FactEvidence)}
+    rows: list[tuple[TextEvidence, NDArray[np.float32]]] = [
+        *await _vectors(store, tenant, partitions, model, MEMORIES, memories),
+        *await _vectors(store, tenant, partitions, model, FACTS, facts),
+    ]
+    if len(rows) < 2:
+        return []
+    vectors = np.array([vector for _, vector in rows], np.float32)
+    return await in_turn(lambda: _near([record for record, _ in rows], vectors, weights_for(model).unrelated))
+
+
+async def _vectors(
+    store: Store,
+    tenant: str,
+    partitions: Sequence[Partition],
+    model: str,
+    collection: Collection,
+    wanted: Mapping[str, T],
+) -> list[tuple[T, NDArray[np.float32]]]:
+    """Returns the wanted records, by id, that have a vector of the model, each with it, of unit length."""
+    if not wanted:
+        return []
+    terms = np.empty(0, np.uint32)
+    query = SearchQuery(tenant, tuple(partitions), EVERYTHING, None, model, terms, vectors=True)
+    columns = await store.search(collection, query)
+    if columns.vectors is None:
+        return []
+    there = np.flatnonzero(columns.vectors.any(axis=1))
+    there = there[np.argsort(-columns.time[there], kind="stable")]
+    rows: list[tuple[T, NDArray[np.float32]]] = []
+    for start in range(0, len(there), FETCHED):
+        part = there[start : start + FETCHED]
+        for at, fetched in zip(part, await store.fetch(collection, tenant, columns.rows[part]), strict=True):
+            record = None if fetched is None else wanted.get(fetched.doc[collection.id_field])
+            if record is not None:
+                vector = columns.vectors[at].astype(np.float32)
+                rows.append((record, vector / np.linalg.norm(vector)))
+        if len(rows) == len(wanted):
+            break
+    return rows
+
+
+def _near(records: Sequence[TextEvidence], vectors: NDArray[np.float32], least: float) -> list[CandidatePair]:
+    """Returns each record with those of the nearest ones whose cosine is `least` or more."""
+    by_places: dict[tuple[int, int], float] = {}
+    for start in range(0, len(records), FETCHED):
+        cosines = vectors[start : start + FETCHED] @ vectors.T
+        for row, line in enumerate(cosines, start=start):
+            line[row] = -1
+            nearest = np.argpartition(-line, min(NEIGHBOURS, len(line) - 1))[:NEIGHBOURS]
+            for other in nearest.tolist():
+                if line[other] >= least:
+                    by_places[min(row, other), max(row, other)] = float(line[other])
+    pairs = []
+    for (place, other), cosine in by_places.items():
+        earlier, later = sorted((records[place], records[other]), key=lambda record: (record.said_at, record.id))
+        speakers = {_speaker(earlier), _speaker(later)} - {None}
+        # what holds of one speaker need not hold of another
+        if not facts_of_one_group(earlier, later) and len(speakers) < 2:
+            pairs.append(CandidatePair(earlier, later, cosine))
+    return sorted(pairs, key=lambda pair: (-pair.cosine, pair.earlier.name, pair.later.name))
+
+
+def _speaker(record: TextEvidence) -> str | None:
+    source = record.memory.get("source") if isinstance(record, MemoryEvidence) else record.fact.get("source")
+    return source.get("speaker") if source else None
 
 
 async def near_pairs(look: PartitionView, findings: Sequence[FindingRecord]) -> list[CandidatePair]:

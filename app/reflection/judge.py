@@ -30,8 +30,7 @@ from app.learning import prompts
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of
 from app.llm.base import LLM, Budget
 from app.memories.repository import MemoryRepository
-from app.reflection.candidates import CandidatePair
-from app.reflection.finders import Judged, Owner, PartitionView, of_judged_pair
+from app.reflection.finders import CandidatePair, Judged, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, OwnedRecord

@@ -28,13 +28,14 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.llm.base import LLM
 from app.memories.repository import of_pair
 from app.memories.schemas import MEMORIES
-from app.reflection.candidates import CandidatePair
 from app.reflection.finders import (
     FINDERS,
     UNCONFIRMED_DAYS,
+    CandidatePair,
     Owner,
     PartitionView,
     alone,
+    crossed,
     look_at,
     near_pairs,
     speaks_of,
@@ -45,7 +46,6 @@ from app.reflection.finders import (
 from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.service import Applier
-from app.reflection.unconfirmed import crossed
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Collection, Eq, Filter, both

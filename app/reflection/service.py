@@ -4,12 +4,14 @@ Nothing is deleted: records are superseded, closed, or end being valid.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from app.core.clock import rfc3339
-from app.core.schemas import Flag, Identifier, Schema, Text, example
+from app.core.schemas import Flag, Identifier, Json, Schema, Text, example
 from app.errors import Conflict, invalid
 from app.facts.profile import field_of
 from app.findings.replacing import unlinking
@@ -27,8 +29,9 @@ from app.findings.service import (
     whole,
 )
 from app.jobs import queue
-from app.jobs.models import REFLECTION, Operation
+from app.jobs.models import REFLECTION, RESOLVE, Operation, OperationRecord
 from app.learning.dependencies import ALWAYS, Tools
+from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.create import MemoryPlanner
 from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
@@ -38,7 +41,6 @@ from app.memories.schemas import MemoryCreate, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
-from app.reflection.decisions import Decisions
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.scope import Scope
@@ -194,6 +196,32 @@ def keeping(proposal: Proposal, record_id: str) -> Proposal:
         if kept["id"] == record_id:
             return {**proposal, "keep": kept, "retire": [retired]}
     raise invalid("/keep", f"must be one of its two records: {keep['id']} or {retire[0]['id']}")
+
+
+class Decisions:
+    """Makes operations of the changes that a caller's request decides on. Commits nothing."""
+
+    def __init__(self, tools: Tools, scope: Scope) -> None:
+        self._tools, self._scope = tools, scope
+
+    def begin(self, kind: str, agent_id: str | None, user_id: str | None) -> OperationRecord:
+        """Returns the operation of a decision on a record of an agent and a user. The changes may name its id."""
+        now = self._tools.clock.now()
+        return queue.begin(self._scope, kind, now, agent_id=agent_id, user_id=user_id)[0]
+
+    async def carried_out(self, operation: OperationRecord, changes: Sequence[Change], result: Json) -> list[Change]:
+        """Returns the changes with those that store the operation and how to undo them."""
+        now, by = self._tools.clock.now(), operation["operation_id"]
+        until = rfc3339(now + timedelta(days=self._tools.settings.retention.archive_days))
+        owner: DerivationRecord = {"agent_id": operation["agent_id"], "user_id": operation["user_id"]}
+        note = await derivation(self._tools.store, self._scope.tenant, changes, id_of([by]), owner, by, now)
+        return [*changes, queue.carried_out(operation, result, {"by": by, "until": until}), note]
+
+    async def resolved(self, settled: WriteResult, kept: str) -> WriteResult:
+        """Returns what settles a dispute, with an operation that the answer names. `kept`: the id of what is kept."""
+        operation = self.begin(RESOLVE, settled.body["agent_id"], settled.body["user_id"])
+        changes = await self.carried_out(operation, settled.changes, {"kept": kept})
+        return replace(settled, body={**settled.body, "operation_id": operation["operation_id"]}, changes=changes)
 
 
 class ReflectionService:

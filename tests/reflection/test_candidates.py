@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from app.learning.dependencies import Tools
-from app.reflection.candidates import NEIGHBOURS, CandidatePair, candidates
-from app.reflection.finders import Owner, look_at, near_pairs
+from app.reflection.finders import NEIGHBOURS, CandidatePair, Owner, candidates, look_at, near_pairs
 from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.findings import memory

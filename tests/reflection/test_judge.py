@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.learning.prompts import JudgedPair
-from app.reflection.candidates import CandidatePair
+from app.reflection.finders import CandidatePair
 from app.reflection.judge import (
     PLAIN_REASON,
     REASON_CHARS,
