@@ -179,8 +179,8 @@ def test_the_site_builds_strictly_with_its_diagrams(project: Path) -> None:
     made = {page: (project / "site" / page.relative_to(DOCS).with_suffix(".html")).read_text("utf-8") for page in PAGES}
     for page, html in made.items():
         assert html.count('class="mermaid"') == len(re.findall(r"^```mermaid$", page.read_text("utf-8"), re.MULTILINE))
-    for name in ("writes", "retrieval", "context", "learning"):
-        assert 'class="mermaid"' in made[DOCS / "concepts" / f"{name}.md"], name
+    for name in ("concepts/writes", "contributing/ranking", "concepts/context", "concepts/learning"):
+        assert 'class="mermaid"' in made[DOCS / f"{name}.md"], name
 
 
 def test_a_link_that_leads_nowhere_fails_the_build(project: Path) -> None:
@@ -243,13 +243,13 @@ def test_the_page_of_retrieval_has_the_numbers_that_the_code_has(name: str) -> N
         "weights": table({**kinds, "foreign": weights.foreign}, [field.name for field in fields(Blend)]),
         "calibration": table(places, [field.name for field in fields(Terms)], turned=True),
     }
-    page = (DOCS / "concepts" / "retrieval.md").read_text(encoding="utf-8")
+    page = (DOCS / "contributing" / "ranking.md").read_text(encoding="utf-8")
     found = page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]
     assert found == expected[name], f"the table to paste:\n{expected[name]}"
 
 
 def test_the_page_of_retrieval_names_every_feature() -> None:
-    page = (DOCS / "concepts" / "retrieval.md").read_text(encoding="utf-8")
+    page = (DOCS / "contributing" / "ranking.md").read_text(encoding="utf-8")
     features = page.split("## Features")[1].split("## Kinds of memory")[0]
     listed = re.findall(r"^\| `(\w+)` \|", features, re.MULTILINE)
     assert listed == [*FEATURES, "when", "latest", "echo", "filler", "first"]

@@ -175,7 +175,7 @@ class Solution(TypedDict):
 
 
 class Decay(Schema):
-    """How what this agent remembers fades (docs/concepts/retrieval.md)."""
+    """How what this agent remembers fades (docs/contributing/ranking.md)."""
 
     factor: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.95
     grace_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 30.0

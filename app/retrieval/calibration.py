@@ -13,7 +13,7 @@ is the log of the document's share of the odds (`log_shares`), `n` the largest c
 the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
 evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
-questions that have an answer and on questions that have none; figures: docs/concepts/retrieval.md. All functions are
+questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md. All functions are
 pure.
 """
 

@@ -1,6 +1,6 @@
 """The features of the ranking: pure functions of columns, query and time.
 
-Formulas: docs/concepts/retrieval.md. No function uses a matrix product: BLAS rounds by position, and equal documents
+Formulas: docs/contributing/ranking.md. No function uses a matrix product: BLAS rounds by position, and equal documents
 must get equal numbers at every position.
 """
 
@@ -46,7 +46,7 @@ NEIGHBOUR_VECTOR = 0.3
 MOST_REPEATED = 0.09
 """The most that a repeated word adds to `repeats`, in units of what it adds to `coverage`: a document never loses by
 having a word of the query. No weight of `repeats` is more than 11 times that of `coverage`."""
-WORDS_OF_NEGATION = 0.25
+WORDS_OF_NEGATION = 0.4
 """The part of their weight that the words of a negated question lose."""
 RANK_OFFSET = 10
 RANK_DEPTH = 100

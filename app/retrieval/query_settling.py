@@ -19,7 +19,7 @@ from app.storage.text import TermIds
 PART_OF_IDENTIFIER = 0.3
 """Factor of the weight of an identifier's part where documents have the whole, and of a joined word beside its
 parts."""
-CHARACTER = 0.25
+CHARACTER = 0.4
 """Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
 IDENTIFIER = 1.5
 """Factor of the weight of an identifier: in a scope where all words are rare, "10.0.4.117" tells more than "uses"."""

@@ -5,8 +5,8 @@ question), from the best turn of its session, and from being spoken by the perso
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). `first_hits.py` orders the first hits among themselves, and
-`calibration.py` converts the odds to a probability. Formulas, evaluation: docs/concepts/retrieval.md. `explained` says
-what a hit's score is made of.
+`calibration.py` converts the odds to a probability. Formulas, evaluation: docs/contributing/ranking.md. `explained`
+says what a hit's score is made of.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,9 +33,6 @@ SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 
 FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
-ANY_IN_COMMON, ENOUGH_IN_COMMON = 0.1, 0.3
-"""Where one of the best has such a share of the query's words, `latest` orders only those by time that have so much of
-its share."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 BY_HAND = frozenset({"importance", "recency"})
@@ -193,8 +190,7 @@ def log_odds(
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
-        coverage = query_features[QUERY_FEATURES.index("coverage")]
-        parts["latest"] = _by_time(columns, query, odds, parts, coverage, weights.latest)
+        parts["latest"] = _by_time(columns, query, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -228,9 +224,7 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     return by_document[:of_query], by_document[of_query:], base[kind_of] + summaries
 
 
-def _by_time(
-    columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], coverage: Floats, most: float
-) -> Floats:
+def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something.
 
@@ -244,9 +238,6 @@ def _by_time(
     if query.subject:
         best = _sorted(columns, odds, stating, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
-        # "The umbrella broke" says nothing newer on where Mei lives
-        covered = coverage[best].max(initial=0)
-        best = best[coverage[best] >= ENOUGH_IN_COMMON * covered] if covered >= ANY_IN_COMMON else best
     times = np.unique(columns.time[best])
     steps = times.searchsorted(columns.time[best])
     back = steps if query.order == "earliest" else len(times) - 1 - steps

@@ -123,7 +123,7 @@ def test_each_kind_has_its_own_numbers_by_its_part_of_the_odds() -> None:
 
 
 def test_the_formula_is_the_documented_one() -> None:
-    """docs/concepts/retrieval.md: base, the share of the odds with two slopes, the best cosine, the best coverage."""
+    """docs/contributing/ranking.md: base, the share of the odds with two slopes, the best cosine, the best coverage."""
     columns = replace(columns_of(3), cosine=np.array([0.4, 0.1, 0.0], np.float32), df=np.ones(2, np.float32))
     columns.term_counts[0, 1] = 1  # one of two terms, equally rare
     terms = Terms(base=-2.0, share=1.5, tail=0.5, nearest=3.0, coverage=2.0)

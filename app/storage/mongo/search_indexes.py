@@ -501,7 +501,7 @@ def reason_of(error: PyMongoError) -> str:
 
 DEPTHS = (200, 2_000, 10_000)
 """Number of candidates from each of the two indexes, by the depth of the search. At 100, the ranking finds 0.94 of the
-evidence (docs/concepts/retrieval.md); more than the last one `$vectorSearch` does not give."""
+evidence (docs/contributing/ranking.md); more than the last one `$vectorSearch` does not give."""
 MOST_CANDIDATES = 10_000
 """The most that `numCandidates` may be."""
 MOST_TERMS, COUNTED_TERMS = 1_000, 64
