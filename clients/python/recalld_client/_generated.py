@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract a4d86ab4818a2c6e94e71bff221a7057."""
+"""Made by scripts/generate_clients.py; do not edit. Contract fb7ffd9ff6e79b67cea3439979bff005."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -440,7 +440,7 @@ class DayCounts(TypedDict):
 
 
 class Decay(TypedDict):
-    """How what this agent remembers fades (docs/concepts/retrieval.md)."""
+    """How what this agent remembers fades (docs/contributing/ranking.md)."""
 
     factor: NotRequired[float]
     grace_days: NotRequired[float]
