@@ -19,8 +19,7 @@ from app.facts.aliases import ENTITY_ALIASES, render_alias
 from app.facts.profile import USERS, UserRecord
 from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
-from app.memories.agents import AGENTS, AgentRecord
-from app.memories.decays import Decays
+from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
 from app.procedures import schemas as procedures
 from app.profiles.schemas import render_agent, render_profile

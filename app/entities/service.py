@@ -25,7 +25,7 @@ from app.facts.aliases import AliasMap, AliasRepository, EntityAlias, render_ali
 from app.facts.graph import Bound, GraphService, Sight
 from app.facts.repository import FactRepository, View, any_of, of_pairs
 from app.facts.schemas import Fact, FactRecord, key_of, render
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Memory, MemoryRecord
 from app.retrieval.model_weights import weights_for

@@ -30,7 +30,7 @@ from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationRe
 from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository, of_pair
 from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update

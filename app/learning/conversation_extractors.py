@@ -22,9 +22,8 @@ from app.learning.extraction import DroppedCounts, Rules, profile_patch
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import CitedItem, LearnedLesson, TranscriptLine, data
 from app.llm.base import LLM, Budget
-from app.memories.agents import AGENTS, AgentRecord
+from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.create import MemoryPlanner
-from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import CommitConflict, Update

@@ -1,14 +1,21 @@
-"""The collection of registered agents. It is declared below `profiles`, which serves it, since the decay of an agent's
-memories is among its settings."""
+"""Registered agents, and the decay of memories: each fades as its agent's settings say, or by the defaults if the agent
+is not registered. `profiles` serves agents; their collection lies here, below it."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from app.core.clock import to_ms
 from app.core.schemas import Count, shown
-from app.memories.schemas import Source
+from app.memories.schemas import Memory, MemoryRecord, Source, render
+from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, fading_one_by_one
+from app.storage.protocol import Store
 from app.storage.schema import BaseRecord, Collection, Unique
+from app.storage.search import Columns
+from app.storage.text import name_id
 
 LessonList = Literal[
     "common_scenarios",
@@ -85,3 +92,62 @@ AGENTS: Collection[AgentRecord] = Collection(
     opaque=("settings", "experience"),
     cached=True,
 )
+
+
+# --- Decay ------------------------------------------------------------------------------------------------------------
+
+
+class Decays:
+    """Decay settings for one request in one tenant. Each agent's settings are read once."""
+
+    def __init__(self, store: Store, tenant: str) -> None:
+        self._store, self._tenant = store, tenant
+        self._known: dict[str | None, tuple[DecayCurve, float]] = {None: (DEFAULT_DECAY, 0.0)}
+
+    async def of(self, agent_id: str | None) -> DecayCurve:
+        """Returns the decay curve of an agent; the default for None and for agents that are not registered."""
+        return (await self._read(agent_id))[0]
+
+    async def least_importance(self, agent_id: str | None) -> float:
+        """Returns the minimum importance of memories that the agent is shown: its setting, or 0 if it is not
+        registered."""
+        return (await self._read(agent_id))[1]
+
+    async def _read(self, agent_id: str | None) -> tuple[DecayCurve, float]:
+        if agent_id not in self._known:
+            assert agent_id is not None
+            agent = await self._store.get(AGENTS, self._tenant, agent_id)
+            if agent is None:
+                self._known[agent_id] = DEFAULT_DECAY, 0.0
+            else:
+                settings = agent["settings"]
+                self._known[agent_id] = DecayCurve(**settings["decay"]), settings.get("min_importance") or 0.0
+        return self._known[agent_id]
+
+    async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
+        """Returns the decay of a scope of several agents, with one value for each document if their settings differ."""
+        if len(agents) == 1:
+            return await self.of(agents[0])
+        curves = {0 if agent is None else name_id(agent): await self.of(agent) for agent in agents}
+        first, *others = curves.values() or [DEFAULT_DECAY]
+        if all(other == first for other in others):
+            return first
+
+        def by_document() -> DecayCurve:
+            rows = [curves[code] for code in columns.agent.tolist()]
+            names = "factor", "grace_days", "floor"
+            return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in names))
+
+        return columns.derived.get("decay", (columns.agent, curves), by_document)
+
+    async def importance(self, memory: MemoryRecord, now_ms: int) -> float:
+        """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
+        not faded by any settings, and none are read."""
+        if memory["pinned"] or to_ms(memory["anchored_at"]) >= now_ms:
+            return float(memory["base_importance"])
+        curve = await self.of(memory["agent_id"])
+        return fading_one_by_one(now_ms, curve)(memory["base_importance"], to_ms(memory["anchored_at"]))
+
+    async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:
+        """Returns a memory as responses show it, with its importance at that time."""
+        return render(memory, await self.importance(memory, now_ms))

@@ -29,7 +29,7 @@ import numpy as np
 from app.core.clock import rfc3339, to_ms
 from app.core.work import characters, off_loop, with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.embedding import Embeddings
 from app.memories.records import (
     identity_hash,

@@ -13,14 +13,13 @@ from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.embedding import Embeddings
 from app.memories.feedback import FeedbackService
 from app.memories.filters import MemoryFilters, MemoryListStatus, TagFilters, TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
-from app.memories.search import MemorySearch
-from app.memories.search_schemas import SearchRequest, SearchResult
+from app.memories.search import MemorySearch, SearchRequest, SearchResult
 from app.memories.service import MemoryService
 from app.writes.dependencies import InPrecondition, Writer
 from app.writes.executor import etag

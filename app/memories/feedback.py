@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import Forbidden, invalid
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import (
     FEEDBACK,

@@ -1,25 +1,256 @@
-"""The search of memories: it reads the request, has the retriever find, puts what holds now first, and writes the
-answer as JSON."""
+"""The search of memories: the request becomes filters, the retriever finds, what holds now comes first, and the answer
+is written as JSON."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from typing import Annotated, NotRequired, Self
 
+import numpy as np
 import orjson
+from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
+from typing_extensions import TypeAliasType, TypedDict
 
+from app.core.characters import says_nothing
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
+from app.core.schemas import Flag, Identifier, Owned, Share, Timestamp, TimeZone, TopK, example, shown
 from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import Forbidden, invalid
-from app.memories.decays import Decays
-from app.memories.schemas import MEMORIES, MemoryRecord, render, rounded
-from app.memories.search_filters import computed_mask, search_filter, small_talk_filter
-from app.memories.search_schemas import SearchRequest, Understood, UnderstoodTime
+from app.memories.agents import Decays
+from app.memories.filters import SplitFilter, TagAndMetadataFilters, true_at
+from app.memories.schemas import (
+    MEMORIES,
+    NO_SMALL_TALK,
+    SMALL_TALK,
+    Memory,
+    MemoryRecord,
+    MemoryStatus,
+    MemoryText,
+    MemoryType,
+    render,
+    rounded,
+)
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.query_analysis import leading_part
-from app.retrieval.retriever import Hit, HowSearched, RetrievalQuery, Retriever
+from app.retrieval.ranking import SearchMode
+from app.retrieval.repetition import Repetition
+from app.retrieval.retriever import Hit, HowSearched, Replacement, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
+from app.storage.repository import unexpired
+from app.storage.schema import Absent, And, Eq, Filter, In, Or, Range, both
 from app.storage.scope import Partition, Scope, Viewpoint
+from app.storage.search import Bools, Columns, Floats
+from app.storage.text import content_hash
+
+# --- The request and the answer ---------------------------------------------------------------------------------------
+
+
+def _known_field(name: str) -> str:
+    if name in Memory.__annotations__:
+        return name
+    nearest = get_close_matches(name[:64], Memory.__annotations__, 1, 0)[0]
+    raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
+
+
+MemoryField = TypeAliasType(
+    "MemoryField",
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.__annotations__]})],
+)
+
+
+class SearchRequest(Owned, TagAndMetadataFilters):
+    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
+
+    query: MemoryText
+    everyone: Flag = Field(
+        False,
+        description="In place of both ids: over all agents and users, for a key with the verb admin and no bindings. "
+        "Of equal texts the newest comes, and `repeated` counts the others.",
+    )
+    include_shared: Flag = Field(
+        True, description="With both ids: also what the agent knows for all, and all agents of the user."
+    )
+    session_id: Identifier | None = None
+    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    min_importance: Share | None = Field(
+        None, description="Least importance at the moment; default: the agent's setting."
+    )
+    min_score: Share | None = Field(
+        None,
+        description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
+        "503 where the embedding model does not answer.",
+    )
+    min_trust: Share | None = None
+    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
+    until: Timestamp | None = Field(None, description="That moment excluded.")
+    status: MemoryStatus = "active"
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    now: Timestamp | None = Field(
+        None,
+        description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
+        "What happened later (`event_at`, else `created_at`) is hidden.",
+    )
+    timezone: TimeZone | None = None
+    top_k: TopK = 10
+    mode: SearchMode = "hybrid"
+    min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
+    explain: Flag = False
+    record_access: Flag = True
+    fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
+        None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
+    )
+
+    @model_validator(mode="after")
+    def _of_somebody(self) -> Self:
+        if (self.agent_id is None and self.user_id is None) != self.everyone:
+            raise ValueError("agent_id, user_id or both are required, or everyone without them")
+        return self
+
+    @model_validator(mode="after")
+    def _scored(self) -> Self:
+        if self.min_score is not None and self.mode != "hybrid":
+            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
+        return self
+
+
+Scores = TypeAliasType("Scores", dict[str, float])
+
+
+@with_config(ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={"required": ["memory_id"]}))
+class FoundMemory(Memory, total=False):
+    """A memory. If the request names `fields`, it has these and its id."""
+
+
+@shown
+class Found(TypedDict):
+    memory: FoundMemory
+    score: Annotated[
+        float,
+        Field(
+            description="`hybrid`: the probability, 0 to 1, that the memory helps to answer the query. `vector`: the "
+            "cosine. `text`: BM25."
+        ),
+    ]
+    replaced_by: Annotated[
+        NotRequired[list[Replacement]],
+        Field(
+            default=[],
+            description="The later statements that replace what the memory says. The memory is active, and stands "
+            "behind those of them that were found. Absent where there are none.",
+        ),
+    ]
+    repeated: Annotated[
+        NotRequired[Repetition | None],
+        Field(
+            default=None,
+            description="That it was said several times; absent where it was said once. The newest stands for all.",
+        ),
+    ]
+    scores: Annotated[
+        NotRequired[Scores | None], Field(default=None, description="With `explain`: what the score is made of.")
+    ]
+    contributions: Annotated[
+        NotRequired[Scores | None],
+        Field(
+            default=None,
+            description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. "
+            "`kind`: what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+        ),
+    ]
+
+
+UnderstoodTime = TypedDict(
+    "UnderstoodTime",
+    {
+        "from": str,
+        "until": Annotated[str, Field(description="That moment excluded.")],
+        "words": Annotated[str, Field(description="The part of the query that says so.", examples=["last month"])],
+        "empty": Annotated[bool, Field(description="True if no memory that could be found is from then.")],
+    },
+)
+UnderstoodTime.__doc__ = (
+    "The interval of time that a query speaks of. Memories from then rank higher; none is left out."
+)
+shown(UnderstoodTime)
+
+
+@shown
+class Understood(TypedDict):
+    time: Annotated[UnderstoodTime | None, Field(description="Null where the query speaks of no time.")]
+
+
+@shown
+class SearchResult(HowSearched):
+    items: list[Found]
+    understood: Annotated[
+        NotRequired[Understood | None],
+        Field(
+            default=None,
+            description="What was read out of the query: with `explain`, or where nothing is from the time that it "
+            "names.",
+        ),
+    ]
+
+
+# --- What a search leaves out -----------------------------------------------------------------------------------------
+# What the store decides from fields, what a memory itself says, and what is computed for the search.
+
+
+def search_filter(body: SearchRequest, now: str) -> SplitFilter:
+    """Returns the filter of a request, at the time `now`."""
+    moment = now if body.as_of is None else body.as_of
+    where, keep = body.split_filter()
+    return SplitFilter(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_of_fields(body)), keep)
+
+
+def small_talk_filter(body: SearchRequest) -> SplitFilter:
+    """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
+    talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
+    if body.session_id is not None:
+        return SplitFilter(And(), None)
+    if not says_nothing(body.query):
+        return SplitFilter(NO_SMALL_TALK, None)
+    asked = content_hash(body.query)
+    return SplitFilter(And(), lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == asked)
+
+
+@lru_cache(maxsize=8)
+def _of_status(status: str) -> Filter:
+    return Eq("status", status)
+
+
+def _of_fields(body: SearchRequest) -> Iterator[Filter]:
+    """Yields the filters of the fields that the request sets; most set none."""
+    if body.memory_types is not None:
+        yield In("memory_type", tuple(body.memory_types))
+    if body.session_id is not None:
+        yield Eq("source.session_id", body.session_id)
+    if body.min_trust is not None:
+        yield Range("trust", ge=body.min_trust)
+    if body.since is not None or body.until is not None:
+        yield _happened(ge=body.since, lt=body.until)
+    if body.now is not None:
+        yield _happened(le=body.now)
+
+
+def _happened(**bounds: str | None) -> Filter:
+    """Returns a filter on `event_at`, or on `created_at` for memories without one."""
+    return Or((Range("event_at", **bounds), And((Absent("event_at"), Range("created_at", **bounds)))))
+
+
+def computed_mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:
+    """Returns the mask for filters on computed values. `least`: minimum current importance."""
+    mask = np.ones(len(columns.rows), np.bool_)
+    if least > 0:
+        mask &= importance >= least
+    if body.min_similarity is not None:
+        mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
+    return mask
+
+
+# --- The search -------------------------------------------------------------------------------------------------------
 
 
 class HowUnderstood(HowSearched):

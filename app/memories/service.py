@@ -7,8 +7,8 @@ from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.schemas import Page
 from app.errors import Conflict, StorageFull, invalid
+from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.filters import MemoryListFilters, listed
 from app.memories.records import identity_hash, revision

@@ -24,7 +24,7 @@ from app.core.schemas import (
     shown,
 )
 from app.memories.schemas import EmbeddingInfo, HistoryRecord, Source, Tags, Trust, history
-from app.memories.search_schemas import Scores
+from app.memories.search import Scores
 from app.retrieval.retriever import HowSearched
 from app.storage.schema import Collection, Eq, OwnedRecord, SearchSchema, Unique
 

@@ -27,11 +27,11 @@ from app.memories.agents import (
     AGENTS,
     AgentRecord,
     AgentSettingsRecord,
+    Decays,
     Experience,
     Lesson,
     LessonList,
 )
-from app.memories.decays import Decays
 from app.memories.filters import true_at
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository

@@ -32,8 +32,8 @@ from app.jobs import queue
 from app.jobs.models import REFLECTION, RESOLVE, Operation, OperationRecord
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
+from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_pair

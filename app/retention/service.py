@@ -14,7 +14,7 @@ from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, exampl
 from app.jobs import queue
 from app.jobs.models import FORGET, Operation, Payload
 from app.jobs.skipping import collecting, skipping
-from app.memories.decays import Decays
+from app.memories.agents import Decays
 from app.memories.filters import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType

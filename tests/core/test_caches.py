@@ -26,7 +26,7 @@ MIB = 1 << 20
 OF_OUR_OWN = {
     "app.core.files._warn": "16 files that hold keys",
     "app.mcp.server.listed": "names of arguments",
-    "app.memories.search_filters._of_status": "statuses",
+    "app.memories.search._of_status": "statuses",
     "app.retrieval.model_weights.weights_for": "names of models",
     "app.retrieval.directions._of_file": "a kind and a name of a model: 16 of them",
     "app.retrieval.query_language._parser": "a language of the list and a day: 64 of them",

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.learning.dependencies import ALWAYS
+from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.decays import Decays
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MemoryCreate, Origin

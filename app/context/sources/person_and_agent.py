@@ -25,8 +25,7 @@ from app.core.work import characters, off_loop
 from app.facts.outdated import Utterance
 from app.facts.profile import UserProfile
 from app.facts.schemas import FACTS, FactRecord, sentence
-from app.memories.agents import AGENTS
-from app.memories.decays import Decays
+from app.memories.agents import AGENTS, Decays
 from app.memories.schemas import MEMORIES, STANDING, AlwaysKind, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, ranked
 from app.profiles.users import ProfileReader

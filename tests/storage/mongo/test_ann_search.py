@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from app.memories.schemas import MEMORIES
-from app.memories.search_filters import search_filter
-from app.memories.search_schemas import SearchRequest
+from app.memories.search import SearchRequest, search_filter
 from app.storage.changes import Delete, Update
 from app.storage.index.record_codec import model_id, quantise
 from app.storage.mongo import partitions
