@@ -11,16 +11,14 @@ from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
 from app.memories.embedding import Embeddings
 from app.storage.repository import Repository
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def action_service(request: Request) -> ActionService:

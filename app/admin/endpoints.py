@@ -13,16 +13,14 @@ from starlette.routing import Route
 from app.admin import service
 from app.admin.service import AuditFilters, AuditService, KeyService
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AuditEntry
 from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
 from app.auth.keys import ApiKey, Keys
 from app.core.schemas import Identifier, Page, Timestamp
 from app.storage.changes import using_reserve
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def key_service(request: Request) -> KeyService:

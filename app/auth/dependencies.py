@@ -142,7 +142,7 @@ class RequestState(TypedDict, total=False):
     admitted: Principal
     """The caller of an MCP tool, whose call is an internal request (`app/mcp/transport.py`)."""
     principal: Principal
-    """The authenticated caller. Set by `StrictRoute` (`app/api/strict_route.py`)."""
+    """The authenticated caller. Set by `StrictRoute` (`app/api/strict.py`)."""
 
 
 def state_of(request: Request) -> RequestState:

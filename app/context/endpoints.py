@@ -6,8 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories

@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from app.api.errors import problems
-from app.api.strict import Answer, Limit, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.entities.service import EntityPage, EntityService, RelatedMemories, RelatedService
 from app.facts.endpoints import EntityName, InSight

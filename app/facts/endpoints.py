@@ -6,8 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
@@ -19,8 +18,7 @@ from app.facts.service import FactService, queued
 from app.jobs.models import Operation
 from app.memories.embedding import Embeddings
 from app.storage.scope import Partition
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import WriteResult, etag
+from app.writes.executor import InPrecondition, Writer, WriteResult, etag
 
 
 async def fact_service(request: Request) -> FactService:

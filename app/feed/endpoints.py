@@ -9,8 +9,7 @@ from pydantic import JsonValue
 from typing_extensions import TypeAliasType
 
 from app.api.errors import problems
-from app.api.strict import answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import StrictRoute, answer
 from app.auth.dependencies import get_caller, header, still_admitted
 from app.core.schemas import Identifier
 from app.errors import Busy, did_you_mean, invalid

@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Request
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
@@ -14,7 +13,7 @@ from app.jobs.models import Operation
 from app.learning import service
 from app.learning.dependencies import Tools
 from app.learning.service import Learning, TimedExtraction
-from app.writes.dependencies import InPrecondition, Writer
+from app.writes.executor import InPrecondition, Writer
 
 
 async def learning(request: Request) -> Learning:

@@ -7,8 +7,7 @@ from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, answer, texts_in_query
-from app.api.strict_route import StrictRoute
+from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, StrictRoute, answer, texts_in_query
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -21,8 +20,7 @@ from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import MemorySearch, SearchRequest, SearchResult
 from app.memories.service import MemoryService
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def memory_service(request: Request) -> MemoryService:

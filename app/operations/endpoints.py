@@ -10,8 +10,7 @@ from typing_extensions import TypedDict
 
 from app import metrics as measured
 from app.api.errors import BODY, only, problems
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, authenticate, get_caller, has_key
 from app.auth.keys import Principal
@@ -25,7 +24,7 @@ from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats
 from app.settings import Settings
 from app.storage.repository import Repository
-from app.writes.dependencies import Writer
+from app.writes.executor import Writer
 
 
 async def operation_service(request: Request) -> OperationService:

@@ -6,16 +6,14 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories.embedding import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def procedure_service(request: Request) -> ProcedureService:

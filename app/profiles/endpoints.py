@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import FactServiceDep
@@ -19,8 +18,7 @@ from app.profiles.agents import AgentService
 from app.profiles.owners import OwnerDirectory
 from app.profiles.users import ProfileReader, UserService
 from app.storage.repository import Repository
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def user_service(request: Request, facts: FactServiceDep, memories: MemoryServiceDep) -> UserService:

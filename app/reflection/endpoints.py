@@ -6,8 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from pydantic import Field
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, StrictRoute
 from app.auth.dependencies import get_caller
 from app.core.schemas import shown
 from app.facts.endpoints import FactId, FactServiceDep
@@ -20,8 +19,7 @@ from app.memories.endpoints import MemoryId, MemoryServiceDep
 from app.memories.schemas import DisputeResolution, Memory
 from app.reflection.service import Acceptance, Decisions, ReflectionService, ReflectRequest
 from app.storage.scope import Scope
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import WriteResult
+from app.writes.executor import InPrecondition, Writer, WriteResult
 
 
 def tools_of(request: Request) -> tuple[Tools, Scope]:

@@ -6,8 +6,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, StrictRoute, answer
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, while_admitted
@@ -18,7 +17,7 @@ from app.retention import service
 from app.retention.erasure import Erasure, Receipt
 from app.retention.service import Forgetting
 from app.retention.user_export import UserExport
-from app.writes.dependencies import Writer
+from app.writes.executor import Writer
 
 
 async def forgetting(request: Request) -> Forgetting:

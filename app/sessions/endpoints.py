@@ -5,8 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, Cursor, InListing, InMetadata, Limit, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, Cursor, InListing, InMetadata, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.models import Operation
@@ -17,8 +16,7 @@ from app.sessions import schemas
 from app.sessions.repository import SessionRepository
 from app.sessions.service import MessageEdits, SessionFilters, SessionService
 from app.sessions.windows import MAX_LAST, Window, Windows
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def session_service(request: Request) -> SessionService:

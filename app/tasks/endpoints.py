@@ -5,14 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, answer
-from app.api.strict_route import StrictRoute
+from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.service import TaskRepository, TaskService
-from app.writes.dependencies import InPrecondition, Writer
-from app.writes.executor import etag
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def task_service(request: Request) -> TaskService:

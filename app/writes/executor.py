@@ -1,5 +1,5 @@
-"""The path of requests that write: it claims the idempotency key, runs the write handler and commits. A conflict runs
-the handler again.
+"""The path of requests that write. `Writer`, the dependency of their endpoints, claims the idempotency key, runs the
+write handler and commits. A conflict runs the handler again.
 
 Not on it: a DELETE by filter, the erasure of a user and the note of an export in the audit trail, which their services
 commit, the log of accesses, and jobs.
@@ -14,11 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Any, Generic, TypeAlias
+from typing import Annotated, Any, Generic, TypeAlias
 
+from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
 
+from app.api.strict import Answer
 from app.audit.trail import Actor, audit_entries
+from app.auth.dependencies import get_caller
+from app.auth.keys import Principal
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.work import begin
 from app.errors import (
@@ -26,10 +30,12 @@ from app.errors import (
     IdempotencyInProgress,
     IdempotencyMismatch,
     PreconditionFailed,
+    QuotaExceeded,
     RecalldError,
     StoreUnavailable,
 )
-from app.metrics import RECORDS
+from app.metrics import QUOTA_REFUSALS, RECORDS
+from app.resources import Resources
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, WithinQuota, resolve
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -340,3 +346,67 @@ class _Claim:
             await self._store.commit([Delete(IDEMPOTENCY, self._request.tenant, self._request.claim_id, ours)])
         except RecalldError:
             return
+
+
+# --- What endpoints take: the writer of their request, and its `If-Match` --------------------------------------------
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="1–255 characters: sent again with the same body within 24 h, the first answer comes again.",
+    ),
+]
+IfMatchHeader = Annotated[
+    str | None, Header(alias="If-Match", description="Only if the record is at this version (its ETag).")
+]
+
+
+class RequestWriter:
+    """Runs the write handler of an endpoint by the write executor, and renders its result as a response:
+    `return await write(lambda: memories.patch(memory_id, body, if_match))`."""
+
+    def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
+        self._request, self._caller, self._resources, self._key = request, principal, resources, key
+
+    async def __call__(self, handler: WriteHandler[A], *, keyed: bool = True, frees: bool = False) -> Answer[A]:
+        """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
+        `frees`: it is done whatever the quota says, as any DELETE, because it makes room or takes a right away."""
+        request, tenant, keyed_request = self._request, self._caller.scope.tenant, None
+        if keyed and self._key is not None and request.method == "POST":
+            sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
+            fingerprint = blake2b(sent, digest_size=16).hexdigest()
+            user_id = request.path_params.get("user_id")
+            users = () if user_id is None else (user_id,)
+            keyed_request = KeyedRequest(tenant, self._caller.lineage, self._key, fingerprint, users)
+        actor = Actor(tenant, self._caller.key_id, request.scope["route"].name)
+        limits, quota = self._resources.settings.quotas, None
+        if (limits.records or limits.bytes) and not frees and request.method != "DELETE":
+            quota = WithinQuota(tenant, limits.records, limits.bytes)
+        try:
+            answer = await run_write(
+                self._resources.store, self._resources.clock, keyed_request, handler, actor, quota=quota
+            )
+        except QuotaExceeded:
+            QUOTA_REFUSALS.inc()
+            raise
+        return Answer(answer.body, answer.status, answer.headers)
+
+
+async def request_writer(request: Request, key: IdempotencyKey = None) -> RequestWriter:
+    """Returns the writer of this request."""
+    resources, principal = get_caller(request)
+    return RequestWriter(request, principal, resources, key)
+
+
+Writer = Annotated[RequestWriter, Depends(request_writer)]
+
+
+async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
+    """Returns the `If-Match` header as a precondition."""
+    return IfMatch(if_match)
+
+
+InPrecondition = Annotated[IfMatch, Depends(precondition)]

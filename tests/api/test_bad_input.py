@@ -9,7 +9,7 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from app.api.strict_route import StrictRoute
+from app.api.strict import StrictRoute
 from app.jobs.models import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
 from app.setting_groups import LimitSettings

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import strict_route
-from app.api.strict import is_deeper, parse
-from app.api.strict_route import SMALL_BODY
+from app.api import strict
+from app.api.strict import SMALL_BODY, is_deeper, parse
 from app.core.limits import BodyLimits
 from app.errors import BadRequest, Invalid
 from tests.conftest import Service
@@ -134,7 +133,7 @@ async def test_a_request_with_a_key_twice_stores_nothing(service: Service) -> No
 async def test_large_bodies_of_a_tenant_share_a_rate_and_hold_up_nobody_else(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strict_route, "BYTES_PER_SECOND", 1 << 20)
+    monkeypatch.setattr(strict, "BYTES_PER_SECOND", 1 << 20)
     greedy, modest = await service.key("greedy"), await service.key("modest")
     search = {"agent_id": "a", "user_id": "ada", "query": "tea"}
 
