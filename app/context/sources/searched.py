@@ -1,6 +1,7 @@
 """Context sources that are searched by the query: memories, facts, procedures, episodes."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
@@ -215,10 +216,14 @@ def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryR
     """Returns the hits, where of memories with one text of one speaker the newest has the best score and place, with
     the others behind it: one of them at most is packed. What happened (`event_at`) may have happened twice."""
     ordered, equal = list(hits), dict[tuple[object, ...], list[int]]()
-    for at, hit in enumerate(hits):
-        memory, said = hit.doc, Utterance.in_memory(hit.doc)
+    times = Counter(hit.doc["content_hash"] for hit in hits)
+    for index, hit in enumerate(hits):
+        memory = hit.doc
+        if times[memory["content_hash"]] == 1:
+            continue
         if memory["event_at"] is None or speaker_of(memory["source"]) is not None:
-            equal.setdefault((memory["content_hash"], memory["context"], said.by), []).append(at)
+            said_by = Utterance.in_memory(memory).by
+            equal.setdefault((memory["content_hash"], memory["context"], said_by), []).append(index)
     repeated = set[int]()
     for best, *others in equal.values():
         if others:
@@ -349,10 +354,11 @@ def _factor_of(memory: MemoryRecord, text: str) -> float:
     factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
     if is_question(memory["content"]):
         factor *= QUESTION
-    return factor * SCRAP if prompt_text.count(text) < SCRAP_TOKENS else factor
+    is_short = len(text) <= SCRAP_CHARACTERS  # to count the tokens of all that was found takes milliseconds
+    return factor * SCRAP if is_short and prompt_text.count(text) < SCRAP_TOKENS else factor
 
 
-ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS = 0.5, 0.3, 0.5, 16
+ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS, SCRAP_CHARACTERS = 0.5, 0.3, 0.5, 16, 90
 LEAST_REPEATED = 12
 """Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(
