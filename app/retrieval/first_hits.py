@@ -199,7 +199,7 @@ def alike(columns: Columns, order: Ints, odds: Floats) -> list[list[int]]:
     """Returns groups of the first plain memories that have the same words of the query, two words at least, and about
     the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
     start = order[plain_memories(columns)[order]][:FIRST]
-    start = start[odds[start] >= odds[start[:1]] - FAR]
+    start = start[odds[start] >= odds[start[:1]] - TURNED]  # what lies farther behind stays behind
     has = columns.term_counts[:, start] > 0
     groups: dict[bytes, list[int]] = {}
     for place, index in enumerate(start.tolist()):
