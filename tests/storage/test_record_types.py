@@ -19,7 +19,7 @@ from app.tasks.schemas import Step, StepPatch, TaskPatch, TaskRecord
 from tests.conftest import Service
 from tests.support.filled_store import fill
 from tests.support.operations import work
-from tests.support.record_types import departures, record_types
+from tests.support.record_types import departures, field_kinds, record_types
 
 
 def test_every_collection_has_a_record_type() -> None:
@@ -28,16 +28,24 @@ def test_every_collection_has_a_record_type() -> None:
     assert Any not in declared.values()
 
 
-def test_every_field_that_a_filter_or_an_index_names_is_declared() -> None:
-    """`source.session_id` is a field of `Source`, and `source` one of `MemoryRecord`."""
+def test_every_field_that_a_filter_or_an_index_names_is_declared_and_of_its_kind() -> None:
+    """`source.session_id` is a field of `Source`, and `source` one of `MemoryRecord`. A field of the kind `flag` is a
+    `bool` there."""
     declared = record_types()
     for collection in COLLECTIONS:
-        for name in (*collection.fields, *collection.needs, collection.id_field):
-            document: Any = "a value of another type"
-            for part in reversed(name.split(".")):
-                document = {part: document}
-            unknown = [fault for fault in departures(declared[collection.name], document) if "not declared" in fault]
-            assert unknown == [], collection.name
+        record = declared[collection.name]
+        assert field_kinds(record, collection.id_field) == {"text", "time"}, collection.name
+        for name, kind in (*collection.fields.items(), *collection.needs.items()):
+            assert kind in field_kinds(record, name), (collection.name, name)
+
+
+def test_a_field_of_another_kind_is_noticed() -> None:
+    record = record_types()[MEMORIES.name]
+    assert field_kinds(record, "pinned") == {"flag"}
+    assert field_kinds(record, "source.message_seq") == {"number"}
+    assert field_kinds(record, "tags") == {"list"}
+    assert field_kinds(record, "metadata") == {"object"}
+    assert field_kinds(record, "source.speeker") == set()
 
 
 @pytest.mark.anyio

@@ -47,6 +47,31 @@ def departures(declared: Any, value: Any, place: str = "") -> Iterator[str]:
                 yield from departures(item_type, item, f"{place}[{at}]")
 
 
+def field_kinds(declared: Any, path: str) -> set[str]:
+    """Returns the kinds of field (`FieldKind`, or `object`) that the values at a path may be: `{"text", "time"}` for a
+    `str | None`. Empty for a path that the type does not declare; all of them for one that is always null."""
+    for name in path.split("."):
+        records = [kind for kind in _kinds(declared) if typing_extensions.is_typeddict(typing.get_origin(kind) or kind)]
+        hints = [_fields(record)[name] for record in records if name in _fields(record)]
+        if not hints:
+            return set()
+        declared = hints[0]
+    kinds = set[str]()
+    for kind in _kinds(declared):
+        origin = typing.get_origin(kind) or kind
+        if origin is str or (origin is typing.Literal and isinstance(typing.get_args(kind)[0], str)):
+            kinds |= {"text", "time"}
+        elif origin in (int, float):
+            kinds.add("number")
+        elif origin is bool:
+            kinds.add("flag")
+        elif origin in (list, Sequence):
+            kinds.add("list")
+        elif kind not in (None, types.NoneType):
+            kinds.add("object")
+    return kinds or {"text", "time", "number", "flag", "list", "object"}
+
+
 def _fields(record: Any) -> dict[str, Any]:
     """Returns the types of a record's fields; those of a generic one with its parameter in place."""
     origin = typing.get_origin(record) or record
