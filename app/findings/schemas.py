@@ -34,7 +34,7 @@ class QuotedMemory(TypedDict):
 
 
 class ProposalDetails(TypedDict, total=False):
-    """What a proposal needs beside the records that it names. `supersede`: `aspect`, and of a judge `model` and
+    """What a proposal needs besides the records that it names. `supersede`: `aspect`, and of a judge `model` and
     `prompt_version`. `end`: `valid_until`. `store`: `content` to `quotes`. `revise`: `status`."""
 
     aspect: str

@@ -71,8 +71,10 @@ class TidyingJobs:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
         # a scheduled run names the partition that it found, a request the owners
-        pair = run.payload.get("pair")
-        wanted = of_pair(pair["agent_id"], pair["user_id"]) if pair else having(run.payload, "agent_id", "user_id")
+        partition = run.payload.get("pair")
+        wanted = having(run.payload, "agent_id", "user_id")
+        if partition:
+            wanted = of_pair(partition["agent_id"], partition["user_id"])
         request = both(wanted, scope.writable())
         dry_run = bool(run.payload.get("dry_run"))
         merged = await self._merge(run, scope, request, dry_run=dry_run)
@@ -94,23 +96,23 @@ class TidyingJobs:
         return Done(result, undo, "succeeded" if whole else "partial")
 
     async def _merge(self, run: Run, scope: Scope, request: Filter, *, dry_run: bool) -> "Merged":
-        merged, pairs = await self._merging.merged_before(run), await self._with_memories(run.tenant, request)
-        for number, pair in enumerate(pairs, start=1):
-            groups = await self._merging.plan(scope, pair.agent, pair.user)
+        merged, partitions = await self._merging.merged_before(run), await self._with_memories(run.tenant, request)
+        for number, partition in enumerate(partitions, start=1):
+            groups = await self._merging.plan(scope, partition.agent, partition.user)
             if dry_run:
                 merged.plan(groups)
             else:
                 await self._merging.apply(run, scope, groups, merged)
-            await run.progress(number, len(pairs))
+            await run.progress(number, len(partitions))
         return merged
 
     async def _learn(self, run: Run, scope: Scope, request: Filter, llm: LLM, report: Report) -> LearnedEpisodes:
         """Learns from the episodes of one partition after the other, within the run's budget."""
         episode_learning, budget = EpisodeLearning(self._tools, llm), llm.budget(self._tools.allowance(run.tenant))
         done = 0
-        for pair in await self._with_episodes(run.tenant, request):
-            assert pair.agent is not None
-            done += await episode_learning.learn(run, scope, pair.agent, pair.user, budget, report)
+        for partition in await self._with_episodes(run.tenant, request):
+            assert partition.agent is not None
+            done += await episode_learning.learn(run, scope, partition.agent, partition.user, budget, report)
             if report.failed:
                 break
         left = await self._tools.store.count(ACTIONS, run.tenant, waiting(request))
@@ -133,21 +135,21 @@ class TidyingJobs:
         """Starts an operation for each partition that needs work since the previous run."""
         begun = self._tools.clock.now()
         created = news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
-        pairs = {
-            pair: None
-            for pair in await self._with_memories(None, created)
-            if await self._merging.plan(Scope(pair.tenant), pair.agent, pair.user)
+        partitions = {
+            partition: None
+            for partition in await self._with_memories(None, created)
+            if await self._merging.plan(Scope(partition.tenant), partition.agent, partition.user)
         }
         if self._llm is not None:
-            pairs |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
-        for pair in pairs:
-            owner = {"agent_id": pair.agent, "user_id": pair.user}
+            partitions |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
+        for partition in partitions:
+            owner = {"agent_id": partition.agent, "user_id": partition.user}
             payload = {"dry_run": False, "pair": owner}
-            _, changes = queue.start(Scope(pair.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
+            _, changes = queue.start(Scope(partition.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
             await run.commit(changes)
         with suppress(CommitConflict):
             await run.commit([has_looked(CONSOLIDATION, begun)])
-        return Done({"operations": len(pairs), "undo_ended": await self._end_undo(run)})
+        return Done({"operations": len(partitions), "undo_ended": await self._end_undo(run)})
 
     async def _end_undo(self, run: Run) -> int:
         """Removes the undo data of derivations that can no longer be undone."""
@@ -169,22 +171,22 @@ class TidyingJobs:
 
     async def _with_memories(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         """Returns the partitions with memories that may be duplicates, ordered by their first memory."""
-        return await self._pairs(MEMORIES, tenant, self._may_have_duplicates(where))
+        return await self._partitions(MEMORIES, tenant, self._may_have_duplicates(where))
 
     def _may_have_duplicates(self, where: Filter) -> Filter:
         return both(where, may_have_duplicates(rfc3339(self._tools.clock.now())))
 
     async def _with_episodes(self, tenant: str | None, where: Filter) -> list[PartitionOwner]:
-        return await self._pairs(ACTIONS, tenant, waiting(where))
+        return await self._partitions(ACTIONS, tenant, waiting(where))
 
-    async def _pairs(self, collection: Collection, tenant: str | None, where: Filter) -> list[PartitionOwner]:
+    async def _partitions(self, collection: Collection, tenant: str | None, where: Filter) -> list[PartitionOwner]:
         owned = pages(partial(self._tools.store.find, collection, tenant, where), collection, PAGE)
-        pairs = {
+        partitions = {
             PartitionOwner(record["tenant_id"], record.get("agent_id"), record.get("user_id")): None
             async for page in owned
             for record in page
         }
-        return list(pairs)
+        return list(partitions)
 
 
 # --- Duplicates: memories of one partition that say the same are found and merged into one of them --------------------

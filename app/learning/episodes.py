@@ -584,7 +584,7 @@ class EpisodeLearning:
 
     async def _batches(self, run: Run, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
         """Yields batches of the episodes that are not marked as learned, the oldest first. Those that cannot be handled
-        are skipped and marked, or they would be read again for ever."""
+        are skipped and marked, or they would be read again without end."""
         where = both(of_pair(agent, user), NEW, scope.visible())
         while actions := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
             readable = [action for action, _ in handled(ACTIONS, actions, as_read)]

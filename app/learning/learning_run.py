@@ -175,7 +175,7 @@ class Extractor(Protocol[S_contra]):
         ...
 
     def plan(self, tools: Tools, source: S_contra, /, answer: ModelAnswer) -> DerivationPlan:
-        """Returns the plan for an answer. It reads anew whenever it runs, so it can run again after a
+        """Returns the plan for an answer. It reads again whenever it runs, so it can run again after a
         conflict without asking the model again."""
         ...
 
@@ -240,7 +240,7 @@ def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[E
 
 
 SEEN = ("tool_calls", "earlier")
-"""What the second look sees beside the items, because they may be drawn from it."""
+"""What the second look sees besides the items, because they may be drawn from it."""
 
 
 @dataclass(frozen=True, slots=True)

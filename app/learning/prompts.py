@@ -35,7 +35,7 @@ READ_ROLES = ("user", "assistant")
 CHUNK_TOKENS = 6_000
 """The limit of tokens of a stretch. A model with a small context reads shorter ones (`stretch`)."""
 SHAPE_TOKENS = 700
-"""Tokens that a request has beside data and instructions: the system message and the schema."""
+"""Tokens that a request has besides data and instructions: the system message and the schema."""
 LEAST_STRETCH = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""

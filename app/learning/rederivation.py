@@ -169,7 +169,7 @@ class _Judge:
     async def _commit(self, changes: list[Change], source: Source, note: DerivationRecord) -> None:
         await self._run.commit(changes)
         self.count += 1
-        # what the record was learned from beside the changed message is learned from again, too
+        # what the record was learned from besides the changed message is learned from again, too
         if others := self._others(source):
             memories = await self._memories.get_many(others)
             seqs = [memory["source"]["message_seq"] for memory in memories.values()]

@@ -91,8 +91,10 @@ class ReflectionJobs:
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
-        pair = payload.get("pair")
-        wanted = of_pair(pair["agent_id"], pair["user_id"]) if pair else having(payload, "agent_id", "user_id")
+        partition = payload.get("pair")
+        wanted = having(payload, "agent_id", "user_id")
+        if partition:
+            wanted = of_pair(partition["agent_id"], partition["user_id"])
         dry_run = bool(payload.get("dry_run"))
         report = _Report(self._tools.tuning.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
