@@ -26,9 +26,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import authenticate, header, state_of
-from app.core.limits import BODY_LIMITS, BodyLimits
 from app.core.metadata_filter import condition_of
-from app.core.schemas import MAX_SEQ, RULE, JsonObject
+from app.core.schemas import BODY_LIMITS, MAX_SEQ, RULE, BodyLimits, JsonObject
 from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, turn, work_for
 from app.errors import (
     MAX_ERRORS,

@@ -26,7 +26,7 @@ from app.errors import RecalldError, invalid
 from app.importers import formats
 from app.importers.loader import DefaultOwner, ImportRecord, ImportResult, RanImport, Reader, SkippedEntry, bring
 from app.main import create_app
-from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, get_caller
+from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, connect
 from app.resources import Resources
 from app.settings import Settings
 from app.storage.factory import where_of
@@ -65,7 +65,7 @@ async def opened(target: Target) -> AsyncIterator[tuple[Api, Resources | None]]:
     """
     if target.url is not None:
         try:
-            service = get_caller(target.url, target.key)
+            service = connect(target.url, target.key)
             async with service as api:
                 yield api, None
         except httpx2.InvalidURL:

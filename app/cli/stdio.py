@@ -9,7 +9,7 @@ from app.errors import RecalldError
 from app.main import create_app
 from app.mcp.server import server
 from app.mcp.tools import Toolbox, Whom, connected
-from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, Api, InProcess, ToolError, checked, get_caller, query
+from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, Api, InProcess, ToolError, checked, connect, query
 from app.resources import Resources
 from app.settings import Settings
 
@@ -41,7 +41,7 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
 async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
     """Serves the tools of a remote service. Raises NoService at once, rather than at the first call, if it cannot be
     used."""
-    async with get_caller(url, key) as api:
+    async with connect(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
             bound, instructions = await _bound(api, whom)

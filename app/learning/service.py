@@ -13,8 +13,7 @@ from typing_extensions import TypedDict
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
-from app.core.limits import BODY_LIMITS
-from app.core.schemas import Count, Owned, example, shown
+from app.core.schemas import BODY_LIMITS, Count, Owned, example, shown
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue

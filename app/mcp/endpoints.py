@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api import strict
 from app.api.strict import LARGE_BODY, StrictRequest, require_json
 from app.auth.dependencies import authenticate, check_origin
-from app.core.limits import BodyLimits
+from app.core.schemas import BodyLimits
 from app.core.work import in_turn, work_for
 
 PATH = "/mcp"

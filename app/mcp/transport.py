@@ -175,7 +175,7 @@ class Remote:
 
 
 @asynccontextmanager
-async def get_caller(url: str, key: str | None) -> AsyncIterator[Remote]:
+async def connect(url: str, key: str | None) -> AsyncIterator[Remote]:
     """Connects to the service whose root is `url`."""
     headers = {BY_MODEL: "mcp"} | ({} if key is None else {"authorization": f"Bearer {key}"})
     async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=SECONDS) as client:

@@ -11,8 +11,7 @@ from typing import get_args
 import orjson
 
 from app.core.clock import Clock, rfc3339
-from app.core.limits import OBJECT_BYTES
-from app.core.schemas import Json, Page, equal_json, merge_patch, require_size
+from app.core.schemas import OBJECT_BYTES, Json, Page, equal_json, merge_patch, require_size
 from app.errors import no_such
 from app.facts.profile import (
     EMPTY_PROFILE,

@@ -26,7 +26,7 @@ from app.audit import trail
 from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor, owned
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.limits import BODY_LIMITS
+from app.core.schemas import BODY_LIMITS
 from app.core.work import characters, off_loop
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError

@@ -23,8 +23,7 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import JsonValue, ValidationError
 
-from app.core.limits import OBJECT_BYTES
-from app.core.schemas import Json, JsonObject
+from app.core.schemas import OBJECT_BYTES, Json, JsonObject
 from app.core.work import off_loop
 from app.sessions.schemas import (
     MARK_CHARS,

@@ -13,9 +13,8 @@ import orjson
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id
-from app.core.limits import BODY_LIMITS
 from app.core.metadata_filter import condition_of, matches
-from app.core.schemas import Json
+from app.core.schemas import BODY_LIMITS, Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
 from app.memories.filters import by_metadata

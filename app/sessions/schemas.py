@@ -21,8 +21,8 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.limits import BODY_LIMITS
 from app.core.schemas import (
+    BODY_LIMITS,
     CLEARS_OBJECT,
     UNSET,
     Count,

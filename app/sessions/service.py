@@ -8,8 +8,7 @@ from urllib.parse import quote
 from pydantic import ValidationError
 
 from app.core.clock import Clock, rfc3339
-from app.core.limits import BODY_LIMITS
-from app.core.schemas import Json, Page, differing, equal_json
+from app.core.schemas import BODY_LIMITS, Json, Page, differing, equal_json
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, NotFound, SessionEnded, invalid
 from app.jobs import queue

@@ -9,8 +9,16 @@ from typing import Any, TypeVar
 
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
-from app.core.limits import BODY_LIMITS, OBJECT_BYTES
-from app.core.schemas import JsonObject, Page, differing, equal_json, merge_patch, require_size
+from app.core.schemas import (
+    BODY_LIMITS,
+    OBJECT_BYTES,
+    JsonObject,
+    Page,
+    differing,
+    equal_json,
+    merge_patch,
+    require_size,
+)
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue

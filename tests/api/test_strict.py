@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.api import strict
 from app.api.strict import SMALL_BODY, is_deeper, parse
-from app.core.limits import BodyLimits
+from app.core.schemas import BodyLimits
 from app.errors import BadRequest, Invalid
 from tests.conftest import Service
 from tests.support.server import Server, serving

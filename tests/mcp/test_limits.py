@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.limits import BodyLimits
+from app.core.schemas import BodyLimits
 from tests.support.server import serving
 
 HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "MCP-Protocol-Version": "2025-06-18"}

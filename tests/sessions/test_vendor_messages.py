@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.limits import OBJECT_BYTES
+from app.core.schemas import OBJECT_BYTES
 from app.sessions.schemas import MessageIn
 from tests.support.context import ask
 from tests.support.sessions import Json, append, memories, messages, said
