@@ -432,8 +432,8 @@ class RelatedService:
         by: dict[RelatedReason, list[str]] = {
             "supersedes": memory["supersedes"],
             "superseded_by": [memory["superseded_by"]] if memory["superseded_by"] else [],
-            "contradicts": memory.get("contradicts") or [],
-            "made_from": memory["source"].get("memory_ids") or [],
+            "contradicts": memory["contradicts"],
+            "made_from": memory["source"]["memory_ids"],
         }
         linked = await self._memories.get_many([linked_id for ids in by.values() for linked_id in ids][:MAX_LINKS])
         for reason, ids in by.items():
@@ -468,12 +468,12 @@ class RelatedService:
     async def _of_session(
         self, memory: MemoryRecord, partitions: Sequence[Partition], related: _Related, now: str
     ) -> None:
-        session, seq = memory["source"].get("session_id"), memory["source"].get("message_seq")
+        session, seq = memory["source"]["session_id"], memory["source"]["message_seq"]
         if session is None:
             return
         near = None if seq is None else Range("source.message_seq", ge=seq - SESSION_SPAN, le=seq + SESSION_SPAN)
         for of_pair in of_pairs(partitions):
             where = both(of_pair, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
             for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
-                if other["memory_id"] != memory["memory_id"] and other.get("standing") != SMALL_TALK:
+                if other["memory_id"] != memory["memory_id"] and other["standing"] != SMALL_TALK:
                     related.add(other, "same_session")

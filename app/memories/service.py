@@ -211,7 +211,7 @@ class Succession:
         They become active again. If `memory` is superseded itself, its successor takes them over. Duplicates that a
         merge retired stay retired, because `memory` said the same.
         """
-        predecessors = [other for other in await self._predecessors(memory) if not other.get("merged")]
+        predecessors = [other for other in await self._predecessors(memory) if not other["merged"]]
         if memory["status"] == "superseded":
             return [], await self._hand_over(memory, predecessors)
         back, changes = list[MemoryRecord](), list[Change]()
