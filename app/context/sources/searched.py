@@ -69,9 +69,6 @@ from app.storage.text import content_hash, is_question, terms
 MOST = 0.4
 """The score of an interaction that has all words of the query: that of a lesson, which is ranked by words, too."""
 
-INTERACTION = "interaction"
-"""Type of a candidate."""
-
 
 async def interactions(request: SourceRequest) -> list[Candidate]:
     """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
@@ -101,7 +98,7 @@ def _item(interaction: Interaction, day: str) -> Candidate:
     text = summary if outcome is None else f"{summary} → {outcome}"
     return Candidate(
         f"interaction:{content_hash(f'{at} {text}')}",
-        INTERACTION,
+        "interaction",
         text,
         prefix=f"{day} interaction: ",
         keys=frozenset({same_text(text)}),
