@@ -293,7 +293,7 @@ class ProcedureService:
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 
     async def history(self, procedure_id: str, listing: Listing) -> Page[ProcedureVersion]:
-        """Returns a page of earlier versions."""
+        """Returns a page of the versions that were replaced."""
         await self._procedures.get(procedure_id)
         versions, cursor = await self._procedures.history_page(procedure_id, listing)
 
