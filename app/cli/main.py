@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app import VERSION
-from app.cli import archive, evaluate, maintenance, memory, migrate, retention, salvage, serve
+from app.cli import archive, evaluate, maintenance, memory, migrate, retention, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -45,7 +45,7 @@ app.command("export")(archive.export)
 app.command("import")(archive.import_)
 app.command("backup")(maintenance.backup)
 app.command("restore")(maintenance.restore)
-app.command("salvage")(salvage.salvage)
+app.command("salvage")(maintenance.salvage)
 app.command("rekey")(maintenance.rekey)
 app.command("migrate")(migrate.migrate)
 app.command("reembed")(migrate.reembed)
