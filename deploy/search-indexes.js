@@ -79,6 +79,10 @@ db.agent_memories.createSearchIndex({
       {
         "type": "filter",
         "path": "standing"
+      },
+      {
+        "type": "filter",
+        "path": "always"
       }
     ]
   },
@@ -159,6 +163,9 @@ db.agent_memories.createSearchIndex({
           }
         },
         "standing": {
+          "type": "token"
+        },
+        "always": {
           "type": "token"
         }
       }
@@ -383,6 +390,10 @@ db.facts.createSearchIndex({
       {
         "type": "filter",
         "path": "standing"
+      },
+      {
+        "type": "filter",
+        "path": "always"
       }
     ]
   },
@@ -449,6 +460,9 @@ db.facts.createSearchIndex({
           "type": "token"
         },
         "standing": {
+          "type": "token"
+        },
+        "always": {
           "type": "token"
         }
       }
