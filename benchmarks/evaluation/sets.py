@@ -19,6 +19,8 @@
 - Lives, a folder of them, as benchmarks/data/lives describes: {"name", "turns": [{"id", "session", "time", "role",
   "name", "text"}], "questions": [{"query", "kind", "time", "after": id of the last known turn, "best": [ids]}]}.
   Questions of kinds `never` and `small` have no answer.
+- Plain cases, benchmarks/data/plain_cases_*.json: {"cases": [{"id", "kind", "language", "memories": [texts],
+  "question", "best": [indexes], "worse": [indexes]}]}; each is a world of its own.
 - Stories of our own, benchmarks/data/prompt_stories.json: {"worlds": [{"id", "language", "part": "dev" | "held_out",
   "memories", "procedures", "profile", "cases": [{"kind", "queries", "must": [texts that the prompt has to hold]}]}]};
   memories, procedures and profile are bodies of the API without their owner.
@@ -116,11 +118,21 @@ def load(path: Path, part: str = "dev") -> list[World]:
         return [_conversation(raw["name"], conversation) for conversation in raw["conversations"]]
     if "stories" in raw:
         return [_echo(path.stem, story) for story in raw["stories"]]
+    if "cases" in raw:
+        return [_plain_case(path.stem, case) for case in raw["cases"]]
     if "never_said" in raw["worlds"][0]:
         return [_facts(path.stem, world) for world in raw["worlds"]]
     if "queries" in raw["worlds"][0]:
         return [_timed(path.stem, world) for world in raw["worlds"]]
     return [_story(world) for world in raw["worlds"] if part in ("all", world["part"])]
+
+
+def _plain_case(group: str, raw: dict[str, Any]) -> World:
+    """A few memories in the order in which they were told, and one question."""
+    memories: list[str] = raw["memories"]
+    best, worse = (tuple(memories[index] for index in raw[name]) for name in ("best", "worse"))
+    asked = Question(raw["question"], best, len(memories), group, raw["kind"], worse=worse)
+    return World(raw["id"], tuple(map(Item, memories)), (asked,), language=raw["language"])
 
 
 def _locomo(raw: dict[str, Any]) -> World:

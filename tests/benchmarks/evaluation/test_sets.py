@@ -191,3 +191,19 @@ def test_a_message_keeps_the_name_of_who_says_it(tmp_path: Path) -> None:
     talk = {"id": "t", "kind": "messages", "items": items, "questions": questions}
     (world,) = load(written(tmp_path / "set.json", {"name": "talks", "conversations": [talk]}))
     assert [item.name for item in world.items] == ["Emi", "Elise", None]
+
+
+def test_a_plain_case_is_a_world_with_one_question(tmp_path: Path) -> None:
+    case = {
+        "id": "en-siblings-01",
+        "kind": "siblings",
+        "language": "en",
+        "memories": ["My dog is called Rex", "My sister's dog is called Bo"],
+        "question": "What is my dog called?",
+        "best": [0],
+        "worse": [1],
+    }
+    (world,) = load(written(tmp_path / "plain.json", {"cases": [case]}))
+    assert asked(world) == [("What is my dog called?", ("My dog is called Rex",), "siblings")]
+    assert world.questions[0].worse == ("My sister's dog is called Bo",)
+    assert world.questions[0].after == 2
