@@ -2,7 +2,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from app.retrieval.calendar_spans import Holidays, Span, easter, long_weekend
+from app.retrieval.time_grammar import Holidays, Span, easter, long_weekend
 
 HOLIDAYS = Holidays(
     {"thanksgiving": "nth 11 3 4", "last": "nth 5 0 -1", "lunar": "lunar spring -1 8", "fixed": "12-24 3"},

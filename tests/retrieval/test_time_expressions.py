@@ -6,11 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from app.retrieval.query_language import fold, may_hold_time
 from app.retrieval.time_expressions import (
     TimeInterval,
     asked_order,
+    fold,
     interval_of,
+    may_hold_time,
     names_no_subject,
     read_interval,
 )

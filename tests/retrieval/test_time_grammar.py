@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval import time_grammar
-from app.retrieval.query_language import OTHER_LANGUAGES, library_pattern
-from app.retrieval.time_expressions import TimeInterval, read_interval
+from app.retrieval.time_expressions import OTHER_LANGUAGES, TimeInterval, library_pattern, read_interval
 
 NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
