@@ -1,4 +1,4 @@
-"""Fits by what a query is told from one that asks for nothing (app/retrieval/asking.py), and judges it on lives and
+"""Fits by what a query is told from one that asks for nothing (app/retrieval/query.py), and judges it on lives and
 languages that were left out.
 
     lives=benchmarks/data/lives
@@ -25,8 +25,7 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.embedding.model import Model, without_runtime
-from app.retrieval.asking import AsksWeights, likely_asks
-from app.retrieval.directions import FOLDER
+from app.retrieval.query import FOLDER, AsksWeights, likely_asks
 from app.storage.search import Floats
 from benchmarks.collected import Asked
 from benchmarks.harness import Row, table

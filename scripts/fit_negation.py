@@ -1,4 +1,4 @@
-"""Fits the direction of negation of an embedding model (app/retrieval/polarity.py), and judges it on languages and
+"""Fits the direction of negation of an embedding model (app/retrieval/query.py), and judges it on languages and
 statements that were left out.
 
     .venv/bin/python scripts/fit_negation.py [--model multilingual]
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.embedding.model import Model, without_runtime
-from app.retrieval.directions import FOLDER
+from app.retrieval.query import FOLDER
 from app.storage.search import Floats
 from benchmarks.harness import Row, table
 

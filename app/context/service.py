@@ -15,7 +15,7 @@ from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.memories.agents import AGENTS
 from app.resources import Resources
-from app.retrieval.query_analysis import leading_part
+from app.retrieval.query import leading_part
 from app.retrieval.query_evidence import asks_for_anything
 from app.retrieval.time_expressions import interval_of
 from app.storage.repository import Repository

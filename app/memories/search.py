@@ -32,7 +32,7 @@ from app.memories.schemas import (
 )
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
-from app.retrieval.query_analysis import leading_part
+from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
 from app.retrieval.repetition import Repetition
 from app.retrieval.retriever import Hit, HowSearched, Replacement, RetrievalQuery, Retriever

@@ -23,12 +23,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.asking import likely_asks
 from app.retrieval.features import ONE, QUERY_FEATURES, TINY, DocumentIndex, equal_contents, index_of, largest
 from app.retrieval.memory_kinds import MaskOrShare, plain_memories, questions
 from app.retrieval.model_weights import Calibration, Terms
+from app.retrieval.query import SettledQuery, likely_asks
 from app.retrieval.query_evidence import words_of
-from app.retrieval.query_settling import SettledQuery
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance
 from app.retrieval.memory_kinds import FEW_TERMS, SHORT_TEXT
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION
 

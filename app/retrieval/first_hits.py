@@ -28,7 +28,7 @@ import numpy as np
 from app.retrieval.features import LONG_TEXT, TINY, term_weights
 from app.retrieval.memory_kinds import assistants, plain_memories, questions
 from app.retrieval.model_weights import FirstHitWeights, Weights
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import name_id, terms, words_in_order
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from app.embedding.model import without_runtime
-from app.retrieval.asking import AsksWeights
+from app.retrieval.query import AsksWeights
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from math import log1p
 
 import numpy as np
 
-from app.retrieval.asking import AsksWeights, likely_asks
 from app.retrieval.features import BM25_K1, index_of, largest, term_weights
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
 from app.storage.search import Columns
 
 TINY = 1e-6

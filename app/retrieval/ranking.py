@@ -24,7 +24,7 @@ from app.retrieval.features import FEATURES, QUERY_FEATURES, DocumentIndex, inde
 from app.retrieval.first_hits import alike, asks_for_past, order_first_hits, possible_replacements, says_something
 from app.retrieval.memory_kinds import assistants, echoes, fillers, plain_memories, plain_or_all
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import SUMMARY

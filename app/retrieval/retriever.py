@@ -6,9 +6,9 @@
 `Retriever._find` has the steps in their order:
 
 1. read the scope: its size, its speakers, the names of each entity ("Bob" and "Robert")
-2. analyse the query (`query_analysis.py`), and embed it
+2. analyse the query (`query.py`), and embed it
 3. search the store: columns of all documents of the scope, with a mask of those that match (`_search`)
-4. settle the query: which of its words count in this scope (`query_settling.py`)
+4. settle the query: which of its words count in this scope (`query.py`)
 5. rank (`ranking.py`)
 6. look for repetitions among the first hits (`repetition.py`); if there are any, leave one document of each and rank
    again
@@ -35,15 +35,25 @@ from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
-from app.retrieval.asking import along
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER, same_subject, turned
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.polarity import negation_of, towards_what_is_denied
-from app.retrieval.query_analysis import AnalysedQuery, adapted_to_model, analyse_off_loop, leading_part, with_names
+from app.retrieval.query import (
+    AnalysedQuery,
+    SettledQuery,
+    adapted_to_model,
+    along,
+    analyse_off_loop,
+    find_corrections,
+    leading_part,
+    looked_for,
+    negation_of,
+    settle,
+    towards_what_is_denied,
+    with_names,
+)
 from app.retrieval.query_evidence import QueryEvidence, evidence_of
-from app.retrieval.query_settling import SettledQuery, find_corrections, looked_for, settle
 from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, different_matches, explained, rank, top
 from app.retrieval.repetition import (
     COMPARED,

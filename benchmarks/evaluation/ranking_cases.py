@@ -19,9 +19,7 @@ from app.retrieval.features import (
     query_features,
     scaled_text,
 )
-from app.retrieval.polarity import towards_what_is_denied
-from app.retrieval.query_analysis import adapted_to_model, analyse
-from app.retrieval.query_settling import SettledQuery, settle
+from app.retrieval.query import SettledQuery, adapted_to_model, analyse, settle, towards_what_is_denied
 from app.retrieval.time_expressions import names_no_subject, read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id

@@ -17,7 +17,7 @@ from app.core import caches, prompt_text
 from app.core.caches import ENTRY_BYTES, ByteCache, digest, kept, kept_by_digest
 from app.core.language import words
 from app.profiles.agents import EMPTY_EXPERIENCE, ranked
-from app.retrieval.query_analysis import analyse
+from app.retrieval.query import analyse
 from app.storage.text import text_ids
 from tests.support.server import serving
 
@@ -28,7 +28,7 @@ OF_OUR_OWN = {
     "app.mcp.server.listed": "names of arguments",
     "app.memories.search._of_status": "statuses",
     "app.retrieval.model_weights.weights_for": "names of models",
-    "app.retrieval.directions._of_file": "a kind and a name of a model: 16 of them",
+    "app.retrieval.query._of_file": "a kind and a name of a model: 16 of them",
     "app.retrieval.time_expressions._parser": "a language of the list and a day: 64 of them",
     "app.setting_groups._is_loopback": "256 names of hosts of at most 255 characters",
     "app.storage.sqlite.sql.assignment": "fields of collections",

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from app.embedding.model import Model
-from app.retrieval.asking import AsksWeights, along, likely_asks
 from app.retrieval.model_weights import weights_for
+from app.retrieval.query import AsksWeights, along, likely_asks
 
 SMALL_TALK = (
     "hey there, good to see you!",

@@ -13,7 +13,7 @@ from app.retrieval.calibration import describe, probabilities
 from app.retrieval.features import bm25, query_features
 from app.retrieval.memory_kinds import plain_memories
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, Calibration, Terms
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION

@@ -21,7 +21,7 @@ from app.retrieval.first_hits import (
     turned,
 )
 from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Columns
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id

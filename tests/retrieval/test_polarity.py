@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.retrieval.polarity import towards_what_is_denied
+from app.retrieval.query import towards_what_is_denied
 from app.storage.search import Floats
 
 

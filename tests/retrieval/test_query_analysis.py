@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval import query_analysis
-from app.retrieval.query_analysis import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analyse_off_loop, leading_part
+from app.retrieval.query import LONG_QUERY, MAX_TERMS, AnalysedQuery, analyse, analyse_off_loop, leading_part
 from app.storage.text import name_id, term_ids, terms, text_ids, wholes
 
 SPEAKERS = ("Caroline Smith", "Melanie", "user")
@@ -92,7 +91,7 @@ async def test_a_long_query_is_analysed_off_the_event_loop(monkeypatch: pytest.M
         threads.append(threading.get_ident())
         return analyse(query, speakers)
 
-    monkeypatch.setattr(query_analysis, "analyse", noted)
+    monkeypatch.setattr("app.retrieval.query.analyse", noted)
     for query in ("\u4e00" * LONG_QUERY, "\u4e00" * (LONG_QUERY + 1)):
         assert len((await analyse_off_loop(query, ())).terms) == 2
     here = threading.get_ident()

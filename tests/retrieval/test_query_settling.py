@@ -5,15 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.retrieval.query_analysis import AnalysedQuery, analyse, with_names
-from app.retrieval.query_settling import (
+from app.retrieval.query import (
     CORRECTED,
     EXPANDED,
     IDENTIFIER,
     PART_OF_IDENTIFIER,
+    AnalysedQuery,
+    analyse,
     find_corrections,
     looked_for,
     settle,
+    with_names,
 )
 from app.storage.text import text_ids
 from tests.support.columns import scope_of

@@ -19,8 +19,7 @@ from app.retrieval.features import (
     query_features,
 )
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
-from app.retrieval.query_analysis import analyse
-from app.retrieval.query_settling import SettledQuery, settle
+from app.retrieval.query import SettledQuery, analyse, settle
 from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, rank, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats

@@ -15,7 +15,7 @@ from app.retrieval.calibration import KNEE, describe
 from app.retrieval.features import FEATURES
 from app.retrieval.memory_kinds import plain_memories
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id

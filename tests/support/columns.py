@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from app.retrieval.decay import DAY_MS
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery
 from app.storage.search import Columns, Ints
 from app.storage.text import IndexedText, TermIds, index_text
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.retrieval.query_analysis import analyse
-from app.retrieval.query_settling import SettledQuery
+from app.retrieval.query import SettledQuery, analyse
 from app.retrieval.ranking import rank
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.mongo.store import MongoStore

@@ -1,17 +1,25 @@
-"""Query analysis: reads terms, speakers and other properties from the text of a query.
+"""A query, as far as it is read before the ranking: its text, its vector, and what a scope has of its words.
 
     query = analyse("When did Ann sign the NDA?", ["Ann", "Bob"])
     query.stripped  # "When did sign the NDA?", the text to embed
     query.speaker  # name_id("Ann")
 
-The steps of a query are `analyse_off_loop`, `adapted_to_model` and `with_names`. After the scope was searched for its
-terms, `query_settling.py` weighs these by what the scope has of them.
+The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied` and
+`along`; and after the scope was searched for its terms, which `settle` weighs by what the scope has of them:
+
+    corrections = find_corrections(columns, query)  # mistyped words; if there are any, the scope is searched anew
+    columns, settled = settle(columns, query, corrections)
+
+All functions are pure: columns come back as new ones.
 """
 
+import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -20,10 +28,10 @@ from app.core.caches import ByteCache
 from app.core.language import fold, sentences, word_count
 from app.core.language import whole as pattern_of_word
 from app.core.work import in_turn
-from app.embedding.model import knows_all_scripts
+from app.embedding.model import knows_all_scripts, without_runtime
 from app.retrieval.time_expressions import asked_order
 from app.retrieval.time_grammar import TimeOrder
-from app.storage.search import Ints
+from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import (
     TermIds,
     Whole,
@@ -343,3 +351,281 @@ _ANALYSED = ByteCache[tuple[str, tuple[str, ...]], AnalysedQuery](
 
 def _form(name: str) -> str:
     return " ".join(name.casefold().split())
+
+
+# --- The vector -------------------------------------------------------------------------------------------------------
+
+# Where a query's vector lies along a direction of the space of an embedding model says something of the query, whatever
+# it is about. No word is read, and a model without the direction says nothing.
+
+FOLDER = Path(__file__).parent / "data"
+
+
+def direction(kind: str, model: str, dim: int) -> Floats | None:
+    """Returns the direction, shape (dim,): `direction("asks", "recalld-minilm-1:onnx-int8-d4e6ed7b", 384)`. None: the
+    model has none, or another model with vectors of another size bears its name."""
+    axis = _of_file(kind, without_runtime(model))
+    return None if axis is None or len(axis) != dim else axis
+
+
+@lru_cache(maxsize=16)
+def _of_file(kind: str, model: str) -> Floats | None:
+    path = FOLDER / f"{kind}_{model}.npy"
+    if "/" in model or not path.is_file():
+        return None
+    axis: Floats = np.load(path)
+    return axis
+
+
+# Whether it denies: "Which herbs does she not like?" asks for what is denied, not for what she likes. The vectors of a
+# statement and of what denies it ("likes fish", "hates fish") differ along one direction. So the vector of a query that
+# lies on the far side of it is moved along it, and comes nearer to what is denied. scripts/fit_negation.py fits it.
+
+ASSERTED, NEGATED = 0.03, 0.12
+"""Where queries lie along the direction: below the first one nothing is denied (95 of 100 questions that ask what is
+so), from the second one on everything is."""
+FORCE = 0.6
+"""How far the vector of a negated query is moved. Two documents as far apart as "likes" and "hates" then differ by 0.1
+more in their cosine, and by less than 2 in their log-odds."""
+
+
+def negation_of(vector: Floats, model: str) -> float:
+    """Returns how surely a query denies, 0 to 1, by its `vector` of unit length."""
+    denies = direction("negation", model, len(vector))
+    if denies is None:
+        return 0.0
+    return min(max((float(vector @ denies) - ASSERTED) / (NEGATED - ASSERTED), 0.0), 1.0)
+
+
+def towards_what_is_denied(vector: Floats, model: str) -> Floats:
+    """Returns the `vector` of a query, nearer to what is denied as far as the query is negated; both of unit length."""
+    denies, negated = direction("negation", model, len(vector)), negation_of(vector, model)
+    if denies is None or not negated:
+        return vector
+    moved = vector + np.float32(FORCE * negated) * denies
+    nearer: Floats = (moved / np.linalg.norm(moved)).astype(np.float32)
+    return nearer
+
+
+# Whether it asks for anything that memory may have: "thanks, see you tomorrow!" asks for nothing, in no language. The
+# vectors of what asks and of what does not lie apart: how far a query's vector lies along one direction says how likely
+# it asks (a linear probe, Alain and Bengio 2016, "Understanding intermediate layers using linear classifier probes"). A
+# bare name or a keyword lies between the two. It asks where memory has it: "Rex" where a dog of that name was spoken
+# of. scripts/fit_asking.py fits the direction and the numbers; a model without them takes every query for one that
+# asks.
+
+
+@dataclass(frozen=True, slots=True)
+class AsksWeights:
+    """The numbers of one embedding model."""
+
+    covered: float
+    """Log-odds for a word that a document has and hardly any other one."""
+    base: float
+
+
+def along(vector: Floats, model: str) -> float | None:
+    """Returns where the `vector` of a query lies along the direction in which queries ask; None: the model has none."""
+    asks = direction("asks", model, len(vector))
+    return None if asks is None else float(vector @ asks)
+
+
+def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
+    """Returns the probability that a query asks for anything: 1 / (1 + e^-(place + weight * covered + base)).
+
+    Args:
+        place: `along` of its vector.
+        covered: How many of its words the document with most of them has, each weighed by its rarity
+            (`QueryEvidence.covered`).
+        weights: The numbers of the model.
+    """
+    odds = place + weights.covered * covered + weights.base
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, odds))))
+
+
+# --- What a scope has of its words ------------------------------------------------------------------------------------
+
+PART_OF_IDENTIFIER = 0.3
+"""Factor of the weight of an identifier's part where documents have the whole, and of a joined word beside its
+parts."""
+CHARACTER = 0.4
+"""Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
+IDENTIFIER = 1.5
+"""Factor of the weight of an identifier: in a scope where all words are rare, "10.0.4.117" tells more than "uses"."""
+CORRECTED = 0.7
+"""Factor of the weight of a word at edit distance 1 from one that the scope does not have, which keeps the rest of its
+own."""
+EXPANDED = 0.7
+"""Factor of the weight of the initials of an acronym whose word the scope does not have, which keeps the rest. Where
+the scope has the word it is the other way round."""
+
+
+@dataclass(slots=True)  # not frozen, for speed: each search creates one
+class SettledQuery:
+    """What the ranking reads of a query. The rows of `Columns.term_counts` and `Columns.df` are its terms."""
+
+    terms: TermIds
+    speaker: int = 0
+    """Name id of the one speaker that the query names, or 0."""
+    foreign: float = 0.0
+    """Share of its letters that are not Latin."""
+    order: TimeOrder | None = None
+    """Which end of the time of what answers it the query asks for."""
+    subject: bool = True
+    """False for a query of a time alone, such as "What happened yesterday?", whose words and vector tell nothing."""
+    identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """The identifiers that the scope has, with their parts."""
+    exact: Bools | None = None
+    """Mask of the terms that a document does not repeat but matches: identifiers, parts of one, numbers, corrected
+    words. None: there are none."""
+    dates: Bools | None = None
+    """Mask of the terms that are days in another notation; None: there are none."""
+    unknown: bool = False
+    """True if it asks for an identifier of which the scope has neither the whole nor a part."""
+    negation: float = 0.0
+    """How surely it denies, 0 to 1 (`negation_of`)."""
+    along: float | None = None
+    """Where its vector lies along the direction in which queries ask (`along`); None: nowhere that is known."""
+
+
+def find_corrections(columns: Columns, query: AnalysedQuery) -> dict[int, int]:
+    """Returns, for each word of the query that the scope does not have, the term that it stands for: of the words at
+    edit distance 1 that the scope has, the one of most documents."""
+    of_query = set(query.terms.tolist())
+    corrections: dict[int, int] = {}
+    for term in query.terms[columns.df == 0].tolist():
+        close = {other: count for other, count in columns.close.get(term, {}).items() if other not in of_query}
+        if close:
+            corrections[term] = max(close, key=lambda other: (close[other], other))
+    return corrections
+
+
+def looked_for(query: AnalysedQuery, corrections: Mapping[int, int]) -> TermIds:
+    """Returns the terms to search the scope for: the query's own, and those that mistyped ones stand for."""
+    if not corrections:
+        return query.terms
+    return np.union1d(query.terms, np.array([*corrections.values()], np.uint32))
+
+
+def settle(
+    columns: Columns,
+    query: AnalysedQuery,
+    corrections: Mapping[int, int],
+    *,
+    subject: bool = True,
+) -> tuple[Columns, SettledQuery]:
+    """Returns the columns with the terms that count in this scope, each with its weight, and the query for the ranking.
+    `columns`: of a search for `looked_for(query, corrections)`.
+
+    An identifier that no document has whole is looked for by its parts alone. One that some have takes most of the
+    weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for
+    as a word and as the initials of others.
+    """
+    settled = SettledQuery(query.terms, query.speaker, query.foreign, query.order, subject)
+    if not (
+        query.identifiers
+        or corrections
+        or query.entities
+        or query.acronyms
+        or len(query.numbers)
+        or len(query.characters)
+    ):
+        return columns, settled
+    only_spaced = len(query.identifiers) == len(query.spaced) and not len(query.numbers) and not len(query.characters)
+    if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
+        # the usual query: no two of its words are an identifier that the scope has
+        settled.terms = query.terms[query.other_rows]
+        return replace(
+            columns, term_counts=columns.term_counts[query.other_rows], df=columns.df[query.other_rows]
+        ), settled
+
+    terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
+    _count_other_names(query.entities, terms, term_counts, df)
+    _count_initials(query.acronyms, terms, term_counts, df)
+
+    present = set(terms[df > 0].tolist())
+    identifiers = {term: parts for term, parts in query.identifiers.items() if term in present}
+    expanded = [
+        acronym
+        for acronym in query.acronyms
+        if acronym.term in present and not (acronym.lower and present.issuperset(acronym.word.tolist()))
+    ]
+    counting = ~np.isin(terms, _not_counting(query, present, identifiers, expanded))
+    term_counts, df, settled.terms = term_counts[counting], df[counting], terms[counting]
+
+    emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
+    settled.exact |= np.isin(settled.terms, query.numbers)
+    emphasis[np.isin(settled.terms, query.characters)] = CHARACTER
+    settled.dates = np.isin(settled.terms, query.dates)
+    settled.identifiers = identifiers
+    settled.unknown = any(
+        term not in present and term not in query.spaced and present.isdisjoint(parts)
+        for term, parts in query.identifiers.items()
+    )
+    return replace(columns, term_counts=term_counts, df=df, emphasis=emphasis), settled
+
+
+def _count_other_names(entities: Sequence[NamedEntity], terms: TermIds, term_counts: Floats, df: Floats) -> None:
+    """Counts, in `term_counts` and `df`, the query's name of an entity for each document that has another name of it:
+    asked for Bob, "Robert moved" has `bob`."""
+    for entity in entities:
+        has_other = np.zeros(term_counts.shape[1], np.bool_)
+        for other in entity.others:
+            rows = np.flatnonzero(np.isin(terms, other))
+            if len(rows):
+                has_other |= (term_counts[rows] > 0).all(axis=0)
+        rows = np.flatnonzero(np.isin(terms, entity.name))
+        term_counts[rows] = np.maximum(term_counts[rows], has_other)
+        df[rows] = np.maximum(df[rows], np.count_nonzero(term_counts[rows], axis=1))
+
+
+def _count_initials(acronyms: Sequence[Acronym], terms: TermIds, term_counts: Floats, df: Floats) -> None:
+    """Counts, in `term_counts` and `df`, an acronym for each document that has all of its pairs of initials: asked for
+    the NDA, "a non-disclosure agreement" has it."""
+    for acronym in acronyms:
+        has_pairs = (term_counts[np.isin(terms, acronym.pairs)] > 0).all(axis=0)
+        row = np.flatnonzero(terms == acronym.term)
+        term_counts[row], df[row] = has_pairs, np.count_nonzero(has_pairs)
+
+
+def _not_counting(
+    query: AnalysedQuery,
+    present: set[int],
+    identifiers: Mapping[int, tuple[int, ...]],
+    expanded: Sequence[Acronym],
+) -> list[int]:
+    """Returns the terms that count for nothing themselves: identifiers and parts of them that the scope does not have,
+    other names of an entity, pairs of initials, and acronyms that are looked for as words alone."""
+    absent = [term for term in query.identifiers if term not in present]
+    parts = [part for parts in identifiers.values() for part in parts if part not in present]
+    added = [term for entity in query.entities for term in entity.added.tolist()]
+    pairs = [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
+    words = [acronym.term for acronym in query.acronyms if acronym not in expanded]
+    return [*absent, *parts, *added, *pairs, *words]
+
+
+def _emphasis(
+    terms: TermIds,
+    df: Floats,
+    identifiers: Mapping[int, tuple[int, ...]],
+    corrections: Mapping[int, int],
+    expanded: Sequence[Acronym],
+) -> tuple[Floats, Bools]:
+    """Returns the factor of each term's weight, and the mask of the terms that a document matches and does not repeat.
+    `expanded`: the acronyms that are looked for as initials."""
+    is_part = np.isin(terms, [part for parts in identifiers.values() for part in parts])
+    is_joined = np.isin(terms, [term for term, parts in identifiers.items() if not parts])  # "e-mail"
+    is_identifier = np.isin(terms, [term for term, parts in identifiers.items() if parts])
+    is_correction = np.isin(terms, [*corrections.values()])
+    emphasis = np.where((is_part & ~is_identifier) | is_joined, np.float32(PART_OF_IDENTIFIER), np.float32(1))
+    emphasis[is_correction] = CORRECTED
+    emphasis[np.isin(terms, [*corrections])] = 1 - CORRECTED
+    exact = is_part | is_identifier | is_correction
+    emphasis[is_identifier] = IDENTIFIER
+    for acronym in expanded:
+        is_word, is_acronym = np.isin(terms, acronym.word), terms == acronym.term
+        word_is_known = bool(df[is_word].any())
+        emphasis[is_word] = 1 if word_is_known else 1 - EXPANDED
+        emphasis[is_acronym] = 1 - EXPANDED if word_is_known else EXPANDED
+        exact |= is_acronym
+    return emphasis, exact
