@@ -33,7 +33,7 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
-from app.retrieval.features import QUERY_FEATURES, TINY, bm25
+from app.retrieval.features import QUERY_FEATURES, TINY, assistants, bm25, plain_memories
 from app.retrieval.first_hits import (
     FIRST,
     NO_ORDER,
@@ -43,7 +43,6 @@ from app.retrieval.first_hits import (
     order_first_hits,
     properties,
 )
-from app.retrieval.memory_kinds import assistants, plain_memories
 from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
 from app.retrieval.ranking import FITTED, log_odds
 from app.retrieval.time_expressions import when

@@ -23,8 +23,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.features import ONE, QUERY_FEATURES, TINY, DocumentIndex, equal_contents, index_of, largest
-from app.retrieval.memory_kinds import MaskOrShare, plain_memories, questions
+from app.retrieval.features import (
+    ONE,
+    QUERY_FEATURES,
+    TINY,
+    DocumentIndex,
+    MaskOrShare,
+    equal_contents,
+    index_of,
+    largest,
+    plain_memories,
+    questions,
+)
 from app.retrieval.model_weights import Calibration, Terms
 from app.retrieval.query import SettledQuery, likely_asks
 from app.retrieval.query_evidence import words_of

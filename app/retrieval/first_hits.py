@@ -25,8 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from app.retrieval.features import LONG_TEXT, TINY, term_weights
-from app.retrieval.memory_kinds import assistants, plain_memories, questions
+from app.retrieval.features import LONG_TEXT, TINY, assistants, plain_memories, questions, term_weights
 from app.retrieval.model_weights import FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
 from app.storage.search import Bools, Columns, Floats, Ints

@@ -20,9 +20,18 @@ from typing_extensions import TypeAliasType
 from app.retrieval import features
 from app.retrieval.calibration import asks_of, at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.features import FEATURES, QUERY_FEATURES, DocumentIndex, index_of
+from app.retrieval.features import (
+    FEATURES,
+    QUERY_FEATURES,
+    DocumentIndex,
+    assistants,
+    echoes,
+    fillers,
+    index_of,
+    plain_memories,
+    plain_or_all,
+)
 from app.retrieval.first_hits import alike, asks_for_past, order_first_hits, possible_replacements, says_something
-from app.retrieval.memory_kinds import assistants, echoes, fillers, plain_memories, plain_or_all
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Foreign, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when

@@ -17,8 +17,7 @@ from app.core.clock import from_ms
 from app.core.language import STOP_WORDS, wording
 from app.core.schemas import Timestamp, shown
 from app.retrieval.decay import DAY_MS
-from app.retrieval.features import equal_contents
-from app.retrieval.memory_kinds import plain_memories
+from app.retrieval.features import equal_contents, plain_memories
 from app.storage.protocol import Fetched
 from app.storage.search import Bools, Columns
 from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, name_id

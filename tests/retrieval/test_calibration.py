@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
-from app.retrieval.features import bm25, query_features
-from app.retrieval.memory_kinds import plain_memories
+from app.retrieval.features import bm25, plain_memories, query_features
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, Calibration, Terms
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from app.retrieval.calibration import KNEE, describe
-from app.retrieval.features import FEATURES
-from app.retrieval.memory_kinds import plain_memories
+from app.retrieval.features import FEATURES, plain_memories
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank
