@@ -29,7 +29,7 @@ from app.context.sources import SOURCES
 from app.core.clock import parse_rfc3339, rfc3339
 from app.core.language import sentences
 from app.main import create_app
-from app.retrieval.query_evidence import QueryEvidence
+from app.retrieval.calibration import QueryEvidence
 from app.settings import Settings
 from app.storage.scope import Scope
 from benchmarks.evaluation import sets

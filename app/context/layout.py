@@ -10,7 +10,7 @@ from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
 from app.context.source import Candidate, part_of
 from app.core import prompt_text
-from app.retrieval.query_evidence import QueryEvidence
+from app.retrieval.calibration import QueryEvidence
 
 ANSWERS = 0.2
 """Minimum score of a section that answers a query."""

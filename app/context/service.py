@@ -15,8 +15,8 @@ from app.core.tracing import span
 from app.core.work import CONTEXT_UNITS, charge, off_loop
 from app.memories.agents import AGENTS
 from app.resources import Resources
+from app.retrieval.calibration import asks_for_anything
 from app.retrieval.query import leading_part
-from app.retrieval.query_evidence import asks_for_anything
 from app.retrieval.time_expressions import interval_of
 from app.storage.repository import Repository
 from app.storage.scope import Scope

@@ -17,7 +17,7 @@ from app.facts.schemas import FactRecord
 from app.findings.replacing import ReplacedStatement
 from app.memories.schemas import MemoryRecord
 from app.resources import Resources
-from app.retrieval.query_evidence import QueryEvidence
+from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import TimeInterval
 from app.sessions.schemas import SessionRecord, ToolCall

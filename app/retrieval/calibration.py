@@ -13,17 +13,22 @@ is the log of the document's share of the odds (`log_shares`), `n` the largest c
 the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
 evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
-questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md. All functions are
-pure.
+questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md.
+
+`QueryEvidence` says something about the query itself: whether it asks for anything, and whether anything answers it.
+"ok, thanks" has few rare words. All functions are pure.
 """
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from app.retrieval.features import (
+    BM25_K1,
     ONE,
     QUERY_FEATURES,
     TINY,
@@ -34,10 +39,10 @@ from app.retrieval.features import (
     largest,
     plain_memories,
     questions,
+    term_weights,
 )
 from app.retrieval.model_weights import Calibration, Terms
-from app.retrieval.query import SettledQuery, likely_asks
-from app.retrieval.query_evidence import words_of
+from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME
 
@@ -189,3 +194,58 @@ def describe(
     nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(query_features[COVERAGE][among])
     return QueryProperties(nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage)
+
+
+# --- What the documents have of a query -------------------------------------------------------------------------------
+
+LEAST_ASKS = 0.7
+"""The least probability that a query asks for anything. It may shorten a prompt and never empties one."""
+ALL_WORDS, RARE = 0.99, 0.5
+"""The share of the query's words that is all of them, and the weight of one that is rare."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEvidence:
+    """What the documents that matched have of a query."""
+
+    best: float
+    """Share of the query's words, weighed by their rarity, that the document with most of them has."""
+    words: float
+    """The number of words, each weighed by its rarity: 1 is a word that no document has."""
+    covered: float
+    """The number of words of the document with most of them, weighed alike."""
+    count: int
+    """Documents of the scope."""
+    asks: float | None = None
+    """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
+
+
+def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
+    """Returns whether a query asks for anything that memory may have, as far as anybody knows.
+
+    One collection that has it is enough, and so is an entry with every word of it, such as a name: "ok" may be in many
+    entries and is not rare."""
+    if any(collection.best >= ALL_WORDS and collection.covered >= RARE for collection in evidence):
+        return True
+    return max((known.asks for known in evidence if known.asks is not None), default=1.0) >= LEAST_ASKS
+
+
+def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:
+    """Returns what the documents have of a query. `weights`: of the model of its vector."""
+    term_weight, _ = term_weights(columns)
+    most = largest(np.add.reduce((columns.term_counts > 0) * term_weight, axis=0)[index_of(columns.matched)])
+    words = words_of(columns)
+    covered = most / _weight_of_a_word(columns)
+    asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
+    return QueryEvidence(covered / max(words, TINY), words, covered, columns.count, asks)
+
+
+def words_of(columns: Columns) -> float:
+    """Returns the number of the query's words, each weighed by its rarity: 1 is a word that no document has."""
+    _, total = term_weights(columns)
+    return total / _weight_of_a_word(columns)
+
+
+def _weight_of_a_word(columns: Columns) -> float:
+    """Returns the weight of a word that no document has."""
+    return (BM25_K1 + 1) * math.log1p(2 * columns.count + 1)

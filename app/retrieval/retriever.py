@@ -35,6 +35,7 @@ from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
+from app.retrieval.calibration import QueryEvidence, evidence_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
 from app.retrieval.first_hits import NO_ORDER, same_subject, turned
@@ -53,7 +54,6 @@ from app.retrieval.query import (
     towards_what_is_denied,
     with_names,
 )
-from app.retrieval.query_evidence import QueryEvidence, evidence_of
 from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, different_matches, explained, rank, top
 from app.retrieval.repetition import (
     COMPARED,

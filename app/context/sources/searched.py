@@ -56,7 +56,7 @@ from app.procedures.track_record import (
 from app.profiles.agents import overlaps
 from app.profiles.schemas import status_of
 from app.profiles.users import recorded_interactions
-from app.retrieval.query_evidence import QueryEvidence
+from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.repository import Repository
 from app.storage.schema import Collection, Filter, R, Range, both
