@@ -34,17 +34,18 @@ from sklearn.linear_model import LogisticRegression
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
 from app.retrieval.features import QUERY_FEATURES, TINY, assistants, bm25, plain_memories
-from app.retrieval.first_hits import (
+from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
+from app.retrieval.ranking import (
     FIRST,
+    FITTED,
     NO_ORDER,
     PROPERTIES,
     asks_for_past,
     groups_of_first,
+    log_odds,
     order_first_hits,
     properties,
 )
-from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
-from app.retrieval.ranking import FITTED, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval

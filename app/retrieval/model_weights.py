@@ -47,7 +47,7 @@ class Foreign:
 
 @dataclass(frozen=True, slots=True)
 class FirstHitWeights:
-    """Fitted log-odds for each unit of the properties that order the first hits (`first_hits.py`)."""
+    """Fitted log-odds for each unit of the properties that order the first hits (`order_first_hits`)."""
 
     gap: float = 0.0
     cosine: float = 0.0

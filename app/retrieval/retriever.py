@@ -38,7 +38,6 @@ from app.metrics import SEARCH_SECONDS
 from app.retrieval.calibration import QueryEvidence, evidence_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import importance_at, term_weights
-from app.retrieval.first_hits import NO_ORDER, same_subject, turned
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
@@ -54,7 +53,19 @@ from app.retrieval.query import (
     towards_what_is_denied,
     with_names,
 )
-from app.retrieval.ranking import Explanation, Ranked, SearchMode, as_short, different_matches, explained, rank, top
+from app.retrieval.ranking import (
+    NO_ORDER,
+    Explanation,
+    Ranked,
+    SearchMode,
+    as_short,
+    different_matches,
+    explained,
+    rank,
+    same_subject,
+    top,
+    turned,
+)
 from app.retrieval.repetition import (
     COMPARED,
     ROUNDS,

@@ -28,8 +28,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from app.retrieval.features import term_weights
-from app.retrieval.first_hits import FIRST, PROPERTIES, asks_for_past, properties, says_something
 from app.retrieval.model_weights import ModelWeights, weights_for
+from app.retrieval.ranking import FIRST, PROPERTIES, asks_for_past, properties, says_something
 from app.storage.search import Floats, Ints
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases

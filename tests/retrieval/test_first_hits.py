@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.first_hits import (
+from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
+from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import (
     FIRST,
     NO_ORDER,
     PROPERTIES,
@@ -17,12 +19,10 @@ from app.retrieval.first_hits import (
     order_first_hits,
     possible_replacements,
     properties,
+    rank,
     same_subject,
     turned,
 )
-from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
-from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import rank
 from app.storage.search import Columns
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, scopes
