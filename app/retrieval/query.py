@@ -65,10 +65,12 @@ LONG_QUERY = 4_000
 """Characters that take about two milliseconds to analyse."""
 MAX_KEPT_CHARS = 1_000
 """Maximum length of a query whose analysis is cached. Its vector is cached as well."""
-
-
 LONGEST_NAME = 64
 """Characters of a name that queries are searched for. Nobody writes a longer one in full."""
+SCRIPT_SAMPLE = 2_000
+"""Characters from the beginning of a query that show its script."""
+MOST_WORDS, FEW_WORDS = 300, 2
+_TURN = re.compile(r"^[\s*_#>-]*([^\W\d_][\w .]{0,30}?)[*_]*\s?(?:\uff1a|:[*_]*(?=\s|$))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +162,6 @@ def leading_part(query: str) -> str:
         sentence for sentence in sentences(query[-LONG_QUERY:]) if sentence.strip().endswith(("?", "\uff1f", "\u061f"))
     ]
     return questions[-1].strip() if questions else query
-
-
-MOST_WORDS, FEW_WORDS = 300, 2
-_TURN = re.compile(r"^[\s*_#>-]*([^\W\d_][\w .]{0,30}?)[*_]*\s?(?:\uff1a|:[*_]*(?=\s|$))", re.MULTILINE)
 
 
 async def analyse_off_loop(query: str, speakers: Sequence[str]) -> AnalysedQuery:
@@ -300,10 +298,6 @@ def _foreign(query: str) -> float:
         return 0.0
     letters = [character for character in query if character.isalpha()]
     return sum(character > LAST_LATIN for character in letters) / max(1, len(letters))
-
-
-SCRIPT_SAMPLE = 2_000
-"""Characters from the beginning of a query that show its script."""
 
 
 Matcher: TypeAlias = tuple[re.Pattern[str] | None, dict[str, set[int]]]

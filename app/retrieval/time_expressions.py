@@ -269,12 +269,6 @@ def _evidence(words: frozenset[str]) -> dict[Grammar, int]:
     return {grammar: len(words & grammar.function_words) for grammar in known_grammars() if grammar.spaced}
 
 
-def may_be_in(language: str, text: str) -> bool:
-    """Returns whether the text contains the script of `language`, one of the library's languages."""
-    script = _SCRIPTS.get(language)
-    return script is None or re.search(f"[{script}]", text) is not None
-
-
 # --- Readings ---------------------------------------------------------------------------------------------------------
 
 
@@ -587,7 +581,7 @@ def _tells(phrase: str) -> bool:
 def _by_library(query: str, now: datetime) -> Reading | None:
     text = query.lower()
     for language in OTHER_LANGUAGES:
-        if not may_be_in(language, text):
+        if (script := _SCRIPTS.get(language)) is not None and not re.search(f"[{script}]", text):
             continue
         match = library_pattern(language).search(text)
         span = None if match is None else read_date(match[0], language, now)
