@@ -7,7 +7,7 @@
 The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied` and
 `along`; and after the scope was searched for its terms, which `settle` weighs by what the scope has of them:
 
-    corrections = find_corrections(columns, query)  # mistyped words; if there are any, the scope is searched anew
+    corrections = find_corrections(columns, query)  # mistyped words; if there are any, the scope is searched again
     columns, settled = settle(columns, query, corrections)
 
 All functions are pure: columns come back as new ones.

@@ -1,7 +1,7 @@
 """The ranking: a pure function of columns, query, time and a few fitted numbers.
 
 It combines cosine and BM25 with features of the conversation. A turn gains from its neighbours (an answer needs its
-question), from the best turn of its session, and from being spoken by the person whom the query names. Each of three
+question), from the best turn of its session, and from being spoken by the person that the query names. Each of three
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). `order_first_hits` orders the first hits among themselves, and
