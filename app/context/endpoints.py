@@ -3,10 +3,10 @@
 from datetime import UTC
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Request
 
 from app.api.errors import BODY, problems
-from app.api.strict import StrictRoute, answer
+from app.api.strict import Answer, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories
@@ -29,8 +29,8 @@ def context_of(request: Request) -> ContextService:
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)
 
 
-@router.post("", response_model=schemas.Context, responses=problems(404, *BODY), openapi_extra={"x-verb": "read"})
-async def assemble_context(body: schemas.ContextRequest, request: Request) -> Response:
+@router.post("", responses=problems(404, *BODY), openapi_extra={"x-verb": "read"})
+async def assemble_context(body: schemas.ContextRequest, request: Request) -> Answer[schemas.Context]:
     """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
     left out and why. What is packed counts as accessed."""
     return answer(await context_of(request).assemble(body))
@@ -39,7 +39,7 @@ async def assemble_context(body: schemas.ContextRequest, request: Request) -> Re
 agents_router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=StrictRoute)
 
 
-@agents_router.get("/{agent_id}/experience-prompt", response_model=Prompt, responses=problems(404))
+@agents_router.get("/{agent_id}/experience-prompt", responses=problems(404))
 async def get_experience_prompt(
     agent_id: AgentId,
     agents: Agents,
@@ -47,7 +47,7 @@ async def get_experience_prompt(
     user_id: Annotated[Identifier | None, Query()] = None,
     max_tokens: Annotated[int | None, Query(ge=0, le=10_000_000)] = None,
     timezone: Annotated[TimeZone | None, Query()] = None,
-) -> Response:
+) -> Answer[Prompt]:
     """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget. Behind a
     memory that states an earlier value of a fact stands what holds, and since when."""
     resources, principal = get_caller(request)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from app.context.schemas import ContextRequest
-from app.context.source import Candidate, ContextSource, Heading, PromptMessage, ReadingOrder
+from app.context.schemas import ContextRequest, PromptMessage
+from app.context.source import Candidate, ContextSource, Heading, ReadingOrder
 from app.core import prompt_text
 from app.core.prompt_text import (
     CONTEXT,

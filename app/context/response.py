@@ -2,15 +2,24 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NotRequired, TypedDict, TypeVar
+from typing import TypeVar
 
 from app.context import rendering
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedContext, PromptPlan
 from app.context.packing import with_partners
 from app.context.passages import passage
-from app.context.schemas import ContextRequest, DropReason, Intent
-from app.context.source import Candidate, PromptMessage
+from app.context.schemas import (
+    Context,
+    ContextRequest,
+    Dropped,
+    DroppedEntry,
+    DropReason,
+    PackedSection,
+    PromptMessage,
+    SectionError,
+)
+from app.context.source import Candidate
 from app.context.sources.searched import memory_item
 from app.core import prompt_text
 from app.retrieval.retriever import SearchWarning
@@ -19,29 +28,7 @@ from app.storage.records import damage_warnings
 # --- What was left out ------------------------------------------------------------------------------------------------
 
 
-class EntryAnswer(TypedDict):
-    """What a dropped entry is, as `schemas.DroppedEntry` describes it."""
-
-    type: str
-    section: str
-    text: str
-    score: float | None
-    tokens: int
-    needed: int | None
-    left: int | None
-
-
-class DroppedAnswer(TypedDict):
-    """What was left out, as `schemas.Dropped` describes it."""
-
-    id: str
-    reason: DropReason
-    links: NotRequired[list[str]]
-    repeats: NotRequired[list[str]]
-    entry: NotRequired[EntryAnswer]
-
-
-def dropped_of(prompt: PackedContext, explained: Mapping[str, EntryAnswer]) -> list[DroppedAnswer]:
+def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
     """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
     chosen = list(prompt.chosen)
     packed_ids = {item.id for item in chosen}
@@ -56,7 +43,7 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, EntryAnswer]) -> l
             repetitions[item.id] = item
         if len(item.links) > 1:
             chains[item.id] = item
-    dropped: list[DroppedAnswer] = [
+    dropped: list[Dropped] = [
         {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
     ]
     for answer in dropped:
@@ -69,9 +56,9 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, EntryAnswer]) -> l
     return dropped
 
 
-def explain(prompt: PackedContext) -> dict[str, EntryAnswer]:
+def explain(prompt: PackedContext) -> dict[str, DroppedEntry]:
     """Returns what each dropped item is, by id. Its tokens are counted here, also where packing ended before it."""
-    explained = dict[str, EntryAnswer]()
+    explained = dict[str, DroppedEntry]()
     for section in prompt.sections:
         for memory in section.result.hidden:
             item = memory_item(memory, passage(memory["content"], {}), None, section.request)
@@ -93,7 +80,7 @@ def _sections_of_items(prompt: PackedContext) -> Iterator[tuple[str, Gathered]]:
             yield item.id, section
 
 
-def _entry_answer(item: Candidate, section: Gathered) -> EntryAnswer:
+def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
     return {
         "type": item.type,
         "section": section.section,
@@ -105,49 +92,13 @@ def _entry_answer(item: Candidate, section: Gathered) -> EntryAnswer:
     }
 
 
-class PackedItemAnswer(TypedDict):
-    """An item of a section, as `schemas.PackedItem` describes it."""
-
-    id: str
-    type: str
-    citation: str | None
-    score: float | None
-    links: list[str]
-    tokens: int
-
-
-class SectionAnswer(TypedDict):
-    """A section of the prompt, as `schemas.PackedSection` describes it."""
-
-    name: str
-    tokens: int
-    items: list[PackedItemAnswer]
-
-
-class ContextAnswer(TypedDict):
-    """The answer, as `schemas.Context` describes it."""
-
-    intent: Intent
-    messages: list[PromptMessage]
-    text: str
-    tokens: int
-    query_tokens: int
-    system_prompt_tokens: int
-    sections: list[SectionAnswer]
-    dropped: list[DroppedAnswer]
-    budget: int
-    errors: list[dict[str, str]]
-    warnings: list[SearchWarning]
-    took_ms: dict[str, float]
-
-
 def answer_of(
     plan: PromptPlan,
     prompt: PackedContext,
     warnings: Sequence[SearchWarning],
     started: float,
-    explained: Mapping[str, EntryAnswer],
-) -> ContextAnswer:
+    explained: Mapping[str, DroppedEntry],
+) -> Context:
     """Returns the answer.
 
     Args:
@@ -159,6 +110,11 @@ def answer_of(
     """
     body = plan.body
     text, turns, sections = _rendered(body, prompt)
+    errors: list[SectionError] = [
+        {"section": section.section, "code": error.code, "detail": error.detail}
+        for section in prompt.sections
+        for error in section.faults
+    ]
     return {
         "intent": plan.intent,
         "messages": _messages(body, text, turns) if body.format == "messages" else [],
@@ -169,13 +125,7 @@ def answer_of(
         "sections": sections,
         "dropped": dropped_of(prompt, explained),
         "budget": plan.budget,
-        "errors": _each_once(
-            [
-                {"section": section.section, "code": error.code, "detail": error.detail}
-                for section in prompt.sections
-                for error in section.faults
-            ]
-        ),
+        "errors": _each_once(errors),
         "warnings": _each_once(
             [*warnings_of(prompt.sections), *warnings, *_rules_left_out(prompt), *damage_warnings()]
         ),
@@ -186,7 +136,7 @@ def answer_of(
     }
 
 
-def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Candidate], list[SectionAnswer]]:
+def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
     """Returns the text of the prompt, the turns that become messages of their own, and what each section has."""
     sections = {section.section: section for section in prompt.sections}
     shown = {
@@ -204,7 +154,7 @@ def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Ca
             turns += items
         else:
             texts.append(rendering.render_section(sections[name].source.title, items, citation))
-    manifest: list[SectionAnswer] = [
+    manifest: list[PackedSection] = [
         {
             "name": name,
             "tokens": prompt.packed.tokens[name],

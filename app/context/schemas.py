@@ -1,13 +1,15 @@
 """Schemas of the context endpoint."""
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NotRequired, Self
 
-from pydantic import ConfigDict, Field, model_validator
-from typing_extensions import TypeAliasType
+from pydantic import Field, model_validator, with_config
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example
+from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example, shown
 from app.memories.filters import TagAndMetadataFilters
 from app.retrieval.retriever import SearchWarning
+from app.sessions.schemas import ToolCall
 
 Intent = TypeAliasType("Intent", Literal["general", "recall", "execute"])
 SectionName = TypeAliasType(
@@ -100,73 +102,106 @@ class ContextRequest(TagAndMetadataFilters):
     timezone: TimeZone | None = None
 
 
-class ChatMessage(Schema):
-    model_config = ConfigDict(extra="allow")
-
+@with_config(extra="allow", allow_inf_nan=False)
+class ChatMessage(TypedDict):
     role: str
-    content: str | None = Field(description="Null beside tool_calls that came without text.")
+    content: Annotated[str | None, Field(description="Null beside tool_calls that came without text.")]
 
 
-class PackedItem(Schema):
+class PromptMessage(ChatMessage):
+    """A message as OpenAI's clients send it: `{"role": "assistant", "content": None, "tool_calls": [...]}`."""
+
+    tool_calls: NotRequired[list[ToolCall]]
+    tool_call_id: NotRequired[str]
+
+
+@shown
+class PackedItem(TypedDict):
     id: str
     type: str
-    citation: str | None = Field(description="What stands for it in the text, in brackets; null where nothing does.")
-    score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
-    links: list[str] = Field(description="Ids of the facts that a line of `facts` states, in its order; else empty.")
+    citation: Annotated[
+        str | None, Field(description="What stands for it in the text, in brackets; null where nothing does.")
+    ]
+    score: Annotated[
+        float | None, Field(description="Of the search that found it; null for what was not searched for.")
+    ]
+    links: Annotated[
+        list[str], Field(description="Ids of the facts that a line of `facts` states, in its order; else empty.")
+    ]
     tokens: Count
 
 
-class PackedSection(Schema):
+@shown
+class PackedSection(TypedDict):
     name: str
-    tokens: Count = Field(description="Its title included.")
+    tokens: Annotated[Count, Field(description="Its title included.")]
     items: list[PackedItem]
 
 
-class DroppedEntry(Schema):
+@shown
+class DroppedEntry(TypedDict):
     """What an entry is that was left out."""
 
     type: str
-    section: str = Field(description="For which it was found.")
-    text: str = Field(description="As its line would have read.")
-    score: float | None = Field(description="Of the search that found it; null for what was not searched for.")
-    tokens: Count = Field(description="Of its line.")
-    needed: Count | None = Field(
-        description="Of what did not fit: tokens that it would have added, with title and headings. Null for what was "
-        "not tried, because packing had ended."
-    )
-    left: Annotated[int, WHOLE] | None = Field(description="Tokens that were left for it then.")
+    section: Annotated[str, Field(description="For which it was found.")]
+    text: Annotated[str, Field(description="As its line would have read.")]
+    score: Annotated[
+        float | None, Field(description="Of the search that found it; null for what was not searched for.")
+    ]
+    tokens: Annotated[Count, Field(description="Of its line.")]
+    needed: Annotated[
+        Count | None,
+        Field(
+            description="Of what did not fit: tokens that it would have added, with title and headings. Null for what "
+            "was not tried, because packing had ended."
+        ),
+    ]
+    left: Annotated[Annotated[int, WHOLE] | None, Field(description="Tokens that were left for it then.")]
 
 
-class Dropped(Schema):
+@shown
+class Dropped(TypedDict):
     id: str
     reason: DropReason
-    links: list[str] = Field(
-        default=[], description="Ids of the facts that a chain of facts states, in its order; else empty."
-    )
-    repeats: list[str] = Field(
-        default=[],
-        description="Of a `duplicate`, and of what had no room in its section and stands in another one: ids of the "
-        "entries of the prompt that say the same, if they are items of it.",
-    )
-    entry: DroppedEntry | None = Field(default=None, description="With `explain`.")
+    links: Annotated[
+        NotRequired[list[str]],
+        Field(default=[], description="Ids of the facts that a chain of facts states, in its order; else empty."),
+    ]
+    repeats: Annotated[
+        NotRequired[list[str]],
+        Field(
+            default=[],
+            description="Of a `duplicate`, and of what had no room in its section and stands in another one: ids of "
+            "the entries of the prompt that say the same, if they are items of it.",
+        ),
+    ]
+    entry: Annotated[NotRequired[DroppedEntry | None], Field(default=None, description="With `explain`.")]
 
 
-class SectionError(Schema):
+@shown
+class SectionError(TypedDict):
     section: str
     code: str
     detail: str
 
 
-class Context(Schema):
+@shown
+class Context(TypedDict):
     intent: Intent
-    messages: list[ChatMessage] = Field(description="With format `messages`: ready for the model.")
-    text: str = Field(description="What is remembered, as delimited data; with `messages`, without the turns.")
-    tokens: Count = Field(description="o200k tokens of all that was added; with `messages`, 4 more for each message.")
+    messages: Annotated[Sequence[ChatMessage], Field(description="With format `messages`: ready for the model.")]
+    text: Annotated[
+        str, Field(description="What is remembered, as delimited data; with `messages`, without the turns.")
+    ]
+    tokens: Annotated[
+        Count, Field(description="o200k tokens of all that was added; with `messages`, 4 more for each message.")
+    ]
     budget: Count
-    query_tokens: Count = Field(description="Not part of the budget.")
-    system_prompt_tokens: Count = Field(description="Not part of the budget.")
+    query_tokens: Annotated[Count, Field(description="Not part of the budget.")]
+    system_prompt_tokens: Annotated[Count, Field(description="Not part of the budget.")]
     sections: list[PackedSection]
     dropped: list[Dropped]
-    errors: list[SectionError] = Field(description="Sections that could not be read, or only in part.")
-    warnings: list[SearchWarning] = Field(description="What the searches of all sections went without, said once.")
-    took_ms: dict[str, Any] = Field(description="By section, and `total`.")
+    errors: Annotated[list[SectionError], Field(description="Sections that could not be read, or only in part.")]
+    warnings: Annotated[
+        list[SearchWarning], Field(description="What the searches of all sections went without, said once.")
+    ]
+    took_ms: Annotated[dict[str, Any], Field(description="By section, and `total`.")]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from app.context.gathering import gather_sections, raise_if_unreadable
 from app.context.layout import PromptPlan, asks_in, best_scores, evidence_in, infer, is_small, is_unsure, pack
 from app.context.marking import judged_in, mark_sections
-from app.context.response import ContextAnswer, answer_of, explain
-from app.context.schemas import ContextRequest
+from app.context.response import answer_of, explain
+from app.context.schemas import Context, ContextRequest
 from app.context.source import ContextSource, SourceRequest
 from app.context.sources import SOURCES
 from app.core.clock import parse_rfc3339
@@ -37,7 +37,7 @@ class ContextService:
     ) -> None:
         self._resources, self._scope, self._sources = resources, scope, sources
 
-    async def assemble(self, body: ContextRequest) -> ContextAnswer:
+    async def assemble(self, body: ContextRequest) -> Context:
         """Returns the response of `POST /v1/context`.
 
         Raises NotFound if the task does not exist. If no source could be read, raises Unavailable, or the client error

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
-from typing import NotRequired, TypedDict
 
-from app.context.schemas import ContextRequest, Intent, SectionName
+from app.context.schemas import ContextRequest, Intent, PromptMessage, SectionName
 from app.core.clock import day_of, rfc3339, zone_named
 from app.errors import RecalldError
 from app.facts.outdated import Utterance
@@ -20,7 +19,7 @@ from app.resources import Resources
 from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import SearchWarning
 from app.retrieval.time_expressions import TimeInterval
-from app.sessions.schemas import SessionRecord, ToolCall
+from app.sessions.schemas import SessionRecord
 from app.storage.schema import Absent, Eq, Filter, Or, both, matches
 from app.storage.scope import Partition, Scope, Viewpoint
 from app.storage.text import content_hash
@@ -38,15 +37,6 @@ class Heading:
     """A date such as `2026-05-08`."""
     conversation: bool = False
     """Whether it is a conversation. Conversations are numbered within the prompt."""
-
-
-class PromptMessage(TypedDict):
-    """A message as OpenAI's clients send it: `{"role": "assistant", "content": None, "tool_calls": [...]}`."""
-
-    role: str
-    content: str | None
-    tool_calls: NotRequired[list[ToolCall]]
-    tool_call_id: NotRequired[str]
 
 
 @dataclass(frozen=True, slots=True)

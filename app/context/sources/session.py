@@ -7,11 +7,10 @@ import numpy as np
 import orjson
 
 from app.context.passages import passage
-from app.context.schemas import SectionName
+from app.context.schemas import PromptMessage, SectionName
 from app.context.source import (
     Candidate,
     ContextSource,
-    PromptMessage,
     ReadingOrder,
     SourceRequest,
     SourceResult,
