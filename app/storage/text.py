@@ -63,7 +63,6 @@ _FLAG = "[\U0001f1e6-\U0001f1ff]{1,2}|\U0001f3f4[\U000e0020-\U000e007f]*"
 _EMOJI = rf"{_FLAG}|[#*]\ufe0f?\u20e3|[{_PICTURE}]"
 """A flag (two letters, or a flag with its region), a key, or a picture. Skin tones and variation selectors are no part
 of it, so that a thumb of any colour is the same term."""
-_HAS_EMOJI = re.compile(_EMOJI)
 _PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
 """Sex and hair as they are joined to the picture of a person. They are removed: the person is the same term."""
 _WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}*)*"
@@ -730,11 +729,6 @@ def _tokens(folded: str) -> list[str]:
         return _TOKEN.findall(folded)
     tokens = _TOKEN.findall(_JOINERS.sub("", _PERSON.sub("", folded)))
     return [token.replace("\ufe0f", "") for token in tokens]
-
-
-def has_emoji(text: str) -> bool:
-    """Returns whether some of the text's terms are emoji."""
-    return not text.isascii() and _HAS_EMOJI.search(text) is not None
 
 
 def _bigrams(run: str) -> list[str]:
