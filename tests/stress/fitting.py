@@ -127,8 +127,8 @@ def _query(operation: str, query: Json) -> None:
         query["metadata"] = '{"topic": "billing"}'
     for name in {"tags", "exclude_tags"} & query.keys():
         query[name] = '["billing"]'
-    if "tz" in query:
-        query["tz"] = "Europe/Berlin"
+    for name in {"tz", "timezone"} & query.keys():
+        query[name] = "Europe/Berlin"
 
 
 def _kept(value: Any) -> Any:
@@ -155,6 +155,9 @@ def _fields(part: Json) -> Json:
         part["mode"] = "hybrid"
     if part.get("tool_calls"):
         part["role"] = "assistant"
+    content = part.get("content")
+    if "role" in part and isinstance(content, str) and not content.strip():
+        part["content"] = None  # a blank text says nothing
     if "role" in part and all(part.get(name) in (None, []) for name in SAID):
         part["content"] = "Hello"
     if "verbs" in part and isinstance(part.get("name"), str):  # of a key; "\u001c" is white space to Python alone
