@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from agents.memory.session import SessionABC
-from agents.memory.session_settings import SessionSettings
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
 from agents.run_config import CallModelData, ModelInputData
 from recalld_client import AsyncUserSession, Problem, RecalldError, models
 
@@ -43,8 +43,7 @@ class RecalldSession(SessionABC):
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id, self._session, self._budget = session.session_id, session, budget
-        given = session_settings or {}
-        self.session_settings: SessionSettings | None = SessionSettings(**given) if isinstance(given, dict) else given
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self._known: tuple[str, str] | None = None
         """The question that was looked for last, and what was found."""
 
@@ -55,7 +54,7 @@ class RecalldSession(SessionABC):
 
         wrapper: of the run that reads them for its model; what is remembered then stands in front.
         """
-        usual = None if self.session_settings is None else self.session_settings.limit
+        usual = resolve_session_limit(None, self.session_settings)
         limit = usual if limit is None else limit
         if limit is not None and limit <= 0:
             return []
