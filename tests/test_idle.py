@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import CONSOLIDATION, DECAY, EMBED_PENDING, EXPIRY, REFLECTION, RETENTION, SCHEDULES
+from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, REFLECTION, RETENTION
 from app.lifespan import job_runner
 from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
-from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.support.memories import PAIR, batch, recall, remember
 from tests.support.stores import Wrapped
@@ -132,4 +131,3 @@ async def test_each_job_runs_once_there_is_work_for_it(service: Service) -> None
     assert RETENTION in await ran()  # the day's actions are rolled up
     clock.move(days=30)
     assert DECAY in await ran()
-    assert await store.get(SCHEDULES, SYSTEM, EMBED_PENDING) is not None

@@ -68,7 +68,8 @@ class ContextService:
             memory_ids = list(dict.fromkeys(item.memory_id for item in prompt.chosen if item.memory_id is not None))
             self._resources.accesses.note(self._scope.tenant, memory_ids)
         explained = await off_loop(characters, explain, prompt) if body.explain else {}
-        return answer_of(plan, prompt, warnings, started, explained)
+        packed = sum(len(item.text) for item in prompt.chosen)
+        return await off_loop(packed, answer_of, plan, prompt, warnings, started, explained)
 
     async def _request(self, body: ContextRequest) -> SourceRequest:
         """Returns the request as sources read it, with its budget, its time and the time that the query names."""

@@ -42,7 +42,7 @@ _BLOCKS = ("user_profile", "memories")
 """Names of our tags that are plain words in code: their closing tags are structure in any form, such as `< / memories`.
 Their opening tags are found by `_TAGS`."""
 _TAGS = (
-    "user_profile memories system system_prompt system-reminder developer assistant user human tool tools "
+    "user_profile memories memory system system_prompt system-reminder developer assistant user human tool tools "
     "function functions tool_call tool_calls tool_response tool_responses tool_result tool_results tool_use tool_code "
     "tool_output tool_outputs available_tools function_call function_calls function_response function_result "
     "function_results invoke parameter arg_key arg_value think thinking sys pad unk sep "
@@ -82,8 +82,9 @@ _NAME = rf"(?:\w{{1,20}}:)?(?:{_alternatives(_TAGS)}|(?i:{'|'.join(_SHAPES)}))"
 _ANGLES = (
     rf"(?=(?:[^\w<]|_)*+(?:{_alternatives(_OURS)}))",  # <recalld_context, </ Recalld-Context
     rf"(?=(?=[^\w</\\]*+[/\\])[^\w<]*+(?:{_alternatives(_BLOCKS)})\b)",  # < / memories
-    # <system>, </tool_call>, <invoke name="x">; two shapes in code are none
+    # <system>, </tool_call>, <invoke name="x">; three things in code are none
     r"(?!(?i:function [\w.]+ at 0x))"  # Python's print of a function
+    r"(?!(?i:memory>(?<=include <memory>)))"  # a header of C++
     r"(?!(?<=\w<)[A-Z][a-z]+>)"  # List<User>
     rf"(?=[\s/\\!?]*+(?=\w){_NAME}{_ATTRIBUTES}>)",
     rf"(?=/?(?=\w){_NAME}{_ATTRIBUTES}\Z)",  # <system, where the text ends

@@ -74,10 +74,10 @@ async def test_a_conversation_goes_into_a_session_of_its_own_that_has_ended(me: 
 
 
 async def test_a_context_is_filled_if_the_caller_says_so(me: AsyncUserMemory) -> None:
-    for day in range(12):
+    for day in range(40):  # more than a small store, which is given whole
         await me.add(f"On day {day} of the trip it rained in Bergen")
-    assert "Bergen" not in (await me.context("thanks!"))["text"]
-    assert "Bergen" in (await me.context("thanks!", fill=True))["text"]
+    usual, filled = await me.context("thanks!"), await me.context("thanks!", fill=True)
+    assert usual["text"].count("Bergen") < filled["text"].count("Bergen")
 
 
 async def test_a_session_from_the_first_word_to_the_end(me: AsyncUserMemory) -> None:

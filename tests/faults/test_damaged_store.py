@@ -46,6 +46,6 @@ async def test_damage_under_a_running_service_is_named_and_never_served(settings
             assert answer.json()["detail"].startswith("recalld.db is damaged: ")
             assert answer.headers["Retry-After"] == "60"
         assert (await service.client.get("/livez")).status_code == 200
-    with pytest.raises(StoreDamaged, match="the checksums of"):
+    with pytest.raises(StoreDamaged, match="not as they were written"):
         async with start(settings):
             pass

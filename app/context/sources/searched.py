@@ -349,13 +349,15 @@ def _factor_of(memory: MemoryRecord, text: str) -> float:
     """Returns what a message counts for its kind: measured on prompts of a fortnight, of the entries that were needed
     or useful hardly any was a line of the assistant, a question or a scrap such as "No, it's 14:30."."""
     factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
-    if is_question(memory["content"]):
+    if is_question(memory["content"][-LAST_WORDS:]):
         factor *= QUESTION
     is_short = len(text) <= SCRAP_CHARACTERS  # to count the tokens of all that was found takes milliseconds
     return factor * SCRAP if is_short and prompt_text.count(text) < SCRAP_TOKENS else factor
 
 
 ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS, SCRAP_CHARACTERS = 0.5, 0.3, 0.5, 16, 90
+LAST_WORDS = 500
+"""Characters at the end of a message in which its last sentence ends."""
 LEAST_REPEATED = 12
 """Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(

@@ -202,7 +202,6 @@ function whySuggested({ evidence }, kept) {
 function addressOfPiece({ kind, id }, { user_id, agent_id }) {
   const owner = user_id ? ["users", user_id] : agent_id ? ["agents", agent_id] : undefined;
   if (kind === "fact") return owner && to("owners", [...owner, "facts"], { fact: id });
-  if (kind === "profile") return to("owners", ["users", id.slice(0, id.lastIndexOf("/")), "profile"]);
   if (kind === "procedure") return owner && to("owners", [...owner, "procedures"]);
   if (kind === "action") return agent_id ? to("owners", ["agents", agent_id, "actions"]) : undefined;
   return place(id);
@@ -227,7 +226,7 @@ const fieldOfFinding = ({ user_id, proposal: { details } }) => (user_id ? Object
 /** The open finding that contradicts a field of a person's profile: "They give different values (home)."
  * @param {Finding[]} findings @param {string} user_id @param {string} field */
 export const againstField = (findings, user_id, field) => findings.find((one) => one.kind === "contradiction" && one.user_id === user_id
-  && (one.proposal.details?.aspect === field || one.evidence.some((piece) => piece.kind === "profile" && piece.id === `${user_id}/${field}`)));
+  && one.proposal.details?.aspect === field);
 
 /** How much of an owner waits to be decided, with the way to it. @param {{ count: number, owner: Owner }} props */
 export const ToDecide = ({ count, owner }) => (count ? html` <a href=${to("findings", [], owner)}><${Tag} of=${`${count} to decide`} tone="bad" /></a>` : null);
