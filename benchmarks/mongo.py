@@ -6,8 +6,8 @@ Ours and the bare calls take turns. The bare side sends what a careful program w
 same concerns and the same indexes:
 
 - get: `find_one` by `_id`.
-- search: one `find` of the pair's version, which any search must ask so that it sees every commit, and one of ten
-  documents; our side searches all of the pair's memories in between. `cold` reads the pair anew.
+- search: one `find` of the partition's version, which any search must ask so that it sees every commit, and one of ten
+  documents; our side searches all of the partition's memories in between. `cold` reads the partition again.
 - append: one transaction of a counter, a message and a session, as the service's append writes them.
 
 It uses a database of its own, which it drops.
@@ -173,4 +173,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Iterator[Section]:
     rows = asyncio.run(measure(options.uri, options.rounds, options.memories))
-    yield Section(f"{options.rounds} rounds, {options.memories:,} memories of the pair", rows)
+    yield Section(f"{options.rounds} rounds, {options.memories:,} memories of the partition", rows)

@@ -14,7 +14,7 @@ db.agent_memories.createSearchIndex({
       },
       {
         "type": "filter",
-        "path": "_r.pair"
+        "path": "_r.partition"
       },
       {
         "type": "filter",
@@ -97,7 +97,7 @@ db.agent_memories.createSearchIndex({
         "_r": {
           "type": "document",
           "fields": {
-            "pair": {
+            "partition": {
               "type": "number"
             },
             "model": {
@@ -185,7 +185,7 @@ db.action_logs.createSearchIndex({
       },
       {
         "type": "filter",
-        "path": "_r.pair"
+        "path": "_r.partition"
       },
       {
         "type": "filter",
@@ -260,7 +260,7 @@ db.action_logs.createSearchIndex({
         "_r": {
           "type": "document",
           "fields": {
-            "pair": {
+            "partition": {
               "type": "number"
             },
             "model": {
@@ -337,7 +337,7 @@ db.facts.createSearchIndex({
       },
       {
         "type": "filter",
-        "path": "_r.pair"
+        "path": "_r.partition"
       },
       {
         "type": "filter",
@@ -408,7 +408,7 @@ db.facts.createSearchIndex({
         "_r": {
           "type": "document",
           "fields": {
-            "pair": {
+            "partition": {
               "type": "number"
             },
             "model": {
@@ -482,7 +482,7 @@ db.procedures.createSearchIndex({
       },
       {
         "type": "filter",
-        "path": "_r.pair"
+        "path": "_r.partition"
       },
       {
         "type": "filter",
@@ -533,7 +533,7 @@ db.procedures.createSearchIndex({
         "_r": {
           "type": "document",
           "fields": {
-            "pair": {
+            "partition": {
               "type": "number"
             },
             "model": {

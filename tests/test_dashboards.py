@@ -22,7 +22,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from app import metrics
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.model import scripted_model
 from tests.support.scripted import free_port
 from tests.support.server import ROOT, Server, serving
@@ -126,11 +126,11 @@ def work(server: Server) -> None:
     api, until, number = server.client, time.monotonic() + SECONDS, 0
     while time.monotonic() < until:
         number += 1
-        api.post("/v1/memories", json={**PAIR, "content": f"Ada walked {number} miles"}).raise_for_status()
-        api.post("/v1/memories/search", json={**PAIR, "query": f"how far on day {number}?"}).raise_for_status()
-        api.post("/v1/context", json={**PAIR, "query": "walks"}).raise_for_status()
+        api.post("/v1/memories", json={**OWNER, "content": f"Ada walked {number} miles"}).raise_for_status()
+        api.post("/v1/memories/search", json={**OWNER, "query": f"how far on day {number}?"}).raise_for_status()
+        api.post("/v1/context", json={**OWNER, "query": "walks"}).raise_for_status()
         said = [{"role": "user", "content": f"I walked {number} miles."}]
-        api.post(f"/v1/sessions/s{number}/messages", json={**PAIR, "messages": said}).raise_for_status()
+        api.post(f"/v1/sessions/s{number}/messages", json={**OWNER, "messages": said}).raise_for_status()
         api.post(f"/v1/sessions/s{number}/end").raise_for_status()
         assert api.get("/v1/memories/nowhere").status_code == 404
         wrong = {"Authorization": "Bearer rk_wrong_wrong"}

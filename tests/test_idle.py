@@ -12,7 +12,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import Change, Committed
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
-from tests.support.memories import PAIR, batch, recall, remember
+from tests.support.memories import OWNER, batch, recall, remember
 from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
@@ -48,9 +48,9 @@ async def service(counted: list[Counting], start: Starter, settings: Settings) -
             api, *({"user_id": user, "content": f"{user} likes tea {at}"} for user in "uvw" for at in range(20))
         )
         said = [{"role": "user", "content": f"my bicycle is number {at}"} for at in range(10)]
-        await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": said})
-        await api.post("/v1/actions", json={**PAIR, "event_type": "tool_call", "action_type": "t", "content": "c"})
-        await api.post("/v1/tasks", json={**PAIR, "title": "brew tea"})
+        await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said})
+        await api.post("/v1/actions", json={**OWNER, "event_type": "tool_call", "action_type": "t", "content": "c"})
+        await api.post("/v1/tasks", json={**OWNER, "title": "brew tea"})
         await recall(api, "tea")
         await made.resources.accesses.flush()  # type: ignore[attr-defined]
         made.clock.move(hours=1)

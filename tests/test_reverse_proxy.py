@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.scripted import free_port
 from tests.support.server import ROOT, Server, recalld, serving
 
@@ -134,10 +134,10 @@ def wait_for(client: httpx.Client, log: Path) -> None:
 
 
 def test_a_memory_goes_in_and_out_over_tls(site: Site) -> None:
-    made = post(site.client, "/v1/memories", {**PAIR, "content": "Ada prefers tea"})
+    made = post(site.client, "/v1/memories", {**OWNER, "content": "Ada prefers tea"})
     assert (made.status_code, made.http_version) == (201, "HTTP/1.1")
     assert made.headers["strict-transport-security"] == "max-age=31536000"
-    found = post(site.client, "/v1/memories/search", {**PAIR, "query": "what does Ada drink?"})
+    found = post(site.client, "/v1/memories/search", {**OWNER, "query": "what does Ada drink?"})
     assert found.json()["items"][0]["memory"]["content"] == "Ada prefers tea"
 
 
@@ -158,11 +158,11 @@ def test_metrics_are_not_served_outside(site: Site) -> None:
 
 
 def test_a_body_over_the_limit_gets_the_answer_of_the_service(site: Site) -> None:
-    body = {**PAIR, "content": "x" * (4 * MIB)}
+    body = {**OWNER, "content": "x" * (4 * MIB)}
     answer = post(site.client, "/v1/memories", body)
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     assert post(site.client, "/v1/memories", {**body, "content": "x" * (5 * MIB)}).status_code == 413
-    accepted = {"items": [{**PAIR, "content": f"{number} " + "x" * 30_000} for number in range(40)]}
+    accepted = {"items": [{**OWNER, "content": f"{number} " + "x" * 30_000} for number in range(40)]}
     assert post(site.client, "/v1/memories/batch", accepted).status_code == 201
 
 

@@ -21,7 +21,7 @@ from tests.conftest import Service, Starter
 from tests.support.collector import Collector, Seen, collecting
 from tests.support.collector import collector as collector
 from tests.support.learning import end, learned, talk
-from tests.support.memories import PAIR, recall, remember
+from tests.support.memories import OWNER, recall, remember
 from tests.support.model import Model, scripted_model
 from tests.support.server import ROOT, environment, serving
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 SECRETS = ("xylophone", "zanzibar", "quetzalcoatl", "agent-flamingo", "user-ocelot", "walrus")
 """Words of contents, queries, ids, tags and metadata."""
-OWNER = {"agent_id": "agent-flamingo", "user_id": "user-ocelot"}
+NAMED_OWNER = {"agent_id": "agent-flamingo", "user_id": "user-ocelot"}
 CALLER = "0af7651916cd43dd8448eb211c80319c"
 CLIENT, SERVER = 3, 2
 NAME = MEMORIES.name
@@ -66,12 +66,17 @@ async def worked(variables: None, collector: Collector, start: Starter, settings
 
 async def _everything(service: Service, llm: Model) -> None:
     api = service.client
-    memory = {**OWNER, "content": "the xylophone is in zanzibar", "tags": ["walrus"], "metadata": {"walrus": "walrus"}}
+    memory = {
+        **NAMED_OWNER,
+        "content": "the xylophone is in zanzibar",
+        "tags": ["walrus"],
+        "metadata": {"walrus": "walrus"},
+    }
     (await api.post("/v1/memories", json=memory)).raise_for_status()
-    asked = {**OWNER, "query": "who is quetzalcoatl of zanzibar?"}
+    asked = {**NAMED_OWNER, "query": "who is quetzalcoatl of zanzibar?"}
     assert len((await api.post("/v1/memories/search", json=asked)).json()["items"]) == 1
     (await api.post("/v1/context", json=asked)).raise_for_status()
-    (await api.get("/v1/memories", params=OWNER)).raise_for_status()
+    (await api.get("/v1/memories", params=NAMED_OWNER)).raise_for_status()
     assert (await api.get("/v1/memories/quetzalcoatl?walrus=1")).status_code == 422
     assert (await api.get("/v1/memories/quetzalcoatl")).status_code == 404
     llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers zanzibar tea.", 1)]}
@@ -196,7 +201,7 @@ async def test_what_an_mcp_tool_asks_lies_in_the_trace_of_its_request(
 ) -> None:
     async with start(settings) as service:
         await remember(service.client, "tea")
-        call = {"name": "recall", "arguments": {**PAIR, "query": "tea"}}
+        call = {"name": "recall", "arguments": {**OWNER, "query": "tea"}}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
         headers = {"accept": "application/json, text/event-stream", "traceparent": f"00-{CALLER}-b7ad6b7169203331-01"}
         (await service.client.post("/mcp", json=asked, headers=headers)).raise_for_status()
@@ -229,7 +234,7 @@ async def test_a_fault_is_marked_and_its_message_stays_here(
             raise ValueError("quetzalcoatl")
 
         vars(service.resources.store)["search"] = broken
-        answer = await service.client.post("/v1/memories/search", json={**PAIR, "query": "tea"})
+        answer = await service.client.post("/v1/memories/search", json={**OWNER, "query": "tea"})
         assert answer.status_code == 500
         assert len(answer.json()["trace_id"]) == 32
     top = collector.root("POST /v1/memories/search")
@@ -321,14 +326,14 @@ def test_a_service_that_stops_sends_what_is_left_and_one_without_its_collector_s
     slow = {"OTEL_BSP_SCHEDULE_DELAY": "60000"}
     with collecting() as seen:
         with serving(tmp_path / "data", OTEL_EXPORTER_OTLP_ENDPOINT=seen.url, **slow) as server:
-            server.client.post("/v1/memories", json={**PAIR, "content": "tea"}).raise_for_status()
+            server.client.post("/v1/memories", json={**OWNER, "content": "tea"}).raise_for_status()
             assert server.stop() == 0
         lines = [line for line in server.log() if line.get("route") == "/v1/memories"]
         assert [line["trace_id"] for line in lines] == [seen.root("POST /v1/memories").trace]
         assert seen.metrics["recalld_http_requests_total"]
         url = seen.url
     with serving(tmp_path / "data", OTEL_EXPORTER_OTLP_ENDPOINT=url, **slow) as server:
-        server.client.post("/v1/memories", json={**PAIR, "content": "coffee"}).raise_for_status()
+        server.client.post("/v1/memories", json={**OWNER, "content": "coffee"}).raise_for_status()
         started = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - started < 30

@@ -43,7 +43,7 @@ from app.jobs import queue
 from app.jobs.models import CONSOLIDATION
 from app.memories.embedding import Embeddable, Embeddings, Passage, pending_note
 from app.memories.records import SOURCE
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
@@ -107,10 +107,10 @@ class ActionService:
         changes: list[Change] = []
         pairs = Counter((action["agent_id"], action["user_id"]) for action in actions) if self._learns else {}
         for (agent, user), new in pairs.items():
-            waiting = await self._actions.count(both(of_pair(agent, user), Absent("consolidated_at")))
+            waiting = await self._actions.count(both(of_partition(agent, user), Absent("consolidated_at")))
             if waiting // LEARN_EVERY != (waiting + new) // LEARN_EVERY:
                 owner, scope = {"agent_id": agent, "user_id": user}, self._actions.scope
-                payload = {"pair": owner, **scope.bindings()}
+                payload = {"partition": owner, **scope.bindings()}
                 _, queued = queue.start(scope, CONSOLIDATION, payload, self._clock.now(), **owner)
                 changes += queued
         return changes

@@ -18,7 +18,7 @@ from app.core.language import Letters, place_of, sentences, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
 from app.facts.outdated import MOST_GROUPS, ReplacedValue, Utterance, outdated, values_behind
-from app.facts.repository import FactRepository, View, of_pairs
+from app.facts.repository import FactRepository, View, of_partitions
 from app.facts.schemas import FactRecord
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
@@ -114,9 +114,9 @@ async def marked_memories(
     if not memories:
         return []
     user_id = profile["user_id"]
-    pairs = facts.scope.partitions(agent_id, user_id, include_shared=True)
-    single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_pairs(pairs))))
-    single_valued = await facts.find(single, limit=MOST_GROUPS) if pairs else []
+    partitions = facts.scope.partitions(agent_id, user_id, include_shared=True)
+    single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_partitions(partitions))))
+    single_valued = await facts.find(single, limit=MOST_GROUPS) if partitions else []
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
     groups = [fact["group_id"] for fact in single_valued]
     values = await values_behind(facts, user_id, utterances.values(), now, more=groups)

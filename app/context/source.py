@@ -128,14 +128,14 @@ class SourceRequest:
         return day_of(at or "", self.zone)
 
     @property
-    def pairs(self) -> tuple[Partition, ...]:
+    def partitions(self) -> tuple[Partition, ...]:
         """The partitions that the agent may see of the user, those shared by all agents included."""
         return self.scope.partitions(self.body.agent_id, self.body.user_id, include_shared=True)
 
     @property
     def viewpoint(self) -> Viewpoint:
         """Whose records the context is about, and of which time."""
-        return Viewpoint(self.pairs, self.body.user_id, self.as_of, rfc3339(self.now), self.body.known_at)
+        return Viewpoint(self.partitions, self.body.user_id, self.as_of, rfc3339(self.now), self.body.known_at)
 
     @property
     def view(self) -> View:

@@ -23,7 +23,7 @@ from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge
 from app.errors import EmbeddingUnavailable
 from app.facts.aliases import AliasMap, AliasRepository, EntityAlias, render_alias
 from app.facts.graph import Bound, GraphService, Sight
-from app.facts.repository import FactRepository, View, any_of, of_pairs
+from app.facts.repository import FactRepository, View, any_of, of_partitions
 from app.facts.schemas import Fact, FactRecord, key_of, render
 from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository
@@ -179,9 +179,9 @@ async def entities_in(
     known: set[str] = {key for key in runs if aliases.name(key) is not None}
     for at in range(0, len(runs), KEYS_AT_ONCE):
         part = tuple(runs[at : at + KEYS_AT_ONCE])
-        for of_pair in of_pairs(partitions):
+        for of_partition in of_partitions(partitions):
             for side, more in (("subject_key", None), ("object_key", Eq("object_type", "entity"))):
-                where = both(of_pair, In(side, part), more)
+                where = both(of_partition, In(side, part), more)
                 known |= {*await facts.values(side, where, order="asc", limit=KEYS_AT_ONCE)}
     return list(dict.fromkeys(aliases.root(key) for key in runs if key in known))
 
@@ -192,8 +192,8 @@ async def name_of(key: str, facts: FactRepository, partitions: Sequence[Partitio
     if name := aliases.name(key):
         return name
     for side in ("subject_key", "object_key"):
-        for of_pair in of_pairs(partitions):
-            if latest := await facts.find(both(of_pair, Eq(side, key)), limit=1):
+        for of_partition in of_partitions(partitions):
+            if latest := await facts.find(both(of_partition, Eq(side, key)), limit=1):
                 return latest[0]["subject"] if side == "subject_key" else latest[0]["object"]
     return key
 
@@ -212,7 +212,7 @@ class _Facts:
     async def find(self, where: Filter, limit: int, order: Order = "desc") -> list[FactRecord]:
         """Returns up to `limit` facts that begin or end at the entity, in the order in which they were stored."""
         ends = (any_of("subject_key", self.keys), both(any_of("object_key", self.keys), Eq("object_type", "entity")))
-        filters = [both(of_pair, end, where) for of_pair in of_pairs(self.partitions) for end in ends]
+        filters = [both(of_partition, end, where) for of_partition in of_partitions(self.partitions) for end in ends]
         parts = await asyncio.gather(*(self.facts.find(of_side, order=order, limit=limit) for of_side in filters))
         facts = {fact["fact_id"]: fact for part in parts for fact in part}.values()
         return sorted(facts, key=lambda fact: (fact["created_at"], fact["fact_id"]), reverse=order == "desc")[:limit]
@@ -279,7 +279,7 @@ class EntityService:
         actions = Repository(self._facts.store, self._facts.scope, ACTIONS)
         named = Or(tuple(Has("entity_keys", key) for key in names))
         parts = await asyncio.gather(
-            *(actions.find(both(of_pair, named), limit=limit) for of_pair in of_pairs(partitions))
+            *(actions.find(both(of_partition, named), limit=limit) for of_partition in of_partitions(partitions))
         )
         latest = [action for part in parts for action in part]
         return sorted(latest, key=lambda action: (action["timestamp"], action["action_id"]), reverse=True)[:limit]
@@ -454,7 +454,7 @@ class RelatedService:
     async def _of_entities(
         self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
     ) -> None:
-        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(partitions)
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_partitions(partitions)
         entities = await entities_in(memory["content"], self._facts, partitions, aliases)
         index = MentionIndex(self._facts.store, self._facts.scope, self._model, partitions, now)
         mentioned = [(key, await index.of(aliases.keys(key), MAX_MENTIONS)) for key in entities[: 2 * MAX_ENTITIES]]
@@ -472,8 +472,8 @@ class RelatedService:
         if session is None:
             return
         near = None if seq is None else Range("source.message_seq", ge=seq - SESSION_SPAN, le=seq + SESSION_SPAN)
-        for of_pair in of_pairs(partitions):
-            where = both(of_pair, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
+        for of_partition in of_partitions(partitions):
+            where = both(of_partition, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
             for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
                 if other["memory_id"] != memory["memory_id"] and other["standing"] != SMALL_TALK:
                     related.add(other, "same_session")

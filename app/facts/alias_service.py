@@ -32,7 +32,7 @@ from app.jobs import queue
 from app.jobs.models import ALIAS
 from app.jobs.runner import Done, JobHandler, Run, undo_each
 from app.jobs.skipping import skipping
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Absent, Eq, In, both
 from app.storage.scope import Partition
@@ -135,7 +135,7 @@ class AliasService:
                 f"{len(after.keys(key))}: remove an alias first."
             )
         new = sum(isinstance(change, Insert) for change in edit.changes)
-        if new and await self._aliases.count(of_pair(*_ids(owner))) + new > MAX_ALIASES:
+        if new and await self._aliases.count(of_partition(*_ids(owner))) + new > MAX_ALIASES:
             raise LimitReached(
                 f"An agent and user have at most {MAX_ALIASES} aliases, dismissed ones included: remove one first."
             )
@@ -205,7 +205,7 @@ class AliasService:
     async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Contending]:
         """Returns what the facts of an owner say twice of an entity, of which one thing is true at a time."""
         where = both(
-            of_pair(*_ids(owner)),
+            of_partition(*_ids(owner)),
             In("subject_key", aliases.keys(key)),
             Eq("standing", "held"),
             Eq("cardinality", "one"),

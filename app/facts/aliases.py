@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import shown, shown_as
-from app.facts.repository import of_pairs
+from app.facts.repository import of_partitions
 from app.facts.schemas import FACT_GROUPS, FACTS, FactRecord, group_of, key_of
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -271,15 +271,15 @@ class AliasRepository(Repository[AliasRecord]):
     def __init__(self, store: Store, scope: Scope) -> None:
         super().__init__(store, scope, ENTITY_ALIASES)
 
-    async def of_pairs(self, partitions: Sequence[Partition], known_at: str | None = None) -> AliasMap:
+    async def of_partitions(self, partitions: Sequence[Partition], known_at: str | None = None) -> AliasMap:
         """Returns the aliases of partitions, as they were known then: of each user the latest `MAX_READ`."""
-        of_users = [await self.find(both(of_user), limit=MAX_READ) for of_user in of_pairs(partitions)]
+        of_users = [await self.find(both(of_user), limit=MAX_READ) for of_user in of_partitions(partitions)]
         aliases = (alias for of_user in of_users for alias in of_user)
         return AliasMap(aliases if known_at is None else known_then(aliases, known_at))
 
     async def of_owner(self, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases that hold for facts of exactly this owner: its own, the agent's and the user's."""
-        return await self.of_pairs(around(agent, user))
+        return await self.of_partitions(around(agent, user))
 
     def with_titles(self, aliases: AliasMap, owner: Partition, names: Iterable[str], now: str) -> Titled:
         """Returns the aliases that the rule for titles makes for these names. A pair that has an alias, dismissed or
@@ -304,7 +304,7 @@ class DeclaredNames:
 
     async def groups(self, scope: Scope, partitions: Sequence[Partition], known_at: str | None) -> list[list[str]]:
         """Returns the names of each entity of these partitions that has several, as it was known then."""
-        where = of_pairs(partitions)
+        where = of_partitions(partitions)
         repository = AliasRepository(self._store, scope)
         aliases = await repository.find(where[0] if len(where) == 1 else Or(tuple(where)), limit=MAX_READ)
         return AliasMap(aliases if known_at is None else known_then(aliases, known_at)).names() if aliases else []

@@ -14,7 +14,7 @@ from app.core.clock import Clock, rfc3339
 from app.core.schemas import WHOLE, Count, Flag, NextCursor, Owned, Schema, Timestamp, example, shown
 from app.errors import invalid
 from app.facts.aliases import AliasMap, AliasRepository
-from app.facts.repository import FactRepository, View, along, of_pairs
+from app.facts.repository import FactRepository, View, along, of_partitions
 from app.facts.schemas import Cardinality, FactName, FactRecord, key_of
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Eq, Filter, In, both, value_at
@@ -243,7 +243,7 @@ class Graph:
         aliases: AliasMap = NO_ALIASES,
     ) -> None:
         self._facts, self.aliases = facts, aliases
-        self._facts_of = [both(of_pair, view.believed(), more) for of_pair in of_pairs(partitions)]
+        self._facts_of = [both(of_partition, view.believed(), more) for of_partition in of_partitions(partitions)]
         self._scopes = [both(scope, Eq("object_type", "entity")) for scope in self._facts_of]
 
     async def walk(self, keys: Collection[str], depth: int, *, max_nodes: int, seconds: float = SECONDS) -> Walk:
@@ -418,7 +418,7 @@ class GraphService:
         partitions = self._facts.scope.partitions(sight.agent_id, sight.user_id, sight.include_shared)
         view = View(sight.as_of or rfc3339(self._clock.now()), sight.known_at)
         every = self._facts.scope.partitions(sight.agent_id, sight.user_id, include_shared=True)
-        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_pairs(every, sight.known_at)
+        aliases = await AliasRepository(self._facts.store, self._facts.scope).of_partitions(every, sight.known_at)
         return Graph(self._facts, partitions, view, None if predicate is None else along(predicate), aliases)
 
 

@@ -20,7 +20,7 @@ from app.facts.schemas import (
 )
 from app.memories.embedding import pending_note
 from app.memories.filters import SourceSessionFilters, of_session, true_at
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages
@@ -110,7 +110,7 @@ def any_of(field: str, keys: tuple[str, ...]) -> Filter:
     return Eq(field, keys[0]) if len(keys) == 1 else In(field, keys)
 
 
-def of_pairs(partitions: Sequence[Partition]) -> list[Filter]:
+def of_partitions(partitions: Sequence[Partition]) -> list[Filter]:
     """Returns one filter for each user of the partitions, and one for records without a user. Together they select the
     partitions, and each uses a range of an index."""
     filters: list[Filter] = []
@@ -155,13 +155,13 @@ class FactRepository(Repository[FactRecord]):
 
     async def spelling(self, agent: str | None, user: str | None, key: str) -> str | None:
         """Returns the spelling of a predicate that the scope (agent, user) had first, or None if it is new there."""
-        where = both(Eq("predicate_key", key), of_pair(agent, user))
+        where = both(Eq("predicate_key", key), of_partition(agent, user))
         first = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
         return first[0]["predicate"] if first else None
 
     async def takes_many(self, agent: str | None, user: str | None, key: str) -> bool:
         """Returns whether a predicate was ever stated as `many` in the scope (agent, user), of whatever subject."""
-        where = both(Eq("predicate_key", key), of_pair(agent, user), Eq("usual", "many"))
+        where = both(Eq("predicate_key", key), of_partition(agent, user), Eq("usual", "many"))
         return bool(await self.store.find(FACT_GROUPS, self.scope.tenant, where, limit=1))
 
     async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[FactRecord]:

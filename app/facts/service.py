@@ -351,7 +351,7 @@ class FactService:
         if (named.get("subject") is None and named.get("object") is None) or (agent is None and user is None):
             return AliasMap()
         partitions = self._facts.scope.partitions(agent, user, include_shared=True)
-        return await self._aliases.of_pairs(partitions, named.get("known_at"))
+        return await self._aliases.of_partitions(partitions, named.get("known_at"))
 
     async def get(self, fact_id: str) -> Fact:
         """Returns a fact. Raises NotFound."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from app.facts.outdated import holds, present_first, raised_over
-from app.facts.repository import of_pairs
+from app.facts.repository import of_partitions
 from app.findings.schemas import FindingRecord
 from app.findings.service import (
     EvidenceReader,
@@ -24,7 +24,7 @@ from app.findings.service import (
     quoted,
 )
 from app.memories.records import repeats
-from app.memories.repository import MemoryRepository, same_pair
+from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
@@ -71,7 +71,7 @@ async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) 
     link: ReplacementLink = {**new, "finding_id": finding["finding_id"], "at": now, "said": old}
     changes: list[Change] = []
     for memory in await memories.saying(old["id"]):
-        if fingerprint_of(memory["content"]) == old["mark"] and same_pair(memory, finding):
+        if fingerprint_of(memory["content"]) == old["mark"] and same_partition(memory, finding):
             changes += memories.revise(memory, {"replaced_by": [*(memory.get("replaced_by") or ()), link]}, now)
     return changes
 
@@ -104,7 +104,7 @@ async def replaced(
     ]
     if not linked:
         return []
-    is_visible = Or(tuple(of_pairs(viewpoint.partitions)))
+    is_visible = Or(tuple(of_partitions(viewpoint.partitions)))
     records = await EvidenceReader(store, scope, viewpoint.now).read((link["kind"], link["id"]) for _, link in linked)
     statements = []
     for memory, link in linked:

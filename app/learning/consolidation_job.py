@@ -31,7 +31,7 @@ from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.agents import Decays
-from app.memories.repository import MemoryRepository, of_pair
+from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages, unexpired
@@ -71,10 +71,10 @@ class TidyingJobs:
             return await self._dispatch(run)
         scope = Scope.of_bindings(run.tenant, run.payload)
         # a scheduled run names the partition that it found, a request the owners
-        partition = run.payload.get("pair")
+        partition = run.payload.get("partition")
         wanted = having(run.payload, "agent_id", "user_id")
         if partition:
-            wanted = of_pair(partition["agent_id"], partition["user_id"])
+            wanted = of_partition(partition["agent_id"], partition["user_id"])
         request = both(wanted, scope.writable())
         dry_run = bool(run.payload.get("dry_run"))
         merged = await self._merge(run, scope, request, dry_run=dry_run)
@@ -144,7 +144,7 @@ class TidyingJobs:
             partitions |= dict.fromkeys(await self._with_episodes(None, EVERYTHING))
         for partition in partitions:
             owner = {"agent_id": partition.agent, "user_id": partition.user}
-            payload = {"dry_run": False, "pair": owner}
+            payload = {"dry_run": False, "partition": owner}
             _, changes = queue.start(Scope(partition.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
             await run.commit(changes)
         with suppress(CommitConflict):
@@ -339,7 +339,7 @@ class Deduplicator:
         """Returns the duplicates of a partition, the oldest first. A first pass keeps a digest of each memory; a second
         pass reads only memories that share a digest."""
         memories = MemoryRepository(self._tools.store, scope)
-        where = both(of_pair(agent, user), may_have_duplicates(rfc3339(self._tools.clock.now())))
+        where = both(of_partition(agent, user), may_have_duplicates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
         async for page in pages(partial(memories.find, where), MEMORIES, MEMORIES_READ):
             for memory, digest in handled(MEMORIES, page, duplicate_digest):

@@ -131,14 +131,14 @@ class MemoryExtractor:
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns the user's profile, and known memories near to what the user said, so that the model can supersede
         them. The context has their ids."""
-        query, pairs = _query(talk), _own_pairs(talk)
+        query, partitions = _query(talk), _own_partitions(talk)
         known = list[MemoryRecord]()
-        if query and pairs:
+        if query and partitions:
             now = tools.clock.now()
             kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-            retrieved = await lookup.find(RetrievalQuery(query, pairs, where, to_ms(now), KNOWN_MEMORIES))
+            retrieved = await lookup.find(RetrievalQuery(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
             known = [hit.doc for hit in retrieved.hits]
         shown = [{"memory_id": memory["memory_id"], "content": memory["content"]} for memory in known]
         more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
@@ -281,10 +281,10 @@ class FactExtractor:
         """Returns the name of the user, and known facts near to what the user said."""
         names = await _names_of_user(tools, talk)
         name = names[0] if names else "user"
-        query, pairs = _query(talk), _own_pairs(talk)
+        query, partitions = _query(talk), _own_partitions(talk)
         known = list[KnownFact]()
-        if query and pairs:
-            known = await known_facts(tools, talk.scope, query, pairs, name)
+        if query and partitions:
+            known = await known_facts(tools, talk.scope, query, partitions, name)
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
@@ -390,10 +390,10 @@ def _query(talk: Conversation) -> str:
     return "\n".join(line.text for line in talk.lines if line.role == "user")[-QUERY_CHARS:].strip()
 
 
-def _own_pairs(talk: Conversation) -> tuple[Partition, ...]:
+def _own_partitions(talk: Conversation) -> tuple[Partition, ...]:
     """Returns the partitions of the user, without those that the agent shares among all users."""
-    pairs = talk.scope.partitions(talk.agent_id, talk.user_id, include_shared=True)
-    return tuple(pair for pair in pairs if talk.user_id is None or pair.user == talk.user_id)
+    partitions = talk.scope.partitions(talk.agent_id, talk.user_id, include_shared=True)
+    return tuple(partition for partition in partitions if talk.user_id is None or partition.user == talk.user_id)
 
 
 async def _profile(tools: Tools, talk: Conversation) -> UserProfile:
@@ -423,14 +423,14 @@ class KnownFact(TypedDict):
 
 
 async def known_facts(
-    tools: Tools, scope: Scope, near: str, pairs: tuple[Partition, ...], user_name: str
+    tools: Tools, scope: Scope, near: str, partitions: tuple[Partition, ...], user_name: str
 ) -> list[KnownFact]:
     """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
     about the user have `user_name` as subject."""
     now = tools.clock.now()
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     retrieved = await lookup.find(
-        RetrievalQuery(near, pairs, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
+        RetrievalQuery(near, partitions, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
     )
     return [
         {

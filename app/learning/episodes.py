@@ -43,7 +43,7 @@ from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.memories.schemas import Source
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, passage
@@ -390,9 +390,9 @@ class EpisodeProcedures:
         """Returns known procedures near to the episodes: of the same partition, and those that the agent has for all
         users. The context has their ids."""
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
-        pairs = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
+        partitions = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
         now_ms = to_ms(tools.clock.now())
-        wanted = RetrievalQuery(_query(batch), pairs, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        wanted = RetrievalQuery(_query(batch), partitions, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
         known = [hit.doc for hit in (await lookup.find(wanted)).hits]
         shown = [
             {
@@ -585,7 +585,7 @@ class EpisodeLearning:
     async def _batches(self, run: Run, scope: Scope, agent: str, user: str | None) -> AsyncIterator[Batch]:
         """Yields batches of the episodes that are not marked as learned, the oldest first. Those that cannot be handled
         are skipped and marked, or they would be read again without end."""
-        where = both(of_pair(agent, user), NEW, scope.visible())
+        where = both(of_partition(agent, user), NEW, scope.visible())
         while actions := await self._tools.store.find(ACTIONS, scope.tenant, where, order="asc", limit=PAGE):
             readable = [action for action, _ in handled(ACTIONS, actions, as_read)]
             if len(readable) < len(actions):

@@ -16,7 +16,7 @@ from app.facts.schemas import USER, FactCreate, FactRecord
 from app.learning import checks
 from app.learning.checks import Quote
 from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
-from app.memories.repository import same_pair
+from app.memories.repository import same_partition
 from app.memories.schemas import MemoryCreate, MemoryRecord, Source
 from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
@@ -161,7 +161,7 @@ class Rules:
         for memory_id in dict.fromkeys(memory.superseded_ids):
             other = known.get(memory_id)
             protected = other is not None and other["pinned"] and other["trust"] <= trust
-            if other is None or not same_pair(other, self.owner) or memory_id in taken or protected:
+            if other is None or not same_partition(other, self.owner) or memory_id in taken or protected:
                 self.dropped["known"] += 1
             else:
                 retired.append(memory_id)

@@ -41,7 +41,7 @@ from app.memories.records import (
     revision,
     said_again,
 )
-from app.memories.repository import MemoryRepository, same_pair
+from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import (
     MAX_TAGS,
     MEMORIES,
@@ -317,7 +317,7 @@ class MemoryPlanner:
             pointer = f"{item.pointer}/supersedes/{item.body.supersedes.index(memory_id)}"
             if memory is None or expired(memory, self._now):
                 raise invalid(pointer, "there is no such memory")
-            if not same_pair(memory, item.fresh):
+            if not same_partition(memory, item.fresh):
                 raise invalid(pointer, "it is a memory of another agent_id or user_id")
             if memory["superseded_by"] == own_id or memory_id in self._retired:
                 continue
@@ -464,19 +464,19 @@ class NearDuplicates:
 
     async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
-        pairs = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        return (await self._near(memory, entry, pairs, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
+        partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
+        return (await self._near(memory, entry, partitions, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns all near-duplicates that a write may retire: those of the same partition that are not messages."""
-        pairs = (Partition(memory["agent_id"], memory["user_id"]),)
-        return await self._near(memory, entry, pairs, Not(Eq("memory_type", "message")), None, without)
+        partitions = (Partition(memory["agent_id"], memory["user_id"]),)
+        return await self._near(memory, entry, partitions, Not(Eq("memory_type", "message")), None, without)
 
     async def _near(
         self,
         memory: MemoryRecord,
         entry: IndexEntry,
-        pairs: tuple[Partition, ...],
+        partitions: tuple[Partition, ...],
         where: Filter,
         limit: int | None,
         without: Collection[str],
@@ -485,25 +485,26 @@ class NearDuplicates:
             return []
         without = {*without, memory["memory_id"]}
         stored = await self._stored(
-            pairs, where, entry, None if limit is None else limit + len(without) + len(self._written)
+            partitions, where, entry, None if limit is None else limit + len(without) + len(self._written)
         )
         nearest = [near for near in stored if near.memory["memory_id"] not in self._written]
         nearest += [
             near
             for near in self._of_this_request(entry.vector)
-            if _is_in(pairs, near.memory) and matches(near.memory, where)
+            if _is_in(partitions, near.memory) and matches(near.memory, where)
         ]
         return sorted(
             (near for near in nearest if near.memory["memory_id"] not in without), key=lambda near: -near.cosine
         )
 
     async def _stored(
-        self, pairs: tuple[Partition, ...], where: Filter, entry: IndexEntry, limit: int | None
+        self, partitions: tuple[Partition, ...], where: Filter, entry: IndexEntry, limit: int | None
     ) -> list[NearDuplicate]:
         scope, store = self._memories.scope, self._memories.store
         where = both(Eq("status", "active"), unexpired(self._now), where)
         columns = await store.search(
-            MEMORIES, SearchQuery(scope.tenant, pairs, where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
+            MEMORIES,
+            SearchQuery(scope.tenant, partitions, where, entry.vector, entry.model, _NO_TERMS, first_windows=True),
         )
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][:limit]
@@ -523,6 +524,6 @@ class NearDuplicates:
         ]
 
 
-def _is_in(pairs: tuple[Partition, ...], memory: MemoryRecord) -> bool:
+def _is_in(partitions: tuple[Partition, ...], memory: MemoryRecord) -> bool:
     agent, user = memory["agent_id"], memory["user_id"]
-    return any(pair.user == user and pair.agent in (ANY_AGENT, agent) for pair in pairs)
+    return any(partition.user == user and partition.agent in (ANY_AGENT, agent) for partition in partitions)

@@ -26,7 +26,7 @@ from app.storage.scope import Scope
 EQUAL_AT_ONCE = 10
 
 
-def of_pair(agent: str | None, user: str | None) -> Filter:
+def of_partition(agent: str | None, user: str | None) -> Filter:
     """Returns the filter for one partition. None matches only records without an agent, or without a user."""
     return both(
         Absent("agent_id") if agent is None else Eq("agent_id", agent),
@@ -34,7 +34,7 @@ def of_pair(agent: str | None, user: str | None) -> Filter:
     )
 
 
-def same_pair(record: OwnedRecord, other: OwnedRecord) -> bool:
+def same_partition(record: OwnedRecord, other: OwnedRecord) -> bool:
     """Returns whether both records belong to the same partition: the same agent and the same user."""
     return record["agent_id"] == other["agent_id"] and record["user_id"] == other["user_id"]
 
@@ -122,7 +122,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
 
     async def with_key(self, agent: str | None, user: str | None, key: str) -> list[MemoryRecord]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
-        return await self.find(both(of_pair(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
+        return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
     async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
         """Returns the memories of this status, partition and type that are equal to `memory` in the fields
@@ -132,7 +132,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         was learned from a message, the stored one is the hash of that message.
         """
         where = both(
-            of_pair(memory["agent_id"], memory["user_id"]),
+            of_partition(memory["agent_id"], memory["user_id"]),
             Eq("content_hash", memory["content_hash"]),
             Eq("memory_type", memory["memory_type"]),
             Eq("status", status),
@@ -148,7 +148,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
     async def repeating(self, memory: MemoryRecord) -> list[MemoryRecord]:
         """Returns the active memories that were learned from `memory` word for word (`records.repeats`)."""
         where = both(
-            of_pair(memory["agent_id"], memory["user_id"]),
+            of_partition(memory["agent_id"], memory["user_id"]),
             Eq("content_hash", memory["content_hash"]),
             Eq("status", "active"),
         )
@@ -160,11 +160,11 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         memory = await self.find_one(memory_id)
         return [] if memory is None else [memory, *await self.repeating(memory)]
 
-    async def of_same_pair(self, memory: MemoryRecord, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+    async def of_same_partition(self, memory: MemoryRecord, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Returns those of `memory_ids` that exist and belong to the partition of `memory`, in the order given."""
         memories = await self.get_many(memory_ids)
         named = (memories.get(memory_id) for memory_id in dict.fromkeys(memory_ids))
-        return [other for other in named if other is not None and same_pair(other, memory)]
+        return [other for other in named if other is not None and same_partition(other, memory)]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 

@@ -283,7 +283,7 @@ class MemoryFragment:
         return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
-MOST_PAIRS, MOST_MEMORIES = 1_000, 100_000
+MOST_PARTITIONS, MOST_MEMORIES = 1_000, 100_000
 """Of a search over everyone, which loads them all."""
 
 
@@ -312,11 +312,11 @@ class MemorySearch:
             least = await self._decays.least_importance(body.agent_id)
         named_time = await interval_of(leading_part(body.query), now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
-        pairs = await self._partitions(body)
+        partitions = await self._partitions(body)
         retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,
-                pairs=pairs,
+                partitions=partitions,
                 where=wanted.where,
                 keep=wanted.keep,
                 now_ms=now_ms,
@@ -334,7 +334,7 @@ class MemorySearch:
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
         if retrieved.mode_used == "hybrid" and body.status == "active" and named_time is None:
-            viewpoint = Viewpoint(pairs, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
+            viewpoint = Viewpoint(partitions, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
@@ -362,11 +362,11 @@ class MemorySearch:
             raise Forbidden("A key that is bound to agents or users does not search everyone's memory.")
         # by owners, such as 812 of ("support", "ada")
         tallied = await self._store.tally(MEMORIES, self._scope.tenant, ("agent_id", "user_id"))
-        if len(tallied) > MOST_PAIRS or sum(tallied.values()) > MOST_MEMORIES:
+        if len(tallied) > MOST_PARTITIONS or sum(tallied.values()) > MOST_MEMORIES:
             raise invalid(
                 "/everyone",
-                f"goes over {MOST_PAIRS:,} pairs of agent and user and {MOST_MEMORIES:,} memories at most; there are "
-                f"{len(tallied):,} and {sum(tallied.values()):,}: name a user_id or an agent_id",
+                f"goes over {MOST_PARTITIONS:,} pairs of agent and user and {MOST_MEMORIES:,} memories at most; there "
+                f"are {len(tallied):,} and {sum(tallied.values()):,}: name a user_id or an agent_id",
             )
         return tuple(Partition(agent, user) for agent, user in tallied)
 

@@ -12,7 +12,7 @@ from app.memories.create import MemoryPlanner
 from app.memories.embedding import Embeddings
 from app.memories.filters import MemoryListFilters, listed
 from app.memories.records import identity_hash, revision
-from app.memories.repository import MemoryRepository, of_pair
+from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import (
     HISTORY,
     MEMORIES,
@@ -247,7 +247,7 @@ class Succession:
         ]
 
     async def _predecessors(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        superseded = await self._memories.of_same_pair(memory, memory["supersedes"])
+        superseded = await self._memories.of_same_partition(memory, memory["supersedes"])
         return [
             other
             for other in superseded
@@ -257,7 +257,7 @@ class Succession:
     async def _successor(self, memory: MemoryRecord) -> list[MemoryRecord]:
         """Returns a list of no or one memory."""
         named = [memory["superseded_by"]] if memory["superseded_by"] else []
-        successors = await self._memories.of_same_pair(memory, named)
+        successors = await self._memories.of_same_partition(memory, named)
         return [successor for successor in successors if memory["memory_id"] in successor["supersedes"]]
 
     async def _hand_over(self, memory: MemoryRecord, predecessors: Sequence[MemoryRecord]) -> list[Change]:
@@ -297,7 +297,7 @@ class Disputes:
         """
         if disputed["status"] != "disputed":
             raise Conflict(f"This memory is not disputed: it is {disputed['status']}.")
-        contradicted = await self._memories.of_same_pair(disputed, disputed["contradicts"])
+        contradicted = await self._memories.of_same_partition(disputed, disputed["contradicts"])
         against = [other for other in contradicted if other["status"] == "active" and not expired(other, self._now)]
         if keep == BOTH:
             return self._settled(disputed, {"status": "active"})
@@ -315,13 +315,13 @@ class Disputes:
         back, that one is what they contradict from then on."""
         ids, changes, keys = {memory["memory_id"] for memory in gone}, list[Change](), dict[str, str]()
         for agent, user in {(memory["agent_id"], memory["user_id"]) for memory in gone}:
-            of_pair_disputed = both(of_pair(agent, user), Eq("status", "disputed"))
-            async for page in pages(partial(self._memories.find, of_pair_disputed), MEMORIES, DISPUTED_AT_ONCE):
+            of_partition_disputed = both(of_partition(agent, user), Eq("status", "disputed"))
+            async for page in pages(partial(self._memories.find, of_partition_disputed), MEMORIES, DISPUTED_AT_ONCE):
                 for disputed in page:
                     others = [other for other in disputed["contradicts"] if other not in ids]
                     if disputed["memory_id"] in ids or len(others) == len(disputed["contradicts"]):
                         continue
-                    standing = await self._memories.of_same_pair(disputed, others)
+                    standing = await self._memories.of_same_partition(disputed, others)
                     if any(other["status"] == "active" and not expired(other, self._now) for other in standing):
                         continue
                     key = disputed["claimed_key"]

@@ -9,7 +9,7 @@ from app.jobs import queue
 from app.jobs.models import REVIEW_PROCEDURE
 from app.memories.embedding import Embeddable, Embeddings, Passage
 from app.memories.records import SOURCE
-from app.memories.repository import VersionedRepository, of_pair
+from app.memories.repository import VersionedRepository, of_partition
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
 from app.procedures.schemas import (
     MAX_NOTES,
@@ -195,7 +195,7 @@ class ProcedureRepository(VersionedRepository[ProcedureRecord]):
 
     async def named(self, agent: str | None, user: str | None, name_key: str) -> ProcedureRecord | None:
         """Returns the active procedure with that name and exactly these owners, or None."""
-        where = both(of_pair(agent, user), Eq("name_key", name_key), Eq("status", "active"))
+        where = both(of_partition(agent, user), Eq("name_key", name_key), Eq("status", "active"))
         procedures = await self.find(where, limit=1)
         return procedures[0] if procedures else None
 

@@ -38,7 +38,7 @@ from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
 from app.memories.filters import true_at
 from app.memories.records import repeated_source
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
 from app.profiles.users import ProfileReader
 from app.retrieval.model_weights import weights_for
@@ -113,9 +113,9 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     """Reads the records that one prompt for this agent and user may show, and the names of the user."""
     store, now = tools.store, tools.clock.now()
     at = rfc3339(now)
-    of = of_pair(owner.agent, owner.user)
+    of = of_partition(owner.agent, owner.user)
     if owner.agent is not None and owner.user is not None:
-        of = Or((of, of_pair(None, owner.user)))
+        of = Or((of, of_partition(None, owner.user)))
     memories = await Repository(store, scope, MEMORIES).find(both(of, *readable(at)), limit=MOST_MEMORIES)
     facts = await Repository(store, scope, FACTS).find(
         both(of, Eq("standing", "held"), Absent("known_until"), *true_at(at)), limit=MOST_MEMORIES
@@ -458,7 +458,7 @@ async def alone(look: PartitionView, findings: Sequence[FindingRecord]) -> list[
     """Returns the findings about one record alone that no finding about a pair explains already."""
     if not findings:
         return []
-    where = both(of_pair(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
+    where = both(of_partition(look.owner.agent, look.owner.user), In("status", ("open", "accepted")))
     stored = await FindingRepository(look.tools.store, look.scope).find(where, limit=MOST_MEMORIES)
     paired = {name for finding in stored if len(finding["evidence"]) > 1 for name in evidence_names(finding)}
     return [finding for finding in findings if paired.isdisjoint(evidence_names(finding))]

@@ -30,7 +30,7 @@ from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.records import passage
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, MemoryRecord
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for
@@ -164,7 +164,7 @@ class InsightFinder:
         """
         agent, now = _agent(of), rfc3339(self._tools.clock.now())
         memories = Repository(self._tools.store, scope, MEMORIES)
-        where = both(of_pair(agent, of.user), *readable(now))
+        where = both(of_partition(agent, of.user), *readable(now))
         latest = handled(MEMORIES, await memories.find(where, limit=4 * SEEDS), lambda memory: _is_seed(memory, now))
         seeds = [memory for memory, may_be_shown in latest if may_be_shown][:SEEDS]
         if not seeds:
@@ -210,7 +210,7 @@ class InsightFinder:
 
     async def _earlier(self, scope: Scope, of: Partition) -> set[str]:
         """Returns the ids of the memories that insights of this partition cite, whatever became of them."""
-        where = both(of_pair(_agent(of), of.user), Eq("kind", KIND))
+        where = both(of_partition(_agent(of), of.user), Eq("kind", KIND))
         insights = await FindingRepository(self._tools.store, scope).find(where, limit=MOST_EARLIER)
         return {evidence["id"] for insight in insights for evidence in insight["evidence"]}
 

@@ -30,7 +30,7 @@ from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, commit_planned, id_of, undo_of
 from app.learning.episodes import Batch, without_served
 from app.llm.base import LLM, Budget
-from app.memories.repository import of_pair, same_pair
+from app.memories.repository import of_partition, same_partition
 from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
 from app.procedures.service import ProcedureRepository
 from app.procedures.track_record import Failing, failing, new_trial, smoothed, verdict
@@ -153,7 +153,7 @@ class ProcedureReviews:
     async def _earlier_finding(self, findings: FindingRepository, evidence: ProcedureEvidence, now: str) -> str | None:
         """Returns the id of a finding about the same steps that is dismissed, or open with its evidence whole."""
         reader = EvidenceReader(self._tools.store, findings.scope, now)
-        where = both(of_pair(evidence.agent_id, evidence.user_id), Eq("kind", KIND))
+        where = both(of_partition(evidence.agent_id, evidence.user_id), Eq("kind", KIND))
         for finding in await findings.find(where):
             if evidence.named() not in finding["evidence"]:
                 continue
@@ -180,7 +180,7 @@ async def episodes_of(tools: Tools, scope: Scope, procedure: ProcedureRecord) ->
     procedure that serves all users is revised from nobody's own episodes."""
     ids = [outcome["action_id"] for outcome in procedure["recent_outcomes"] if outcome["action_id"]]
     actions = await Repository(tools.store, scope, ACTIONS).get_many(ids)
-    return {action_id: action for action_id, action in actions.items() if same_pair(action, procedure)}
+    return {action_id: action for action_id, action in actions.items() if same_partition(action, procedure)}
 
 
 async def proposed(

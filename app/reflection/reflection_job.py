@@ -26,7 +26,7 @@ from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM
-from app.memories.repository import of_pair
+from app.memories.repository import of_partition
 from app.memories.schemas import MEMORIES
 from app.reflection.finders import (
     FINDERS,
@@ -91,10 +91,10 @@ class ReflectionJobs:
         if run.tenant == SYSTEM:
             return await self._dispatch(run)
         scope, payload = Scope.of_bindings(run.tenant, run.payload), run.payload
-        partition = payload.get("pair")
+        partition = payload.get("partition")
         wanted = having(payload, "agent_id", "user_id")
         if partition:
-            wanted = of_pair(partition["agent_id"], partition["user_id"])
+            wanted = of_partition(partition["agent_id"], partition["user_id"])
         dry_run = bool(payload.get("dry_run"))
         report = _Report(self._tools.tuning.findings_per_run, dry_run)
         owners = await self._owners(run.tenant, both(wanted, scope.writable()))
@@ -239,7 +239,7 @@ class ReflectionJobs:
             if waits or await self._insights.wanted(scope, *_partitions([owner])):
                 of = {"agent_id": owner.agent, "user_id": owner.user}
                 _, changes = queue.start(
-                    scope, REFLECTION, {"dry_run": False, "pair": of}, self._tools.clock.now(), **of
+                    scope, REFLECTION, {"dry_run": False, "partition": of}, self._tools.clock.now(), **of
                 )
                 await run.commit(changes)
                 started += 1

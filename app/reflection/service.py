@@ -36,7 +36,7 @@ from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
 from app.memories.embedding import Embeddings
 from app.memories.records import revision
-from app.memories.repository import MemoryRepository, same_pair
+from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import MemoryCreate, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
@@ -97,7 +97,7 @@ class Applier:
         for record in retired:
             match record:
                 case MemoryEvidence(memory=memory):
-                    if isinstance(keep, MemoryEvidence) and same_pair(memory, keep.memory):
+                    if isinstance(keep, MemoryEvidence) and same_partition(memory, keep.memory):
                         changes += self._memories.retire(memory, keep.id, now)
                         superseded.append(record.id)
                     else:

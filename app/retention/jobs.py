@@ -21,7 +21,7 @@ from app.jobs.runner import Done, Run, undo_each
 from app.jobs.skipping import handled, skipping
 from app.memories.embedding import Embeddings
 from app.memories.records import new_memory, revision
-from app.memories.repository import MemoryRepository, of_pair
+from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import FEEDBACK, MEMORIES, MemoryRecord, Source
 from app.retention.service import Forgetting, policy_of
 from app.sessions.repository import SessionRepository
@@ -433,7 +433,7 @@ class DaySummaries:
         """Returns the change that adds actions to the figures of their day."""
         tenant, agent, user, date = day
         now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
-        days = await self._store.find(ACTION_DAYS, tenant, both(of_pair(agent, user), Eq("day", begun)), limit=1)
+        days = await self._store.find(ACTION_DAYS, tenant, both(of_partition(agent, user), Eq("day", begun)), limit=1)
         if days:
             (old,) = days
             fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}

@@ -1,7 +1,7 @@
 """The retriever: finds documents of any searched collection for a query.
 
     retriever = Retriever(store, scope, embedder, MEMORIES)
-    result = await retriever.find(RetrievalQuery("Where do I live?", pairs, where, now_ms, k=10))
+    result = await retriever.find(RetrievalQuery("Where do I live?", partitions, where, now_ms, k=10))
 
 `Retriever._find` has the steps in their order:
 
@@ -175,7 +175,7 @@ class RetrievalQuery(Generic[R]):
     """
 
     query: str
-    pairs: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]
     where: Filter
     now_ms: int
     k: int
@@ -334,10 +334,10 @@ class Retriever(Generic[R]):
         started = time.perf_counter()
         wanted.query = leading_part(wanted.query)
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
-        overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.pairs)
+        overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.partitions)
         names: Sequence[Sequence[str]] = ()
         if self._names is not None and overview.count:
-            names = await self._names.groups(self._scope, wanted.pairs, wanted.known_at)
+            names = await self._names.groups(self._scope, wanted.partitions, wanted.known_at)
         charge(SEARCH_UNITS + overview.count / SEARCHED_PER_UNIT)
         if not overview.count:
             interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
@@ -483,7 +483,7 @@ class Retriever(Generic[R]):
         decay of the documents."""
         search_query = SearchQuery(
             self._scope.tenant,
-            wanted.pairs,
+            wanted.partitions,
             wanted.where,
             vector,
             self._embedder.name,

@@ -16,7 +16,7 @@ from app.jobs.models import POST_CONVERSATION, REDERIVE, SUMMARIZE, Operation, P
 from app.jobs.queue import Job
 from app.memories.embedding import Embeddings
 from app.memories.records import metadata_terms, passage, revision
-from app.memories.repository import MemoryRepository, of_pair
+from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
 from app.sessions import repository
@@ -445,7 +445,9 @@ class MessageEdits:
 
     async def _memory_of(self, session: SessionRecord, message: MessageRecord) -> MemoryRecord | None:
         """Returns the memory that was made of the message. Its time, unless a caller changed it, finds it at once."""
-        where = both(of_pair(session["agent_id"], session["user_id"]), Eq("source.session_id", session["session_id"]))
+        where = both(
+            of_partition(session["agent_id"], session["user_id"]), Eq("source.session_id", session["session_id"])
+        )
         return await self._first(session, message, both(where, Eq("event_at", message["timestamp"]))) or (
             await self._first(session, message, where)
         )

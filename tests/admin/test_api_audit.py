@@ -15,7 +15,7 @@ from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.support.lives import Life
-from tests.support.memories import PAIR, Json, remember
+from tests.support.memories import OWNER, Json, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -59,8 +59,8 @@ async def test_every_write_is_in_it_and_no_content(service: Service) -> None:
 async def test_callers_without_a_key_have_one_name_in_it(start: Starter, settings: Settings) -> None:
     async with start(settings.model_copy(update={"auth": "off"})) as service:
         await remember(service.client, "likes tea")
-        await service.client.delete("/v1/memories", params={"user_id": PAIR["user_id"]})
-        entries = await trail(service, {}, user_id=PAIR["user_id"])
+        await service.client.delete("/v1/memories", params={"user_id": OWNER["user_id"]})
+        entries = await trail(service, {}, user_id=OWNER["user_id"])
     assert [(entry["action"], entry["key_id"]) for entry in entries] == [
         ("create_memory", "unauthenticated"),
         ("delete_memories", "unauthenticated"),

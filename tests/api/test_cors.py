@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from app.settings import Settings
 from tests.conftest import Service, Starter
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ async def test_a_page_of_a_named_origin_calls_with_its_key(start: Starter, setti
         assert {"authorization", "if-match"} <= list_of(asked, "access-control-allow-headers")
         assert int(asked.headers["access-control-max-age"]) > 0
         assert "x-request-id" in asked.headers
-        made = await api.post("/v1/memories", json={**PAIR, "content": "x"}, headers={**key, "Origin": APP})
+        made = await api.post("/v1/memories", json={**OWNER, "content": "x"}, headers={**key, "Origin": APP})
         assert made.status_code == 201
         assert made.headers[ALLOW_ORIGIN] == APP
         assert made.headers[CREDENTIALS] == "true"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.errors import nearest
 from tests.conftest import Service
 from tests.support.contract import Contract
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ async def test_an_unknown_field_names_the_one_that_was_meant(
 
 @pytest.mark.before_store
 async def test_a_field_like_no_other_is_just_not_known(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "content": "x", "zzzzzz": 1, "~/": 2}
+    body = {**OWNER, "content": "x", "zzzzzz": 1, "~/": 2}
     faults = await refused(api, "/v1/memories", body)
     assert faults == {"/zzzzzz": "this field is not known", "/~0~1": "this field is not known"}
 
@@ -85,7 +85,7 @@ async def test_an_unknown_parameter_names_the_one_that_was_meant(api: httpx.Asyn
 
 @pytest.mark.before_store
 async def test_a_word_that_is_nearly_one_of_the_known_ones_is_told(api: httpx.AsyncClient) -> None:
-    faults = await refused(api, "/v1/memories", {**PAIR, "content": "x", "memory_type": "preferences"})
+    faults = await refused(api, "/v1/memories", {**OWNER, "content": "x", "memory_type": "preferences"})
     assert faults["/memory_type"].endswith(": did you mean 'preference'?")
 
 
@@ -105,7 +105,7 @@ async def test_the_detail_names_every_fault(api: httpx.AsyncClient) -> None:
 
 @pytest.mark.before_store
 async def test_the_detail_names_every_value_that_is_no_json_of_ours(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "content": "a\0b", "metadata": {"n": 2**70}}
+    body = {**OWNER, "content": "a\0b", "metadata": {"n": 2**70}}
     assert set(await refused(api, "/v1/memories", body)) == {"/content", "/metadata/n"}
 
 

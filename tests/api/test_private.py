@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.raw import send
 from tests.support.server import serving
 
@@ -18,18 +18,18 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
         yield server.client
 
 
-CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_memories", "arguments": PAIR}}
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_memories", "arguments": OWNER}}
 MCP = {"Accept": "application/json", "MCP-Protocol-Version": "2025-06-18"}
 
 
 def answers(client: httpx.Client) -> Iterator[httpx.Response]:
     """One of each kind: with and without a body, streams, errors, MCP."""
-    made = client.post("/v1/memories", json={**PAIR, "content": "<script>alert(1)</script>"})
+    made = client.post("/v1/memories", json={**OWNER, "content": "<script>alert(1)</script>"})
     yield made
     yield client.get(f"/v1/memories/{made.json()['memory_id']}")
     yield client.head("/v1/memories")
-    yield client.post("/v1/memories/search", json={**PAIR, "query": "script"})
-    yield client.post("/v1/context", json={**PAIR, "query": "script"})
+    yield client.post("/v1/memories/search", json={**OWNER, "query": "script"})
+    yield client.post("/v1/context", json={**OWNER, "query": "script"})
     yield client.get("/v1/users/ada/export")
     yield client.get("/v1/memories/none")
     yield client.get("/v1/nothing")

@@ -13,12 +13,12 @@ from app.lifespan import StartRefused
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 from tests.support.stores import Watched
 
 pytestmark = pytest.mark.anyio
 
-FACT = {**PAIR, "content": "x"}
+FACT = {**OWNER, "content": "x"}
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -113,7 +113,7 @@ async def test_a_key_lives_until_its_time(service: Service, clock: TurnedClock) 
 async def test_verbs_are_kept_apart(service: Service) -> None:
     read, write, admin = [await service.key(verbs=verb) for verb in ("read", "write", "admin")]
     api = service.client
-    search = {**PAIR, "query": "x"}
+    search = {**OWNER, "query": "x"}
     assert (await api.post("/v1/memories", json=FACT, headers=write)).status_code == 201
     assert (await api.post("/v1/memories/search", json=search, headers=read)).status_code == 200
     for headers in (read, admin):

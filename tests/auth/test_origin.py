@@ -5,11 +5,11 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Service, Starter
-from tests.support.memories import PAIR, problem, remember
+from tests.support.memories import OWNER, problem, remember
 
 pytestmark = pytest.mark.anyio
 
-BODY = {**PAIR, "content": "x"}
+BODY = {**OWNER, "content": "x"}
 
 
 @pytest.mark.before_store

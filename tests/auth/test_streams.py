@@ -20,7 +20,7 @@ from app.storage.protocol import Store
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, wrapped_stores
 from tests.support.issuer import Issuer
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.port import on_a_port
 from tests.support.stores import Wrapped
 
@@ -110,7 +110,7 @@ async def service(parts: TestParts, start: Starter, accepting: Settings) -> Asyn
         writer = await service.key()
         for page in range(PAGES):
             said = [{"role": "user", "content": f"number {number} of {page}"} for number in range(STREAMED)]
-            body = {**PAIR, "messages": said, "memorize": "none"}
+            body = {**OWNER, "messages": said, "memorize": "none"}
             made = await service.client.post("/v1/sessions/s/messages", json=body, headers=writer)
             assert made.status_code == 201, made.text
         yield service
@@ -196,7 +196,7 @@ async def test_a_stream_that_waits_ends_and_tells_nothing_more(service: Service,
     async def end() -> None:
         await reader.end()
         if busy:
-            body = {**PAIR, "messages": [{"role": "user", "content": "more"}]}
+            body = {**OWNER, "messages": [{"role": "user", "content": "more"}]}
             made = await service.client.post("/v1/sessions/s/messages", json=body, headers=writer)
             assert made.status_code == 201, made.text
 

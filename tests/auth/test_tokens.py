@@ -20,7 +20,7 @@ from app.setting_groups import OidcSettings
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.issuer import KINDS, Issuer
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_a_token_of_the_issuer_opens_its_tenant_for_its_user(guarded: Serv
     assert (await api.get("/v1/memories", headers=other)).json()["items"] == []
     elsewhere = bearer(issuer.issue(tenant="other"))
     problem(await api.get(f"/v1/memories/{made.json()['memory_id']}", headers=elsewhere), 404, "not_found")
-    search = await api.post("/v1/memories/search", json={**PAIR, "user_id": "service", "query": "tea"}, headers=token)
+    search = await api.post("/v1/memories/search", json={**OWNER, "user_id": "service", "query": "tea"}, headers=token)
     assert [item["memory"]["content"] for item in search.json()["items"]] == ["likes tea"]
 
 

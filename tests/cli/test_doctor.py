@@ -56,7 +56,7 @@ def test_a_fault_among_facts_is_found(run: Run, data: Path) -> None:
         connection.execute("DELETE FROM facts_search WHERE row = (SELECT min(row) FROM facts)")
     report = json.loads(run("doctor", "--json").stdout)
     faulty = {one["name"] for one in report["findings"] if not one["ok"]}
-    assert {"facts: documents", "facts: search rows", "facts: pairs"} <= faulty
+    assert {"facts: documents", "facts: search rows", "facts: partitions"} <= faulty
 
 
 def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:

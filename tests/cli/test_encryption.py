@@ -12,7 +12,7 @@ import pytest
 from tests.support.command import Run
 from tests.support.encryption import KEY, OTHER_KEY, can_encrypt
 from tests.support.encryption import encrypting_python as encrypting_python
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.server import RESERVE_BYTES, ROOT, environment, recalld, serving
 
 pytestmark = [
@@ -31,7 +31,7 @@ def showing(*folders: Path) -> set[str]:
 
 
 def remember(client: httpx.Client, number: int) -> str:
-    body = {**PAIR, "content": f"{NEEDLE}, note {number}", "deduplicate": False}
+    body = {**OWNER, "content": f"{NEEDLE}, note {number}", "deduplicate": False}
     answer = client.post("/v1/memories", json=body)
     assert answer.status_code == 201
     memory_id: str = answer.json()["memory_id"]
@@ -40,7 +40,7 @@ def remember(client: httpx.Client, number: int) -> str:
 
 def found(client: httpx.Client) -> int:
     """Number of memories that a search finds and shows."""
-    answer = client.post("/v1/memories/search", json={**PAIR, "query": "what is the safe code?", "top_k": 50})
+    answer = client.post("/v1/memories/search", json={**OWNER, "query": "what is the safe code?", "top_k": 50})
     assert answer.status_code == 200
     return sum(NEEDLE in one["memory"]["content"] for one in answer.json()["items"])
 
@@ -156,7 +156,7 @@ def test_a_rotation_that_is_killed_leaves_a_store_that_opens_with_one_of_both_ke
     with serving(data, python=encrypting_python, RECALLD_STORE_KEY=KEY) as server:
         for number in range(8):
             # few characters are embedded, the rest takes up room
-            items = [{**PAIR, "content": f"{NEEDLE} {number} {i}", "metadata": LONG} for i in range(100)]
+            items = [{**OWNER, "content": f"{NEEDLE} {number} {i}", "metadata": LONG} for i in range(100)]
             assert server.client.post("/v1/memories/batch", json={"items": items}).status_code == 201
     current, turns = 0, 0
     for killed_at in range(0, 12, 2):

@@ -12,7 +12,7 @@ from app.settings import Settings
 from app.storage.factory import restore_store, where_of
 from tests.cli.conftest import Run
 from tests.conftest import Starter
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,7 @@ async def test_a_backup_under_writes_holds_all_that_was_acknowledged_before(star
 
         async def write(name: str) -> None:
             for number in range(40):
-                body = {**PAIR, "content": f"{name} {number}", "deduplicate": False}
+                body = {**OWNER, "content": f"{name} {number}", "deduplicate": False}
                 answer = await service.client.post("/v1/memories", json=body)
                 acknowledged.append(answer.json()["memory_id"])
 

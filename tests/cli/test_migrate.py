@@ -11,7 +11,7 @@ from tests.cli.conftest import Run
 from tests.support.mongodb import Deployment
 from tests.support.server import serving
 
-PAIR = {"agent_id": "a", "user_id": "u"}
+OWNER = {"agent_id": "a", "user_id": "u"}
 
 
 def test_a_service_moves_to_mongodb_and_finds_what_it_knew(run: Run, data: Path, mongodb: Deployment) -> None:
@@ -25,7 +25,7 @@ def test_a_service_moves_to_mongodb_and_finds_what_it_knew(run: Run, data: Path,
         server.stop()
     checked = json.loads(run("doctor", "--json").stdout)
     assert checked["ok"]
-    assert {"facts: search rows", "fact_groups: documents", "procedures: pairs"} <= {
+    assert {"facts: search rows", "fact_groups: documents", "procedures: partitions"} <= {
         one["name"] for one in checked["findings"]
     }
     with mongodb.database() as name:
@@ -52,7 +52,7 @@ def test_a_service_moves_to_mongodb_and_finds_what_it_knew(run: Run, data: Path,
 
 
 def tell(client: httpx.Client, home: str, since: str) -> Any:
-    body = {**PAIR, "subject": "Ada", "predicate": "lives_in", "object": home, "valid_from": f"{since}T00:00:00Z"}
+    body = {**OWNER, "subject": "Ada", "predicate": "lives_in", "object": home, "valid_from": f"{since}T00:00:00Z"}
     made = client.post("/v1/facts", json=body)
     assert made.status_code == 201, made.text
     return made.json()
@@ -75,9 +75,9 @@ def knowledge(client: httpx.Client, then: str) -> dict[str, Any]:
     """Facts now, as of last year and as they were known `then`; who is linked; how things are done."""
 
     def facts(**at: str) -> Any:
-        return client.get("/v1/facts", params={**PAIR, "subject": "ada", **at}).json()["items"]
+        return client.get("/v1/facts", params={**OWNER, "subject": "ada", **at}).json()["items"]
 
-    linked = client.get("/v1/graph/entities/ada/neighbors", params=PAIR).json()
+    linked = client.get("/v1/graph/entities/ada/neighbors", params=OWNER).json()
     situation = {"agent_id": "a", "situation": "she cannot log in"}
     (done,) = client.post("/v1/procedures/search", json=situation).json()["items"]
     return {
@@ -85,7 +85,7 @@ def knowledge(client: httpx.Client, then: str) -> dict[str, Any]:
         "last year": facts(as_of="2025-06-01T00:00:00Z"),
         "then": facts(known_at=then),
         "meaning": [
-            one["fact"] for one in client.post("/v1/facts/search", json={**PAIR, "query": "home?"}).json()["items"]
+            one["fact"] for one in client.post("/v1/facts/search", json={**OWNER, "query": "home?"}).json()["items"]
         ],
         "linked": [linked["nodes"], linked["edges"]],
         "done": done["procedure"],

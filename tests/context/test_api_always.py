@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.support.context import ask, dropped, items, names, texts
-from tests.support.memories import PAIR, problem, remember
+from tests.support.memories import OWNER, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -13,7 +13,7 @@ QUERIES = ("thanks!", "Surprise me with a recipe", "What is the capital of Franc
 
 
 async def many(api: httpx.AsyncClient) -> None:
-    items = [{**PAIR, "content": f"The tram to stop {at} leaves at {at} past"} for at in range(80)]
+    items = [{**OWNER, "content": f"The tram to stop {at} leaves at {at} past"} for at in range(80)]
     assert (await api.post("/v1/memories/batch", json={"items": items})).status_code == 201
 
 
@@ -29,7 +29,7 @@ async def test_it_stands_in_every_prompt_once(api: httpx.AsyncClient) -> None:
     cleared = await api.patch(f"/v1/memories/{made['memory_id']}", json={"always": None})
     assert cleared.json()["always"] is None
     assert "always" not in names(await ask(api, "thanks!", token_budget=600))
-    problem(await api.post("/v1/memories", json={**PAIR, "content": "x", "always": "weather"}), 422)
+    problem(await api.post("/v1/memories", json={**OWNER, "content": "x", "always": "weather"}), 422)
 
 
 async def test_a_fact_is_marked_too_and_not_repeated_by_the_profile(api: httpx.AsyncClient) -> None:
@@ -38,7 +38,7 @@ async def test_a_fact_is_marked_too_and_not_repeated_by_the_profile(api: httpx.A
     made = await api.post("/v1/facts", json=name)
     assert (made.status_code, made.json()["always"]) == (201, "identity")
     await api.post(
-        "/v1/facts", json={**PAIR, "subject": "Ada", "predicate": "diet", "object": "vegan", "always": "health"}
+        "/v1/facts", json={**OWNER, "subject": "Ada", "predicate": "diet", "object": "vegan", "always": "health"}
     )
     body = await ask(api, "Yes please", token_budget=600)
     assert texts(body, "always") == ["Ada diet vegan", "The user has name Ada"], "health comes first"

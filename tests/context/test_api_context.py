@@ -25,7 +25,7 @@ from tests.support.context import (
     texts,
     warned,
 )
-from tests.support.memories import PAIR, Json, batch, problem, remember, shared_service
+from tests.support.memories import OWNER, Json, batch, problem, remember, shared_service
 from tests.support.profiles import register
 from tests.support.sessions import append
 from tests.support.tasks import begin, note
@@ -52,7 +52,7 @@ async def shared(shared_settings: Settings, model: OnnxModel, anyio_backend: str
             api, *({"content": home, "event_at": f"2026-05-{at + 1:02}T08:00:00Z"} for at, home in enumerate(HOMES))
         )
         known = {
-            **PAIR,
+            **OWNER,
             "subject": "Ada",
             "predicate": "knows",
             "cardinality": "many",
@@ -60,7 +60,7 @@ async def shared(shared_settings: Settings, model: OnnxModel, anyio_backend: str
         }
         asserted = await api.post("/v1/facts/batch", json={"items": [{**known, "object": one} for one in FRIENDS]})
         assert asserted.status_code == 201
-        acts = [{**PAIR, "action_type": "search", "outcome": "success", "content": content} for content in ACTIONS]
+        acts = [{**OWNER, "action_type": "search", "outcome": "success", "content": content} for content in ACTIONS]
         assert (await api.post("/v1/actions/batch", json={"items": acts})).status_code == 201
         await append(api, [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(TALK)])
         await begin(api, session_id="s", goal="sell the house", plan=[{"action": "call the bank"}, {"action": "sign"}])
@@ -200,7 +200,7 @@ async def test_a_sections_tokens_are_bounded(shared: httpx.AsyncClient, section:
     ],
 )
 async def test_what_is_wrong_is_named(shared: httpx.AsyncClient, fields: Json, pointer: str) -> None:
-    answered = await shared.post("/v1/context", json={**PAIR, "query": "x", **fields})
+    answered = await shared.post("/v1/context", json={**OWNER, "query": "x", **fields})
     problem(answered, 422, "invalid", pointer)
 
 
@@ -340,10 +340,10 @@ async def test_a_long_memory_goes_in_by_the_passage_that_answers(api: httpx.Asyn
 
 async def test_a_long_action_or_procedure_does_not_shut_memories_out(api: httpx.AsyncClient) -> None:
     await remember(api, "Ada lives in Boston")
-    act = {**PAIR, "action_type": "search", "content": "Where does Ada live? " * 300}
+    act = {**OWNER, "action_type": "search", "content": "Where does Ada live? " * 300}
     assert (await api.post("/v1/actions", json=act)).status_code == 201
     way = {"name": "Where Ada lives", "trigger": "Where does Ada live?", "steps": ["Look where Ada lives. " * 20] * 9}
-    assert (await api.post("/v1/procedures", json={**PAIR, **way})).status_code == 201
+    assert (await api.post("/v1/procedures", json={**OWNER, **way})).status_code == 201
     assert texts(await ask(api, token_budget=300), "memories") == ["Ada lives in Boston"]
 
 
@@ -381,7 +381,7 @@ async def test_nothing_known_is_an_empty_context(api: httpx.AsyncClient) -> None
 
 
 async def test_anothers_tasks_in_the_session_hide_none(api: httpx.AsyncClient) -> None:
-    mine = {**PAIR, "session_id": "shared", "status": "in_progress"}
+    mine = {**OWNER, "session_id": "shared", "status": "in_progress"}
     assert (await api.post("/v1/tasks", json={**mine, "goal": "mine"})).status_code == 201
     for at in range(25):
         assert (await api.post("/v1/tasks", json={**mine, "agent_id": "b", "goal": f"other {at}"})).status_code == 201

@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from tests.support.context import ask, dropped, is_unsure, items, texts
-from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.memories import OWNER, Json, problem, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -87,7 +87,7 @@ async def test_what_a_small_store_has_is_all_shown_whatever_was_asked(api: httpx
 
 
 async def test_fill_is_true_or_false(api: httpx.AsyncClient) -> None:
-    refused = await api.post("/v1/context", json={**PAIR, "query": "x", "fill": "yes"})
+    refused = await api.post("/v1/context", json={**OWNER, "query": "x", "fill": "yes"})
     assert "fill" in problem(refused, 422).get("detail", "") + refused.text
 
 

@@ -18,7 +18,7 @@ from app.settings import JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, faults, headings, items, names, problem_free, texts, warned
-from tests.support.memories import PAIR, Faulty, Json, problem, remember
+from tests.support.memories import OWNER, Faulty, Json, problem, remember
 from tests.support.sessions import append, said
 from tests.support.tasks import begin
 
@@ -72,7 +72,7 @@ async def service(
 
 async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
-    body = ContextRequest.model_validate({**PAIR, "query": "Where does Ada live?", **fields})
+    body = ContextRequest.model_validate({**OWNER, "query": "Where does Ada live?", **fields})
     contexts = ContextService(service.resources, Scope("default"), sources)
     return dict(await contexts.assemble(body))
 
@@ -204,7 +204,7 @@ async def test_over_http(service: Service, put: Callable[[Sequence[ContextSource
     assert faults(body) == {SOURCES[0].section: "store_unavailable", SOURCES[-1].section: "store_unavailable"}
     assert len(items(body, "memories")) == 1
     put(broken)
-    answered = await service.client.post("/v1/context", json={**PAIR, "query": "x"})
+    answered = await service.client.post("/v1/context", json={**OWNER, "query": "x"})
     problem(answered, 503, "unavailable")
     assert int(answered.headers["retry-after"]) >= 1
     assert (await ask(service.client, exclude=[one.section for one in SOURCES]))["text"] == ""
@@ -237,7 +237,7 @@ async def test_a_section_that_cannot_be_read_does_not_make_the_answer_unsure(ser
 async def test_without_the_model_words_still_find(service: Service) -> None:
     api = service.client
     await remember(api, LIVES)
-    act = {**PAIR, "action_type": "search", "content": "Looked for Ada in Boston"}
+    act = {**OWNER, "action_type": "search", "content": "Looked for Ada in Boston"}
     assert (await api.post("/v1/actions", json=act)).status_code == 201
     faulty = service.resources.embedder
     assert isinstance(faulty, Faulty)
@@ -275,7 +275,7 @@ async def test_a_task_that_is_not_there_is_not_found(service: Service) -> None:
     await remember(api, LIVES)
     await begin(api, "theirs", user_id="v")
     for task_id in ("nope", "theirs"):
-        answered = await api.post("/v1/context", json={**PAIR, "query": "Where is Ada?", "task_id": task_id})
+        answered = await api.post("/v1/context", json={**OWNER, "query": "Where is Ada?", "task_id": task_id})
         assert problem(answered, 404, "not_found")["detail"] == "There is no such task."
     assert names(await ask(api, task_id="nope", exclude=["working"])) == ["memories"]  # nobody looks for it
 
@@ -303,14 +303,14 @@ async def test_hostile_content_stays_content_in_every_section(service: Service) 
     await remember(api, f"Never do this: {evil}", pinned=True)
     await append(api, said(f"Hello {evil}", name=f"x{evil}"))
     await append(api, [{"role": "tool", "tool_call_id": "c", "result": {evil: [evil]}}])
-    act = {**PAIR, "action_type": f"x{evil}"[:128], "content": f"Met Ada {evil}"}
+    act = {**OWNER, "action_type": f"x{evil}"[:128], "content": f"Met Ada {evil}"}
     assert (await api.post("/v1/actions", json=act)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": evil, "interests": [evil], "custom": {"x": {evil: evil}}})
-    said_of = {**PAIR, "subject": f"Ada {evil}"[:256], "predicate": f"x{evil}"[:256], "object": evil}
+    said_of = {**OWNER, "subject": f"Ada {evil}"[:256], "predicate": f"x{evil}"[:256], "object": evil}
     assert (await api.post("/v1/facts", json=said_of)).status_code == 201
     await begin(api, goal=evil, plan=[{"action": evil, "params": {evil: evil}}])
     how = {"name": f"Meet Ada {evil}", "trigger": evil, "preconditions": [evil], "steps": [evil], "notes": [evil]}
-    assert (await api.post("/v1/procedures", json={**PAIR, **how})).status_code == 201
+    assert (await api.post("/v1/procedures", json={**OWNER, **how})).status_code == 201
     for form in ("markdown", "messages"):
         for citations in ("ids", "numbers"):
             body = await ask(

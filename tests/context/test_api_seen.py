@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.support.context import TITLES, ask, dropped, headings, items, names, problem_free, texts
-from tests.support.memories import PAIR, Json, eventually, problem, remember
+from tests.support.memories import OWNER, Json, eventually, problem, remember
 from tests.support.sessions import append, memories, said
 from tests.support.tasks import begin
 
@@ -61,7 +61,7 @@ async def test_a_turn_too_long_for_the_context_comes_as_its_memory_or_not_at_all
 
 async def test_an_action_that_is_remembered_too_comes_once(api: httpx.AsyncClient) -> None:
     made = await remember(api, LIVES)
-    act = {**PAIR, "action_type": "note", "content": LIVES}
+    act = {**OWNER, "action_type": "note", "content": LIVES}
     logged = (await api.post("/v1/actions", json=act)).json()
     body = await ask(api)
     shown = [one["id"] for name in ("memories", "episodes") for one in items(body, name)]
@@ -113,7 +113,7 @@ async def test_what_was_learned_later_was_not_known_then(service: Service) -> No
 
 async def test_actions_of_later_are_not_shown(api: httpx.AsyncClient) -> None:
     for day in ("2026-05-05", "2026-05-25"):  # older ones are rolled up by and by
-        act = {**PAIR, "action_type": "search", "content": f"Looked on {day}", "timestamp": f"{day}T00:00:00Z"}
+        act = {**OWNER, "action_type": "search", "content": f"Looked on {day}", "timestamp": f"{day}T00:00:00Z"}
         assert (await api.post("/v1/actions", json=act)).status_code == 201
     for field in ("as_of", "now"):
         assert texts(await ask(api, **{field: "2026-05-10T00:00:00Z"}), "episodes") == [
@@ -132,7 +132,7 @@ async def test_what_has_expired_is_gone(service: Service) -> None:
     assert names(await ask(api, session_id="s", now=soon)) == []
     service.clock.move(days=2)
     assert names(problem_free(await ask(api, session_id="s"))) == []
-    problem(await api.post("/v1/context", json={**PAIR, "query": "x", "task_id": "t"}), 404, "not_found")
+    problem(await api.post("/v1/context", json={**OWNER, "query": "x", "task_id": "t"}), 404, "not_found")
 
 
 async def test_what_was_archived_replaced_or_deleted_is_not_shown(api: httpx.AsyncClient) -> None:
@@ -206,7 +206,7 @@ async def test_another_users_and_another_tenants_are_never_shown(service: Servic
 
     stranger = await asked(api, other_tenant, "u", "u")
     assert (stranger["text"], stranger["dropped"]) == ("", [])
-    task = {**PAIR, "query": "x", "task_id": "t-u"}
+    task = {**OWNER, "query": "x", "task_id": "t-u"}
     problem(await api.post("/v1/context", json=task, headers=other_tenant), 404, "not_found")
 
     for user, of in (("u", "u"), ("v", "u"), ("u", "v"), (None, "u")):
@@ -236,7 +236,7 @@ async def test_an_agents_settings_are_not_read_by_a_key_that_may_not_see_it(serv
 
 async def test_a_key_that_may_only_write_gets_none(service: Service) -> None:
     only_write = await service.key(verbs="write")
-    answered = await service.client.post("/v1/context", json={**PAIR, "query": "x"}, headers=only_write)
+    answered = await service.client.post("/v1/context", json={**OWNER, "query": "x"}, headers=only_write)
     problem(answered, 403, "forbidden")
 
 

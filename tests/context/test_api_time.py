@@ -13,7 +13,7 @@ from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.actions import log
 from tests.support.context import ask
-from tests.support.memories import PAIR, batch, problem, remember
+from tests.support.memories import OWNER, batch, problem, remember
 from tests.support.profiles import register
 from tests.support.sessions import append, said
 
@@ -32,7 +32,7 @@ async def intervals(service: Service, query: str, **fields: str) -> list[TimeInt
         ContextSource("memories", "Memories", gather, default_limit=5),
         ContextSource("facts", "Facts", gather, default_limit=5),
     ]
-    body = ContextRequest.model_validate({**PAIR, "query": query, **fields})
+    body = ContextRequest.model_validate({**OWNER, "query": query, **fields})
     await ContextService(service.resources, Scope("default"), sources=sources).assemble(body)
     return handed
 
@@ -77,7 +77,7 @@ async def test_the_days_of_a_prompt_are_those_of_the_callers_zone(api: httpx.Asy
         {"content": "Planted the fig tree behind the shed", "event_at": EVENING},
         {"content": "The first day of all had no fig tree", "event_at": "0001-01-01T00:00:00Z"},
     )
-    fact = {**PAIR, "subject": "the fig tree", "predicate": "belongs_to", "object": "Ben", "valid_from": EVENING}
+    fact = {**OWNER, "subject": "the fig tree", "predicate": "belongs_to", "object": "Ben", "valid_from": EVENING}
     assert (await api.post("/v1/facts", json=fact)).status_code == 201
     await log(api, "Watered the fig tree", action_type="garden", timestamp=EVENING, agent_id="a", user_id="u")
     interaction = {"summary": "Asked about the fig tree", "timestamp": EVENING, "agent_id": "a"}

@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Starter
-from tests.support.memories import PAIR, batch, found, listed
+from tests.support.memories import OWNER, batch, found, listed
 
 pytestmark = pytest.mark.anyio
 
@@ -128,6 +128,6 @@ async def test_random_filters_on_random_metadata(settings: Settings, start: Star
             assert sorted(await listed(api, user_id="u", **params)) == right, wanted
         assert len(sizes) > 15, "filters of all kinds of sizes"
         wanted, right = {"a": {"exists": True}}, [content for content in memories if "a" in memories[content]]
-        gone = await api.delete("/v1/memories", params={**PAIR, "metadata": json.dumps(wanted)})
+        gone = await api.delete("/v1/memories", params={**OWNER, "metadata": json.dumps(wanted)})
         assert gone.json() == {"deleted": len(right)}
         assert sorted(await listed(api, user_id="u", limit=100)) == sorted(set(memories) - set(right))

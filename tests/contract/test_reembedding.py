@@ -42,10 +42,10 @@ def moved(entry_id: str, seed: int, tenant: str = T, dim: int = DIM) -> Update:
 
 
 async def cosines(
-    store: Store, model: str, vector: Floats, tenant: str = T, pairs: Sequence[Partition] = (AU,)
+    store: Store, model: str, vector: Floats, tenant: str = T, partitions: Sequence[Partition] = (AU,)
 ) -> dict[str, float]:
     """By id, of those that have a vector of the model."""
-    query = ask(vector=vector, model=model, tenant=tenant, pairs=pairs)
+    query = ask(vector=vector, model=model, tenant=tenant, partitions=partitions)
     columns = await store.search(ENTRIES, query)
     docs = await store.fetch(ENTRIES, tenant, columns.rows)
     assert not columns.cosine[~columns.has_vector].any()
@@ -137,30 +137,30 @@ async def test_a_record_like_another_has_the_vectors_of_both_models(store: Store
     assert (await counts(store)).alternates == 1
 
 
-async def pairs_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
+async def partitions_of(store: Store, which: Any, model: int = NEW_ID) -> list[int]:
     return await store.reembedding.partitions(ENTRIES, model, 0, 100, which)
 
 
-async def missing_vectors(store: Store, pairs: list[int], limit: int = 100) -> list[str]:
+async def missing_vectors(store: Store, partitions: list[int], limit: int = 100) -> list[str]:
     found: list[str] = []
     place = 0
-    while page := await store.reembedding.missing_vectors(ENTRIES, pairs, NEW_ID, place, limit):
+    while page := await store.reembedding.missing_vectors(ENTRIES, partitions, NEW_ID, place, limit):
         assert len(page) <= limit
         place = page[-1].row
         found += [one.doc["entry_id"] for one in page]
     return found
 
 
-async def test_what_is_left_is_known_by_pair_and_by_record(store: Store) -> None:
+async def test_what_is_left_is_known_by_partition_and_by_record(store: Store) -> None:
     users = [Partition("agent", f"user-{i}") for i in range(3)]
     await store.commit(
-        [entry("tea", f"{p.user}.{i}", pair=p, vector=random_vector(i)) for p in users for i in range(3)]
+        [entry("tea", f"{p.user}.{i}", partition=p, vector=random_vector(i)) for p in users for i in range(3)]
     )
     await store.commit([entry("tea", "theirs", tenant=OTHER, vector=random_vector(1))])
-    every = await pairs_of(store, "every")
+    every = await partitions_of(store, "every")
     assert len(every) == 4
-    assert await pairs_of(store, "unlike") == await pairs_of(store, "other") == every
-    assert await pairs_of(store, "unlike", OLD_ID) == []
+    assert await partitions_of(store, "unlike") == await partitions_of(store, "other") == every
+    assert await partitions_of(store, "unlike", OLD_ID) == []
     assert await store.reembedding.partitions(ENTRIES, NEW_ID, every[1], 1, "unlike") == [every[2]]
     assert len(await missing_vectors(store, every, limit=4)) == 10
     assert sorted(await missing_vectors(store, every[1:2])) == [f"user-1.{i}" for i in range(3)]
@@ -168,37 +168,37 @@ async def test_what_is_left_is_known_by_pair_and_by_record(store: Store) -> None
     await store.commit([moved(f"user-1.{i}", i) for i in range(3)] + [moved("user-2.0", 0)])
     assert sorted(await missing_vectors(store, every[1:3])) == ["user-2.1", "user-2.2"]
     await store.reembedding.mark_migrated(ENTRIES, every, NEW_ID)
-    assert await pairs_of(store, "unlike") == [every[0], *every[2:]]
-    assert await pairs_of(store, "other") == [every[0], every[3]], "the third has both, and so is of none"
+    assert await partitions_of(store, "unlike") == [every[0], *every[2:]]
+    assert await partitions_of(store, "other") == [every[0], every[3]], "the third has both, and so is of none"
     assert all(finding.ok for finding in await store.check(deep=True))
 
 
 async def test_a_write_of_another_model_and_one_without_a_vector_are_seen(store: Store) -> None:
     await store.commit([entry("tea", "one", vector=random_vector(1)), entry("tea", "two", vector=random_vector(2))])
     await store.commit([moved("one", 3), moved("two", 4)])
-    (pair,) = await pairs_of(store, "every")
+    (partition,) = await partitions_of(store, "every")
     for written, left in (
         (entry("tea", "old", vector=random_vector(5)), ["old"]),
         (entry("tea", "none"), ["old", "none"]),
         (Update(ENTRIES, T, "one", entry=search_entry("roses", random_vector(6))), ["one", "old", "none"]),
     ):
-        await store.reembedding.mark_migrated(ENTRIES, [pair], NEW_ID)
+        await store.reembedding.mark_migrated(ENTRIES, [partition], NEW_ID)
         await store.commit([written])
-        assert await pairs_of(store, "unlike") == [pair]
-        assert await missing_vectors(store, [pair]) == left
+        assert await partitions_of(store, "unlike") == [partition]
+        assert await missing_vectors(store, [partition]) == left
     assert await counts(store) == VectorCounts(4, of_model=1, without=1, others=2, alternates=1)
-    await store.reembedding.mark_migrated(ENTRIES, [pair], NEW_ID)
-    assert await pairs_of(store, "unlike") == [pair], "nothing is noted that is not so"
+    await store.reembedding.mark_migrated(ENTRIES, [partition], NEW_ID)
+    assert await partitions_of(store, "unlike") == [partition], "nothing is noted that is not so"
 
 
-async def test_a_pair_of_one_record_is_of_its_model(store: Store) -> None:
+async def test_a_partition_of_one_record_is_of_its_model(store: Store) -> None:
     await store.commit([entry("tea", "one", vector=random_vector(1))])
     await store.commit([moved("one", 3)])
-    assert await pairs_of(store, "unlike") == []
+    assert await partitions_of(store, "unlike") == []
     await store.commit([Delete(ENTRIES, T, "one")])
-    assert await pairs_of(store, "every") == []
+    assert await partitions_of(store, "every") == []
     await store.commit([entry("tea", "two", vector=random_vector(1))])
-    assert await pairs_of(store, "unlike", OLD_ID) == []
+    assert await partitions_of(store, "unlike", OLD_ID) == []
 
 
 # --- Any order of writes ----------------------------------------------------------------------------------------------

@@ -273,14 +273,14 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
 
 
 async def filled(store: Store) -> None:
-    for pair in (AU, AGENT_ONLY, USER_ONLY, OTHER_AGENT, Partition("agent", "user-2")):
-        name = f"{pair.agent}-{pair.user}"
-        await store.commit([entry("tea", name, pair=pair, **said("s", 1, name))])
+    for partition in (AU, AGENT_ONLY, USER_ONLY, OTHER_AGENT, Partition("agent", "user-2")):
+        name = f"{partition.agent}-{partition.user}"
+        await store.commit([entry("tea", name, partition=partition, **said("s", 1, name))])
     await store.commit([entry("tea", f"{AU.agent}-{AU.user}", tenant=OTHER, **said("s", 1, "Mallory"))])
 
 
 @pytest.mark.parametrize(
-    ("pairs", "found"),
+    ("partitions", "found"),
     [
         ([AU], {"agent-user"}),
         ([AGENT_ONLY], {"agent-None"}),
@@ -293,19 +293,23 @@ async def filled(store: Store) -> None:
         ([], set()),
     ],
 )
-async def test_a_search_covers_the_pairs_that_it_names(store: Store, pairs: list[Partition], found: set[str]) -> None:
+async def test_a_search_covers_the_partitions_that_it_names(
+    store: Store, partitions: list[Partition], found: set[str]
+) -> None:
     await filled(store)
-    seen = await view(store, ENTRIES, ask("tea", pairs=pairs))
+    seen = await view(store, ENTRIES, ask("tea", partitions=partitions))
     assert set(seen.rows) == found
     assert (seen.count, seen.df) == (len(found), [len(found)])
-    facts = await store.scope_overview(ENTRIES, T, pairs)
+    facts = await store.scope_overview(ENTRIES, T, partitions)
     assert (facts.count, set(facts.speakers)) == (len(found), found)
 
 
-async def test_neighbours_and_sessions_of_two_pairs_stay_apart(store: Store) -> None:
-    for pair in (AU, USER_ONLY):
-        await store.commit([entry("tea", f"{pair.agent}-{i}", pair=pair, **said("s", i)) for i in range(2)])
-    rows = (await view(store, ENTRIES, ask(pairs=[AU, USER_ONLY]))).rows
+async def test_neighbours_and_sessions_of_two_partitions_stay_apart(store: Store) -> None:
+    for partition in (AU, USER_ONLY):
+        await store.commit(
+            [entry("tea", f"{partition.agent}-{i}", partition=partition, **said("s", i)) for i in range(2)]
+        )
+    rows = (await view(store, ENTRIES, ask(partitions=[AU, USER_ONLY]))).rows
     assert rows["agent-1"]["previous"] == "agent-0"
     assert rows["None-0"]["following"] == "None-1"
     assert rows["None-0"]["previous"] is None
@@ -317,7 +321,7 @@ async def test_another_tenant_is_neither_found_nor_counted_nor_fetched_nor_delet
     theirs = await store.search(ENTRIES, ask("tea", tenant=OTHER))
     assert len(theirs.rows) == 1
     assert await store.fetch(ENTRIES, T, theirs.rows) == [None]
-    global_indexes = ask("tea", where=Or((And(), Eq("kind", "x"))), pairs=[Partition(ANY_AGENT, "user")])
+    global_indexes = ask("tea", where=Or((And(), Eq("kind", "x"))), partitions=[Partition(ANY_AGENT, "user")])
     assert not set(theirs.rows.tolist()) & set((await store.search(ENTRIES, global_indexes)).rows.tolist())
     await store.commit([DeleteWhere(ENTRIES, T, And())])
     assert (await view(store, ENTRIES, ask("tea", tenant=OTHER))).matched == {"agent-user"}

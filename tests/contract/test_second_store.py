@@ -37,13 +37,13 @@ from tests.support.views import View, view
 pytestmark = pytest.mark.anyio
 
 TEXTS = ("tea", "tea and roses", "coffee in May 2023", "roses roses roses?", "键 чай شاي", "the")
-PAIRS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
-EVERY_PAIR = (Partition(ANY_AGENT, "user"),)
+PARTITIONS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
+EVERY_PARTITION = (Partition(ANY_AGENT, "user"),)
 
 
 async def seen(store: Store, tenant: str = T, collection: Collection = ENTRIES) -> View:
     where = Or((Eq("kind", "a"), Has("tags", "t"), And((Range("weight", ge=1), Range("created_at", gt=at(1))))))
-    query = ask("tea roses 2023 键", tenant=tenant, pairs=EVERY_PAIR, where=where, vector=random_vector(1))
+    query = ask("tea roses 2023 键", tenant=tenant, partitions=EVERY_PARTITION, where=where, vector=random_vector(1))
     return await view(store, collection, query)
 
 
@@ -94,7 +94,7 @@ talk = st.one_of(
     st.tuples(st.just("delete"), which),
 )
 operations = st.one_of(
-    st.tuples(st.just("insert"), st.sampled_from(PAIRS), fields, text_and_vector),
+    st.tuples(st.just("insert"), st.sampled_from(PARTITIONS), fields, text_and_vector),
     st.tuples(st.just("insert"), st.just(AU), fields, text_and_vector),
     st.tuples(st.just("change"), which, fields),
     st.tuples(st.just("rewrite"), which, fields, text_and_vector),
@@ -130,10 +130,10 @@ class Plan:
         rewritten = _search_entry(given[2]) if verb == "rewrite" else None
         return [Update(ENTRIES, self._tenant, doc_id, set=given[1], inc={"version": 1}, entry=rewritten)]
 
-    def _insert(self, pair: Partition, described: dict[str, Any], said: tuple[str, int | None]) -> Insert:
+    def _insert(self, partition: Partition, described: dict[str, Any], said: tuple[str, int | None]) -> Insert:
         doc_id = fresh("e")
         self.live[doc_id] = described.get("kind")
-        made = entry(said[0], doc_id, tenant=self._tenant, pair=pair, **described)
+        made = entry(said[0], doc_id, tenant=self._tenant, partition=partition, **described)
         return Insert(ENTRIES, made.doc, _search_entry(said))
 
 
@@ -162,8 +162,8 @@ async def test_a_scope_kept_up_to_date_equals_one_read_anew(
             assert set((await seen(store, tenant)).rows) == set(plan.live)
     cold = await open_store()
     await see_the_same(store, cold, tenant)
-    assert await store.scope_overview(ENTRIES, tenant, EVERY_PAIR) == await cold.scope_overview(
-        ENTRIES, tenant, EVERY_PAIR
+    assert await store.scope_overview(ENTRIES, tenant, EVERY_PARTITION) == await cold.scope_overview(
+        ENTRIES, tenant, EVERY_PARTITION
     )
     await cold.close()
 

@@ -9,17 +9,17 @@ import httpx
 import pytest
 
 from app.core.clock import new_id
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.sessions import said
 
 MADE: list[tuple[str, Json, str, str]] = [
-    ("/v1/memories", {**PAIR, "content": "tea"}, "memory_id", "mem"),
-    ("/v1/sessions", PAIR, "session_id", "sess"),
-    ("/v1/sessions/s/messages", {**PAIR, "messages": said("hello")}, "message_id", "msg"),
-    ("/v1/tasks", {**PAIR, "goal": "find out"}, "task_id", "task"),
-    ("/v1/actions", {**PAIR, "action_type": "work", "content": "worked"}, "action_id", "act"),
-    ("/v1/facts", {**PAIR, "subject": "Ada", "predicate": "is", "object": "kind"}, "fact_id", "fact"),
-    ("/v1/procedures", {**PAIR, "name": "n", "trigger": "t", "steps": ["s"]}, "procedure_id", "proc"),
+    ("/v1/memories", {**OWNER, "content": "tea"}, "memory_id", "mem"),
+    ("/v1/sessions", OWNER, "session_id", "sess"),
+    ("/v1/sessions/s/messages", {**OWNER, "messages": said("hello")}, "message_id", "msg"),
+    ("/v1/tasks", {**OWNER, "goal": "find out"}, "task_id", "task"),
+    ("/v1/actions", {**OWNER, "action_type": "work", "content": "worked"}, "action_id", "act"),
+    ("/v1/facts", {**OWNER, "subject": "Ada", "predicate": "is", "object": "kind"}, "fact_id", "fact"),
+    ("/v1/procedures", {**OWNER, "name": "n", "trigger": "t", "steps": ["s"]}, "procedure_id", "proc"),
     ("/v1/agents", {"name": "Ann"}, "agent_id", "agent"),
     ("/v1/jobs/decay/run", {}, "operation_id", "op"),
 ]

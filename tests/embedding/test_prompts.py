@@ -15,7 +15,7 @@ from app.embedding.onnx import DATA, MAX_TOKENS, TAUGHT, OnnxModel, load_folder
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.support.fake_model import FakeModel
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -108,8 +108,8 @@ async def test_the_service_asks_with_one_prompt_and_remembers_with_the_other(
 
     parts.wrap = prompted
     async with start(settings) as service:
-        made = await service.client.post("/v1/memories", json={**PAIR, "content": TEXT})
+        made = await service.client.post("/v1/memories", json={**OWNER, "content": TEXT})
         assert made.status_code == 201, made.text
-        found = await service.client.post("/v1/memories/search", json={**PAIR, "query": "Where is the cat?"})
+        found = await service.client.post("/v1/memories/search", json={**OWNER, "query": "Where is the cat?"})
         assert found.status_code == 200, found.text
     assert model.batches == [[f"passage: {TEXT}"], ["query: Where is the cat?"]]

@@ -14,7 +14,7 @@ from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.test_queue import Stepped
 from tests.jobs.conftest import until
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -36,9 +36,9 @@ async def test_batches_of_two_tenants_take_turns(start: Starter, parts: TestPart
             assert answer.status_code in (200, 201), answer.text
 
         def items(tenant: str, number: int) -> dict[str, Any]:
-            return {"items": [{**PAIR, "content": f"{tenant} {at}".ljust(30, ".")} for at in range(number)]}
+            return {"items": [{**OWNER, "content": f"{tenant} {at}".ljust(30, ".")} for at in range(number)]}
 
-        held = asyncio.create_task(post("acme", "", {**PAIR, "content": "acme first".ljust(30, ".")}))
+        held = asyncio.create_task(post("acme", "", {**OWNER, "content": "acme first".ljust(30, ".")}))
         await model.begun()
         loads = [asyncio.create_task(post(tenant, "/batch", items(tenant, 6))) for tenant in ("acme", "bolt")]
         queue = embedders[0]._queue  # type: ignore[attr-defined]

@@ -9,13 +9,13 @@ import pytest
 from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.facts import day, edge, tell, tell_all
-from tests.support.memories import PAIR, Faulty, Json, problem, remember
+from tests.support.memories import OWNER, Faulty, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
 
 
 async def page(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
-    answer = await api.get(f"/v1/graph/entities/{name}", params={**PAIR, **params})
+    answer = await api.get(f"/v1/graph/entities/{name}", params={**OWNER, **params})
     assert answer.status_code == 200, answer.text
     body: Json = answer.json()
     return body
@@ -23,15 +23,15 @@ async def page(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
 
 @pytest.mark.parametrize("name", ["Line one\nLine two", "AC/DC\u2028\r\nlive", "two\n\n"])
 async def test_an_entity_is_reached_by_the_name_that_it_is_listed_by(api: httpx.AsyncClient, name: str) -> None:
-    fact = {**PAIR, "subject": name, "predicate": "is", "object": "a band", "object_type": "entity"}
+    fact = {**OWNER, "subject": name, "predicate": "is", "object": "a band", "object_type": "entity"}
     assert (await api.post("/v1/facts", json=fact)).status_code == 201
-    listed = (await api.get("/v1/graph/entities", params=PAIR)).json()["items"]
+    listed = (await api.get("/v1/graph/entities", params=OWNER)).json()["items"]
     (shown,) = [one["name"] for one in listed if one["name"] != "a band"]
     path = f"/v1/graph/entities/{quote(shown, safe='')}"
     for below in ("", "/neighbors", "/aliases"):
-        answer = await api.get(path + below, params=PAIR)
+        answer = await api.get(path + below, params=OWNER)
         assert answer.status_code == 200, answer.text
-    made = await api.post(f"{path}/aliases", json={**PAIR, "aliases": ["Band"]})
+    made = await api.post(f"{path}/aliases", json={**OWNER, "aliases": ["Band"]})
     assert made.status_code == 201, made.text
     refused = problem(await api.get("/v1/graph/entitties/x"), 404)
     assert "did you mean /v1/graph/entities/{name}?" in refused["detail"]
@@ -55,9 +55,9 @@ async def test_the_page_has_what_is_known_under_all_names(api: httpx.AsyncClient
     await tell_all(api, edge("Ben", "knows", "Ada Lovelace"), edge("Zoe", "knows", "Ben"))
     for at, text in enumerate(("Ada likes tea", "Canada is large", "met ada lovelace's cat", "Ben likes milk")):
         await remember(api, text, event_at=day(f"2026-03-0{at + 1}"))
-    did = {**PAIR, "action_type": "call", "content": "called her", "action": {"tool": "phone"}, "entities": ["Ada"]}
+    did = {**OWNER, "action_type": "call", "content": "called her", "action": {"tool": "phone"}, "entities": ["Ada"]}
     assert (await api.post("/v1/actions", json=did)).status_code == 201
-    body = {**PAIR, "aliases": ["Ada"]}
+    body = {**OWNER, "aliases": ["Ada"]}
     assert (await api.post("/v1/graph/entities/Ada Lovelace/aliases", json=body)).status_code == 201
     found = await page(api, "ada")
     assert (found["name"], found["key"], found["names"]) == ("Ada Lovelace", "ada lovelace", ["Ada Lovelace", "Ada"])
@@ -88,7 +88,7 @@ async def test_an_unknown_name_has_an_empty_page(api: httpx.AsyncClient) -> None
     assert not any(found[part]["items"] for part in ("facts", "earlier", "memories", "actions"))
     problem(await api.get("/v1/graph/entities/Nobody"), 422)
     for name in ("%00", "AC%2FDC", "a%2Fneighbors", "%F0%9F%98%80", "n" * 256):
-        assert (await api.get(f"/v1/graph/entities/{name}", params=PAIR)).status_code in (200, 422), name
+        assert (await api.get(f"/v1/graph/entities/{name}", params=OWNER)).status_code in (200, 422), name
 
 
 async def test_what_is_another_users_is_on_no_page(service: Service) -> None:
@@ -134,7 +134,7 @@ async def test_related_memories_say_why(api: httpx.AsyncClient) -> None:
 
 
 async def test_other_names_are_shared_entities_too(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "aliases": ["Countess"]}
+    body = {**OWNER, "aliases": ["Countess"]}
     assert (await api.post("/v1/graph/entities/Ada Lovelace/aliases", json=body)).status_code == 201
     await remember(api, "The Countess wrote programs")
     made = await remember(api, "Visited Ada Lovelace on Tuesday")

@@ -3,25 +3,25 @@
 import httpx
 import pytest
 
-from tests.support.memories import PAIR, batch, found, remember
+from tests.support.memories import OWNER, batch, found, remember
 
 pytestmark = pytest.mark.anyio
 
 
 async def declare(api: httpx.AsyncClient, name: str, *aliases: str, **of: str) -> None:
-    body = {**PAIR, **of, "aliases": list(aliases)}
+    body = {**OWNER, **of, "aliases": list(aliases)}
     answer = await api.post(f"/v1/graph/entities/{name}/aliases", json=body)
     assert answer.status_code == 201, answer.text
 
 
 async def subjects(api: httpx.AsyncClient, query: str, **fields: str) -> list[str]:
-    answer = await api.post("/v1/facts/search", json={**PAIR, "query": query, **fields})
+    answer = await api.post("/v1/facts/search", json={**OWNER, "query": query, **fields})
     assert answer.status_code == 200, answer.text
     return [f"{item['fact']['subject']} {item['fact']['predicate']}" for item in answer.json()["items"]]
 
 
 async def tell(api: httpx.AsyncClient, subject: str, predicate: str, of: str) -> None:
-    fact = {**PAIR, "subject": subject, "predicate": predicate, "object": of}
+    fact = {**OWNER, "subject": subject, "predicate": predicate, "object": of}
     assert (await api.post("/v1/facts", json=fact)).status_code == 201
 
 
@@ -58,7 +58,7 @@ async def test_a_dismissed_alias_and_one_of_another_user_join_nothing(api: httpx
     await declare(api, "Katharina Sommer", "Kate", user_id="other")
     assert await found(api, "Kate", mode="text") == []
     await declare(api, "Katharina Sommer", "Kate")
-    gone = await api.delete("/v1/graph/entities/Katharina Sommer/aliases", params={**PAIR, "alias": "Kate"})
+    gone = await api.delete("/v1/graph/entities/Katharina Sommer/aliases", params={**OWNER, "alias": "Kate"})
     assert gone.status_code == 200, gone.text
     assert await found(api, "Kate", mode="text") == []
 
@@ -66,7 +66,7 @@ async def test_a_dismissed_alias_and_one_of_another_user_join_nothing(api: httpx
 async def test_an_alias_joins_from_when_it_was_known(api: httpx.AsyncClient) -> None:
     await tell(api, "KTB", "signed", "the contract")
     await tell(api, "Karin Tobler", "works on", "Seeblick")
-    facts = (await api.get("/v1/facts", params=PAIR)).json()["items"]
+    facts = (await api.get("/v1/facts", params=OWNER)).json()["items"]
     known_at = max(fact["created_at"] for fact in facts)
     await declare(api, "Karin Tobler", "KTB")
     assert len(await subjects(api, "Karin Tobler", mode="text")) == 2

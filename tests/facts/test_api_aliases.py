@@ -14,7 +14,7 @@ from app.core.clock import rfc3339
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.facts import HOME, day, edge, listed, objects, tell, tell_all
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 from tests.support.operations import operation, undo
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ LOVELACE = "/v1/graph/entities/Ada Lovelace"
 async def declare(
     api: httpx.AsyncClient, *aliases: str, name: str = "Ada Lovelace", expect: int = 201, **of: Any
 ) -> Json:
-    body = {**(of or PAIR), "aliases": list(aliases)}
+    body = {**(of or OWNER), "aliases": list(aliases)}
     answer = await api.post(f"/v1/graph/entities/{name}/aliases", json=body)
     assert answer.status_code == expect, answer.text
     found: Json = answer.json()
@@ -41,34 +41,34 @@ async def declare(
 
 
 async def aliases_of(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
-    answer = await api.get(f"/v1/graph/entities/{name}/aliases", params={**PAIR, **params})
+    answer = await api.get(f"/v1/graph/entities/{name}/aliases", params={**OWNER, **params})
     assert answer.status_code == 200, answer.text
     found: Json = answer.json()
     return found
 
 
 async def dismiss(api: httpx.AsyncClient, alias: str, expect: int = 200, **of: Any) -> Json:
-    answer = await api.delete(f"{LOVELACE}/aliases", params={**(of or PAIR), "alias": alias})
+    answer = await api.delete(f"{LOVELACE}/aliases", params={**(of or OWNER), "alias": alias})
     assert answer.status_code == expect, answer.text
     found: Json = answer.json()
     return found
 
 
 async def homes(api: httpx.AsyncClient, subject: str, **params: Any) -> list[str]:
-    return await objects(api, **{**PAIR, **params}, subject=subject, predicate="lives_in")
+    return await objects(api, **{**OWNER, **params}, subject=subject, predicate="lives_in")
 
 
 async def test_facts_of_both_names_are_listed_as_they_were_said(api: httpx.AsyncClient) -> None:
     await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
-    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    assert await objects(api, **OWNER, subject="Ada") == ["Ben"]
     made = await declare(api, "Ada")
     assert (made["entity"], made["names"]) == ("Ada Lovelace", ["Ada Lovelace", "Ada"])
     for name in ("Ada", "ada lovelace"):
-        assert await objects(api, **PAIR, subject=name) == ["Ben", "Zoe"]
-        assert {fact["subject"] for fact in await listed(api, **PAIR, subject=name)} == {"Ada", "Ada Lovelace"}
+        assert await objects(api, **OWNER, subject=name) == ["Ben", "Zoe"]
+        assert {fact["subject"] for fact in await listed(api, **OWNER, subject=name)} == {"Ada", "Ada Lovelace"}
     await tell(api, "Ada", "2026-01-01", subject="Ben", predicate="likes")
-    assert [fact["subject"] for fact in await listed(api, **PAIR, object="Ada Lovelace")] == ["Ben"]
-    found = await api.post("/v1/facts/search", json={**PAIR, "query": "whom does she know", "subject": "Ada Lovelace"})
+    assert [fact["subject"] for fact in await listed(api, **OWNER, object="Ada Lovelace")] == ["Ben"]
+    found = await api.post("/v1/facts/search", json={**OWNER, "query": "whom does she know", "subject": "Ada Lovelace"})
     assert {one["fact"]["object"] for one in found.json()["items"]} >= {"Ben", "Zoe"}
 
 
@@ -113,15 +113,15 @@ async def test_the_graph_has_one_node(api: httpx.AsyncClient) -> None:
     await tell_all(
         api, edge("Ben", "knows", "Ada"), edge("Ada Lovelace", "lives_in", "Rome"), edge("Rome", "part_of", "Italy")
     )
-    around = (await api.get("/v1/graph/entities/Ben/neighbors", params={**PAIR, "depth": 3})).json()
+    around = (await api.get("/v1/graph/entities/Ben/neighbors", params={**OWNER, "depth": 3})).json()
     assert [(one["name"], one["depth"]) for one in around["nodes"]] == [("Ada Lovelace", 1), ("Rome", 2), ("Italy", 3)]
     path = {"start": "Ben", "path": ["knows", "lives_in"]}
-    assert [one["name"] for one in (await api.post("/v1/graph/query", json={**PAIR, **path})).json()["nodes"]] == [
+    assert [one["name"] for one in (await api.post("/v1/graph/query", json={**OWNER, **path})).json()["nodes"]] == [
         "Rome"
     ]
-    entities = (await api.get("/v1/graph/entities", params={**PAIR, "prefix": "ada"})).json()["items"]
+    entities = (await api.get("/v1/graph/entities", params={**OWNER, "prefix": "ada"})).json()["items"]
     assert [(one["name"], one["degree"]) for one in entities] == [("Ada Lovelace", 2)]
-    asked = {**PAIR, "query": "Where does Ada live?"}
+    asked = {**OWNER, "query": "Where does Ada live?"}
     assert "lives in Rome" in (await api.post("/v1/context", json=asked)).json()["text"]
 
 
@@ -144,13 +144,13 @@ async def test_a_first_name_is_proposed_until_it_is_declared_or_dismissed(api: h
     await tell_all(api, edge("Ada", "knows", "Ben"), edge("Ada Lovelace", "knows", "Zoe"))
     (one,) = (await aliases_of(api, "Ada", status="proposed"))["items"]
     assert (one["name"], one["alias"], one["rule"], one["status"]) == ("Ada Lovelace", "Ada", "contains", "proposed")
-    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    assert await objects(api, **OWNER, subject="Ada") == ["Ben"]
     gone = await dismiss(api, "Ada")
     assert (await aliases_of(api, "Ada", status="proposed"))["items"] == []
     assert [each["status"] for each in (await aliases_of(api, "Ada", status="any"))["items"]] == ["dismissed"]
     assert gone["operation_id"] is not None
     await declare(api, "Ada")
-    assert await objects(api, **PAIR, subject="Ada") == ["Ben", "Zoe"]
+    assert await objects(api, **OWNER, subject="Ada") == ["Ben", "Zoe"]
     await dismiss(api, "Nobody", expect=404)
 
 
@@ -167,9 +167,9 @@ async def test_each_change_can_be_undone(service: Service) -> None:
     )
     assert (await declare(api, "Ada", expect=200))["operation_id"] is None
     gone = await dismiss(api, "Ada")
-    assert await objects(api, **PAIR, subject="Ada") == ["Ben"]
+    assert await objects(api, **OWNER, subject="Ada") == ["Ben"]
     assert (await undo(service, gone["operation_id"]))["result"] == {"restored": 1, "not_restored": 0}
-    assert await objects(api, **PAIR, subject="Ada") == ["Ben", "Zoe"]
+    assert await objects(api, **OWNER, subject="Ada") == ["Ben", "Zoe"]
     back = await undo(service, made["operation_id"])
     assert (back["status"], back["result"]) == ("partial", {"restored": 1, "not_restored": 1})  # one has changed since
     fresh = await declare(api, "Duchess")
@@ -191,12 +191,12 @@ async def test_an_alias_is_known_from_its_declaration_to_its_dismissal(service: 
     async def known(known_at: str | None) -> list[list[str]]:
         """Whom Ada knows, as the list, the search, the graph, a chain and a prompt say."""
         times = {} if known_at is None else {"known_at": known_at}
-        said = await objects(api, **PAIR, subject="Ada", **times)
-        query = {**PAIR, **times, "query": "knows", "subject": "Ada"}
+        said = await objects(api, **OWNER, subject="Ada", **times)
+        query = {**OWNER, **times, "query": "knows", "subject": "Ada"}
         found = (await api.post("/v1/facts/search", json=query)).json()["items"]
-        walked = (await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, **times})).json()["nodes"]
-        chain = (await api.post("/v1/graph/query", json={**PAIR, **times, "start": "Ada", "path": ["knows"]})).json()
-        page = (await api.get("/v1/graph/entities/Ada", params={**PAIR, **times})).json()
+        walked = (await api.get("/v1/graph/entities/Ada/neighbors", params={**OWNER, **times})).json()["nodes"]
+        chain = (await api.post("/v1/graph/query", json={**OWNER, **times, "start": "Ada", "path": ["knows"]})).json()
+        page = (await api.get("/v1/graph/entities/Ada", params={**OWNER, **times})).json()
         return [
             sorted(said),
             sorted(one["fact"]["object"] for one in found),
@@ -216,7 +216,7 @@ async def test_an_alias_is_known_from_its_declaration_to_its_dismissal(service: 
     assert await known(declared) == both_names
     assert await known(dismissed) == alone
     assert await known(None) == both_names
-    assert sorted(await objects(api, **PAIR, subject="Ada", as_of=dismissed)) == ["Ben", "Zoe"]
+    assert sorted(await objects(api, **OWNER, subject="Ada", as_of=dismissed)) == ["Ben", "Zoe"]
 
 
 async def test_a_declaration_that_was_undone_was_never_known(service: Service) -> None:
@@ -228,12 +228,12 @@ async def test_a_declaration_that_was_undone_was_never_known(service: Service) -
     clock.move(hours=1)
     gone = await dismiss(api, "Ada")
     await undo(service, gone["operation_id"])
-    assert sorted(await objects(api, **PAIR, subject="Ada", known_at=rfc3339(clock.now()))) == ["Ben", "Zoe"]
+    assert sorted(await objects(api, **OWNER, subject="Ada", known_at=rfc3339(clock.now()))) == ["Ben", "Zoe"]
     fresh = await declare(api, "Countess")
     assert fresh["operation_id"]
     await undo(service, fresh["operation_id"])
-    assert sorted(await objects(api, **PAIR, subject="Countess", known_at=rfc3339(clock.now()))) == []
-    assert sorted(await objects(api, **PAIR, subject="Ada", known_at=joined)) == ["Ben", "Zoe"]
+    assert sorted(await objects(api, **OWNER, subject="Countess", known_at=rfc3339(clock.now()))) == []
+    assert sorted(await objects(api, **OWNER, subject="Ada", known_at=joined)) == ["Ben", "Zoe"]
     assert made["names"] == ["Ada Lovelace", "Ada"]
 
 
@@ -255,13 +255,13 @@ async def test_aliases_of_one_user_are_nothing_to_another(api: httpx.AsyncClient
 async def test_aliases_of_the_agent_hold_for_its_users(api: httpx.AsyncClient) -> None:
     await declare(api, "NYC", name="New York", agent_id="a")
     await tell_all(api, edge("Ben", "lives_in", "NYC"), edge("Zoe", "lives_in", "New York", user_id="v"))
-    assert await objects(api, **PAIR, object="New York") == ["NYC"]
+    assert await objects(api, **OWNER, object="New York") == ["NYC"]
     assert await objects(api, agent_id="a", object="NYC") == ["NYC", "New York"]
     assert await objects(api, user_id="u", object="New York") == []
-    for sight in (PAIR, {**PAIR, "include_shared": False}):
+    for sight in (OWNER, {**OWNER, "include_shared": False}):
         around = (await api.get("/v1/graph/entities/New York/neighbors", params=sight)).json()
         assert [one["name"] for one in around["nodes"]] == ["Ben"]
-    problem(await api.delete("/v1/graph/entities/New York/aliases", params={**PAIR, "alias": "NYC"}), 409, "conflict")
+    problem(await api.delete("/v1/graph/entities/New York/aliases", params={**OWNER, "alias": "NYC"}), 409, "conflict")
 
 
 async def test_bound_keys_stay_within_their_users(service: Service) -> None:
@@ -279,11 +279,11 @@ async def test_bound_keys_stay_within_their_users(service: Service) -> None:
     "body",
     [
         {"aliases": ["Ada"]},
-        {**PAIR, "aliases": []},
-        {**PAIR, "aliases": [" "]},
-        {**PAIR, "aliases": ["ADA  lovelace"]},
-        {**PAIR, "aliases": ["x" * 257]},
-        {**PAIR, "aliases": [f"n{at}" for at in range(21)]},
+        {**OWNER, "aliases": []},
+        {**OWNER, "aliases": [" "]},
+        {**OWNER, "aliases": ["ADA  lovelace"]},
+        {**OWNER, "aliases": ["x" * 257]},
+        {**OWNER, "aliases": [f"n{at}" for at in range(21)]},
     ],
 )
 async def test_what_cannot_be_an_alias_is_refused(api: httpx.AsyncClient, body: Json) -> None:

@@ -11,7 +11,7 @@ from app.embedding.onnx import OnnxModel
 from app.facts.schemas import FACT_GROUPS, FACTS
 from tests.conftest import Service
 from tests.support.facts import HOME, day, found, listed, objects, spans, tell, tell_all
-from tests.support.memories import PAIR, Json, problem, shared_service
+from tests.support.memories import OWNER, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 
@@ -201,7 +201,7 @@ async def test_only_the_same_scope_subject_and_predicate_meet(api: httpx.AsyncCl
     await tell(api, "New York")
     for other in ({"agent_id": "b"}, {"agent_id": None}, {"user_id": "v"}, {"subject": "Ben"}, {"predicate": "was_in"}):
         await tell(api, "Boston", **other)
-    assert await objects(api, **PAIR, subject="Ada", predicate="lives_in") == ["New York"]
+    assert await objects(api, **OWNER, subject="Ada", predicate="lives_in") == ["New York"]
     assert len(await listed(api)) == 6
 
 
@@ -226,7 +226,7 @@ async def test_what_gave_way_is_told_with_what_keeps_both(api: httpx.AsyncClient
 
 
 async def test_a_batch_tells_what_gave_way_within_it(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "subject": "Ada", "predicate": "speaks"}
+    body = {**OWNER, "subject": "Ada", "predicate": "speaks"}
     items = [{**body, "object": language} for language in ("Dutch", "French", "French")]
     made = (await api.post("/v1/facts/batch", json={"items": items})).json()["items"]
     assert [[old["object"] for old in item["superseded"]] for item in made] == [[], ["Dutch"], []]
@@ -249,7 +249,7 @@ async def test_a_predicate_that_was_many_once_stays_many_in_its_scope(api: httpx
     assert (await tell(api, "hail", predicate="likes"))["cardinality"] == "many"
     assert (await tell(api, "jazz", predicate="likes", user_id="v"))["cardinality"] == "one", "another scope"
     items = [
-        {**PAIR, "subject": subject, "predicate": "plays", "object": game, **more}
+        {**OWNER, "subject": subject, "predicate": "plays", "object": game, **more}
         for subject, game, more in (("Ada", "chess", {"cardinality": "many"}), ("Ben", "go", {}), ("Ben", "bridge", {}))
     ]
     made = (await api.post("/v1/facts/batch", json={"items": items})).json()["items"]
@@ -423,7 +423,7 @@ async def test_a_dispute_with_two_goes_on_with_the_one_that_is_left(api: httpx.A
 
 async def test_a_deletion_under_an_alias_brings_back_what_another_name_said(api: httpx.AsyncClient) -> None:
     await tell(api, "New York", "2019-01-01", subject="Ada Lovelace")
-    names = {**PAIR, "aliases": ["Ada"]}
+    names = {**OWNER, "aliases": ["Ada"]}
     assert (await api.post("/v1/graph/entities/Ada%20Lovelace/aliases", json=names)).status_code == 201
     wrong = await tell(api, "Boston", "2021-01-01", subject="Ada")
     await removed(api, wrong)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.support.facts import HOME, day, found, listed, objects, spans, tell, tell_all
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ async def test_each_spelling_is_the_same_predicate_shown_as_first_written(
     assert {fact["predicate"] for fact in await listed(api, timeline=True, status="any")} == {"lives_in"}
     assert await objects(api, predicate=spelling) == ["Boston"]
     assert await found(api, "where does she live", predicate=spelling) == ["Boston"]
-    walked = await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, "predicate": spelling})
+    walked = await api.get("/v1/graph/entities/Ada/neighbors", params={**OWNER, "predicate": spelling})
     assert [edge["predicate"] for edge in walked.json()["edges"]] == ["lives_in"]
     history = (await api.get(f"/v1/facts/{moved['fact_id']}/history")).json()["items"]
     assert [fact["object"] for fact in history] == ["Boston"]
@@ -115,4 +115,4 @@ async def test_another_tenant_has_spellings_of_its_own(service: Service) -> None
     for key, predicate in ((one, "livesIn"), (two, "lives_in")):
         made = await api.post("/v1/facts", json={**HOME, "predicate": predicate, "object": "Boston"}, headers=key)
         assert made.json()["predicate"] == predicate
-    problem(await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, "predicate": ""}, headers=one), 422)
+    problem(await api.get("/v1/graph/entities/Ada/neighbors", params={**OWNER, "predicate": ""}, headers=one), 422)

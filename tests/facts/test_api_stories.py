@@ -17,7 +17,7 @@ from tests.conftest import Service, TestParts, running
 from tests.support.facts import HOME, listed
 from tests.support.facts_machine import STEPS, Step, Story
 from tests.support.facts_telling import Still, StoppedClock, Teller
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -75,7 +75,7 @@ async def test_of_many_at_once_one_is_known_and_none_is_lost(services: list[Serv
 async def test_an_assertion_and_its_retraction_at_once_leave_one_story(services: list[Service]) -> None:
     one, two = (service.client for service in services)
     for number in range(3):
-        user = {**PAIR, "user_id": f"user-{number}"}
+        user = {**OWNER, "user_id": f"user-{number}"}
         body = {**HOME, **user, "valid_from": None}
         first = (await one.post("/v1/facts", json={**body, "object": "New York"})).json()
         retracted, asserted = await asyncio.gather(

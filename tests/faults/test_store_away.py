@@ -7,14 +7,14 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
-from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.memories import OWNER, Json, problem, remember
 from tests.support.sessions import append, said
 from tests.support.stores import Watched
 from tests.support.tasks import begin, note
 
 pytestmark = pytest.mark.anyio
 
-ASKED = {**PAIR, "query": "Where does Ada live?", "now": "2026-06-02T00:00:00Z"}
+ASKED = {**OWNER, "query": "Where does Ada live?", "now": "2026-06-02T00:00:00Z"}
 """As of a moment, so that nothing is written of what was recalled."""
 READS: list[tuple[str, Json | None]] = [
     ("/v1/memories", None),
@@ -31,13 +31,13 @@ READS: list[tuple[str, Json | None]] = [
     ("/v1/tasks/t/working-memory", None),
     ("/v1/tasks/t/checkpoints", None),
     ("/v1/actions", None),
-    ("/v1/actions/search", {**PAIR, "query": "deploy"}),
+    ("/v1/actions/search", {**OWNER, "query": "deploy"}),
     ("/v1/actions/stats?agent_id=a", None),
     ("/v1/facts", None),
-    ("/v1/facts/search", {**PAIR, "query": "Where does Ada live?"}),
+    ("/v1/facts/search", {**OWNER, "query": "Where does Ada live?"}),
     ("/v1/graph/entities?agent_id=a&user_id=u", None),
     ("/v1/procedures", None),
-    ("/v1/procedures/search", {**PAIR, "situation": "a release is due"}),
+    ("/v1/procedures/search", {**OWNER, "situation": "a release is due"}),
     ("/v1/users", None),
     ("/v1/users/u/profile", None),
     ("/v1/agents", None),
@@ -63,9 +63,9 @@ async def lived(api: httpx.AsyncClient) -> str:
     await note(api, "Ask Ada.")
     for path, body in (
         ("/v1/tasks/t/checkpoints", {}),
-        ("/v1/actions", {**PAIR, "action_type": "deploy", "content": "Deployed the shop", "outcome": "success"}),
-        ("/v1/facts", {**PAIR, "subject": "Ada", "predicate": "lives_in", "object": "Boston"}),
-        ("/v1/procedures", {**PAIR, "name": "Release", "trigger": "A release is due", "steps": ["Deploy"]}),
+        ("/v1/actions", {**OWNER, "action_type": "deploy", "content": "Deployed the shop", "outcome": "success"}),
+        ("/v1/facts", {**OWNER, "subject": "Ada", "predicate": "lives_in", "object": "Boston"}),
+        ("/v1/procedures", {**OWNER, "name": "Release", "trigger": "A release is due", "steps": ["Deploy"]}),
         ("/v1/users/u/interactions", {"summary": "Said hello"}),
         ("/v1/agents", {"agent_id": "a", "name": "Ann"}),
     ):

@@ -19,7 +19,7 @@ from app.setting_groups import ChangeSettings
 from app.settings import JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
-from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.memories import OWNER, Json, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -128,18 +128,18 @@ async def test_each_kind_of_record_tells_its_changes(service: Service) -> None:
     api = service.client
     memory = await remember(api, "Ada prefers tea")
     await api.patch(f"/v1/memories/{memory['memory_id']}", json={"tags": ["t"]})
-    said = {**PAIR, "messages": [{"role": "user", "content": "hello there"}], "memorize": "none"}
+    said = {**OWNER, "messages": [{"role": "user", "content": "hello there"}], "memorize": "none"}
     assert (await api.post("/v1/sessions/s/messages", json=said)).status_code == 201
     await api.patch("/v1/sessions/s/messages/1", json={"content": "hello here"})
     assert (await api.delete("/v1/sessions/s/messages/1")).status_code == 204
-    fact = {**PAIR, "subject": "Ada", "predicate": "drinks", "object": "tea"}
+    fact = {**OWNER, "subject": "Ada", "predicate": "drinks", "object": "tea"}
     assert (await api.post("/v1/facts", json=fact)).status_code == 201
-    await api.post("/v1/graph/entities/Ada/aliases", json={**PAIR, "aliases": ["Ada Lovelace"]})
-    task = (await api.post("/v1/tasks", json={**PAIR, "goal": "tea"})).json()
+    await api.post("/v1/graph/entities/Ada/aliases", json={**OWNER, "aliases": ["Ada Lovelace"]})
+    task = (await api.post("/v1/tasks", json={**OWNER, "goal": "tea"})).json()
     await api.post(f"/v1/tasks/{task['task_id']}/checkpoints")
-    done = {**PAIR, "event_type": "tool_call", "action_type": "t", "content": "c"}
+    done = {**OWNER, "event_type": "tool_call", "action_type": "t", "content": "c"}
     await api.post("/v1/actions", json=done)
-    await api.post("/v1/procedures", json={**PAIR, "name": "n", "trigger": "t", "steps": ["one"]})
+    await api.post("/v1/procedures", json={**OWNER, "name": "n", "trigger": "t", "steps": ["one"]})
     assert (await api.post("/v1/agents", json={"agent_id": "b", "name": "B"})).status_code == 201
     assert (await api.patch("/v1/users/u/profile", json={"preferences": {"tea": "green"}})).is_success
     await api.delete(f"/v1/memories/{memory['memory_id']}")
@@ -175,7 +175,7 @@ async def test_searches_accesses_and_decay_are_no_changes(service: Service) -> N
     api = service.client
     await remember(api, "Ada prefers tea")
     before = await changes(api)
-    await api.post("/v1/memories/search", json={**PAIR, "query": "tea"})
+    await api.post("/v1/memories/search", json={**OWNER, "query": "tea"})
     await service.resources.accesses.flush()  # type: ignore[attr-defined]
     service.clock.move(days=40)
     assert await DecayJob(service.resources.store, service.clock).apply("default") == 1
@@ -205,7 +205,7 @@ async def test_filters_by_owner_kind_and_type(service: Service) -> None:
     api = service.client
     mine, theirs = await remember(api, "tea for me"), await remember(api, "tea for them", user_id="v", agent_id="b")
     await api.patch(f"/v1/memories/{mine['memory_id']}", json={"tags": ["t"]})
-    await api.post("/v1/facts", json={**PAIR, "subject": "Ada", "predicate": "drinks", "object": "tea"})
+    await api.post("/v1/facts", json={**OWNER, "subject": "Ada", "predicate": "drinks", "object": "tea"})
     assert {one["user_id"] for one in await changes(api, user_id="u")} == {"u"}
     assert [one["id"] for one in await changes(api, agent_id="b")] == [theirs["memory_id"]]
     assert set(told(await changes(api, kind="fact"))) == {("fact", "created")}
@@ -400,7 +400,7 @@ async def test_a_revoked_key_is_told_of_nothing_more(service: Service) -> None:
     keys = Keys(service.resources.store, service.resources.clock)
     key, doc = await keys.create(NewKey("default", "reader", ["read"], requests_per_second=1))
     full = await service.key()
-    body = {**PAIR, "content": "tea"}
+    body = {**OWNER, "content": "tea"}
     async with streaming(service, "after=now&kind=memory", Authorization=f"Bearer {key}") as stream:
         await stream.opened()
         for content in ("tea", "coffee", "water"):  # more pages than the key has requests

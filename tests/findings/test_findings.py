@@ -7,7 +7,7 @@ from app.settings import JobSettings, Settings
 from tests.conftest import Service
 from tests.support.findings import findings, found, memory
 from tests.support.learning import undo
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 
 pytestmark = pytest.mark.anyio
 
@@ -147,4 +147,4 @@ async def test_findings_leave_with_their_user(service: Service) -> None:
     erased = await service.client.delete("/v1/users/u")
     assert erased.status_code in (200, 202), erased.text
     assert await service.resources.store.find(FINDINGS, None) == []
-    assert PAIR["user_id"] == "u"
+    assert OWNER["user_id"] == "u"

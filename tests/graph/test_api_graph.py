@@ -15,7 +15,7 @@ from app.settings import Settings
 from app.storage.scope import Partition, Scope
 from tests.conftest import Service
 from tests.support.facts import day, edge, tell, tell_all
-from tests.support.memories import PAIR, Json, problem, shared_service
+from tests.support.memories import OWNER, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 
@@ -48,7 +48,7 @@ def api(shared: Service) -> httpx.AsyncClient:
 
 
 async def around(api: httpx.AsyncClient, name: str, **params: Any) -> Json:
-    wanted = {name: value for name, value in {**PAIR, **params}.items() if value is not None}
+    wanted = {name: value for name, value in {**OWNER, **params}.items() if value is not None}
     answered = await api.get(f"/v1/graph/entities/{name}/neighbors", params=wanted)
     assert answered.status_code == 200, answered.text
     body: Json = answered.json()
@@ -100,12 +100,12 @@ async def test_any_name_can_be_asked_for(api: httpx.AsyncClient) -> None:
     nowhere = await api.get("/v1/graph/entities/Ada/neighbors")
     problem(nowhere, 422, "invalid", "/query/user_id")
     for depth in (0, 4):
-        problem(await api.get("/v1/graph/entities/Ada/neighbors", params={**PAIR, "depth": depth}), 422)
+        problem(await api.get("/v1/graph/entities/Ada/neighbors", params={**OWNER, "depth": depth}), 422)
 
 
 async def test_entities_come_in_pages(shared: Service) -> None:
     async def page(**params: Any) -> Json:
-        found: Json = (await shared.client.get("/v1/graph/entities", params={**PAIR, **params})).json()
+        found: Json = (await shared.client.get("/v1/graph/entities", params={**OWNER, **params})).json()
         return found
 
     whole = (await page())["items"]
@@ -119,13 +119,13 @@ async def test_entities_come_in_pages(shared: Service) -> None:
             break
         cursor = {"cursor": part["next_cursor"]}
     assert (read, len(whole) > 4) == (whole, True)
-    other = await shared.client.get("/v1/graph/entities", params={**PAIR, **cursor, "prefix": "a"})
+    other = await shared.client.get("/v1/graph/entities", params={**OWNER, **cursor, "prefix": "a"})
     problem(other, 400, "invalid_cursor")
 
 
 async def test_entities_are_listed_with_their_degree(api: httpx.AsyncClient) -> None:
     async def listed(**params: Any) -> dict[str, int]:
-        answered = await api.get("/v1/graph/entities", params={**PAIR, **params})
+        answered = await api.get("/v1/graph/entities", params={**OWNER, **params})
         assert answered.status_code == 200, answered.text
         assert answered.json()["truncated"] is None
         degrees = {one["key"]: one["degree"] for one in answered.json()["items"]}

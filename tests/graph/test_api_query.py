@@ -12,7 +12,7 @@ from app.facts import graph
 from app.settings import Settings
 from tests.conftest import Service
 from tests.support.facts import day, edge, tell, tell_all
-from tests.support.memories import PAIR, Json, problem, shared_service
+from tests.support.memories import OWNER, Json, problem, shared_service
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ def api(shared: Service) -> httpx.AsyncClient:
 
 
 async def ask(api: httpx.AsyncClient, start: str, *path: Any, expect: int = 200, **fields: Any) -> Json:
-    body = {name: value for name, value in {**PAIR, **fields}.items() if value is not None}
+    body = {name: value for name, value in {**OWNER, **fields}.items() if value is not None}
     answered = await api.post("/v1/graph/query", json={"start": start, "path": list(path), **body})
     assert answered.status_code == expect, answered.text
     found: Json = answered.json()
@@ -154,7 +154,7 @@ async def test_paths_are_bounded_and_each_node_keeps_one(service: Service) -> No
     ],
 )
 async def test_a_bad_question_is_refused(api: httpx.AsyncClient, body: Json, pointer: str) -> None:
-    problem(await api.post("/v1/graph/query", json={**PAIR, **body}), 422, "invalid", pointer)
+    problem(await api.post("/v1/graph/query", json={**OWNER, **body}), 422, "invalid", pointer)
 
 
 async def test_somebody_must_be_named(api: httpx.AsyncClient) -> None:
@@ -165,7 +165,7 @@ async def test_a_stranger_walks_nowhere_and_a_reader_may_ask(service: Service) -
     api, owner, reader = service.client, await service.key(), await service.key(verbs="read")
     told = {**edge("Shop", "uses", "Redis")}
     assert (await api.post("/v1/facts", json=told, headers=owner)).status_code == 201
-    asked: Json = {**PAIR, "start": "Shop", "path": ["uses"]}
+    asked: Json = {**OWNER, "start": "Shop", "path": ["uses"]}
     mine = await api.post("/v1/graph/query", json=asked, headers=reader)
     assert [node["key"] for node in mine.json()["nodes"]] == ["redis"]
     strangers: list[Json] = [{"tenant": "other"}, {"users": ["v"]}, {"agents": ["b"]}]

@@ -19,7 +19,7 @@ from app.storage.schema import Eq, both
 from app.storage.scope import SYSTEM
 from tests.jobs.conftest import until
 from tests.support.chat import completion
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.scripted import Reply, ScriptedServer, scripted_server
 from tests.support.server import serving
 from tests.support.stores import Open
@@ -66,7 +66,7 @@ def with_model(settings: Settings, model: SlowModel) -> dict[str, str]:
 def end_sessions(client: httpx.Client) -> None:
     for number in range(SESSIONS):
         said = {"role": "user", "content": f"Let us talk about topic-{number}."}
-        assert client.post(f"/v1/sessions/s{number}/messages", json={**PAIR, "messages": [said]}).status_code == 201
+        assert client.post(f"/v1/sessions/s{number}/messages", json={**OWNER, "messages": [said]}).status_code == 201
         assert client.post(f"/v1/sessions/s{number}/end").status_code == 202
 
 
@@ -105,7 +105,7 @@ async def test_a_job_that_was_killed_in_mid_run_is_taken_before_the_queue_and_ot
         (again,) = await conversations(store, "running")
         assert (again["job_id"], again["attempts"]) == (killed["job_id"], 1)
         assert len(await conversations(store, "queued")) == SESSIONS - 1, "it did not wait for the queue"
-        policy = {**PAIR, "policy": {"older_than_days": 0}, "dry_run": False}
+        policy = {**OWNER, "policy": {"older_than_days": 0}, "dry_run": False}
         operation_id = second.client.post("/v1/memories/forget", json=policy).json()["operation_id"]
 
         async def forgotten() -> bool:

@@ -9,7 +9,7 @@ from app.learning.derivations import DERIVATIONS
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import end, kept, learned, summaries, talk, work
-from tests.support.memories import PAIR, Json, found, problem, remember
+from tests.support.memories import OWNER, Json, found, problem, remember
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -195,4 +195,4 @@ async def test_without_a_model_a_summary_that_may_quote_the_message_goes_and_non
         await judged(service)
         assert (await api.get("/v1/sessions/s")).json()["summary"] is None
         assert await summaries(service) == []
-        assert (await api.get("/v1/sessions", params=PAIR)).json()["items"][0]["message_count"] == len(TURNS) - 1
+        assert (await api.get("/v1/sessions", params=OWNER)).json()["items"][0]["message_count"] == len(TURNS) - 1

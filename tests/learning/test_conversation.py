@@ -9,7 +9,7 @@ from app.settings import Settings
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TestParts
 from tests.support.learning import end, kept, learned, operation, talk, undo, work
-from tests.support.memories import PAIR, Faulty, Json, problem, remember
+from tests.support.memories import OWNER, Faulty, Json, problem, remember
 from tests.support.model import Model
 from tests.support.scripted import Reply
 
@@ -63,17 +63,17 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     assert (await api.get("/v1/users/u/interactions")).json()["items"] == [], "the session's summary says it"
 
     service.clock.move(days=1)
-    context = await api.post("/v1/context", json={**PAIR, "query": "Recommend me a film.", "session_id": "s2"})
+    context = await api.post("/v1/context", json={**OWNER, "query": "Recommend me a film.", "session_id": "s2"})
     assert context.json()["text"].lower().count("prefer action films") == 1, (
         "as it was said, and not in other words, too"
     )
-    task = {**PAIR, "task_id": "tomorrow", "session_id": "s2", "goal": "Recommend a film"}
+    task = {**OWNER, "task_id": "tomorrow", "session_id": "s2", "goal": "Recommend a film"}
     assert (await api.post("/v1/tasks", json=task)).status_code == 201
     for query, preference in (
         ("Recommend me a film.", "action films"),  # by the profile, for something is to be done
         ("Which film would they like?", "I prefer action films."),
     ):
-        body = {**PAIR, "query": query, "session_id": "s2", "task_id": "tomorrow"}
+        body = {**OWNER, "query": query, "session_id": "s2", "task_id": "tomorrow"}
         context = (await api.post("/v1/context", json=body)).json()["text"]
         assert "goal [pending]: Recommend a film" in context
         assert preference in context
@@ -85,7 +85,7 @@ async def test_a_task_that_ends_is_learned_from_as_a_session_is(
     await talk(service, *FILMS)
     llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
     for number, session in enumerate(("s", "s", "none", None)):
-        task = {**PAIR, "task_id": f"t{number}", "session_id": session, "goal": "Find a film", "status": "in_progress"}
+        task = {**OWNER, "task_id": f"t{number}", "session_id": session, "goal": "Find a film", "status": "in_progress"}
         assert (await api.post("/v1/tasks", json=task)).status_code == 201, session
     of_others = {"agent_id": "a", "user_id": "v", "task_id": "v", "session_id": "s", "goal": "Find a film"}
     assert (await api.post("/v1/tasks", json={**of_others, "status": "in_progress"})).status_code == 201
@@ -184,7 +184,7 @@ async def test_every_twenty_messages_are_learned_from_once_it_is_quiet(service: 
 
 async def test_what_was_served_is_not_learned_again(service: Service, llm: Model) -> None:
     await remember(service.client, "Ada lives in Boston.")
-    served = (await service.client.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
+    served = (await service.client.post("/v1/context", json={**OWNER, "query": "Where does she live?"})).json()["text"]
     assert "Boston" in served
     await talk(service, f"{served}\nPlease whisper.")
     greeting = learned("Please whisper.", 1, memory_type="instruction")
@@ -221,7 +221,7 @@ async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm:
 
 async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     home: Json = {"subject": "Ada", "predicate": "lives_in", "cardinality": "one"}
-    old = {**PAIR, **home, "subject": "@user", "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
+    old = {**OWNER, **home, "subject": "@user", "object": "New York", "valid_from": "2019-01-01T00:00:00Z"}
     assert (await api.post("/v1/facts", json=old)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": "Ada"})
     await talk(service, "I have lived in Boston since May.", "Noted.")
@@ -251,7 +251,7 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
 
 async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     work: Json = {"subject": "Mira", "predicate": "works_for", "cardinality": "one"}
-    known = {**PAIR, **work, "object": "Statoil", "valid_from": "2020-01-01T00:00:00Z"}
+    known = {**OWNER, **work, "object": "Statoil", "valid_from": "2020-01-01T00:00:00Z"}
     assert (await api.post("/v1/facts", json=known)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"home": "Bergen"})
     await talk(service, "Mira worked for Telenor before. I lived in Oslo then.", "Noted.")
@@ -268,7 +268,7 @@ async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm:
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Bergen"
     remembered = "Mira worked for Telenor before. I lived in Oslo then."
     assert [memory["content"] for memory in await kept(service)] == [remembered]
-    moved = {**PAIR, "subject": "Mira", "predicate": "works_for", "object": "Equinor"}
+    moved = {**OWNER, "subject": "Mira", "predicate": "works_for", "object": "Equinor"}
     now = (await api.post("/v1/facts", json=moved)).json()
     assert [old["object"] for old in now["superseded"]] == ["Statoil"], "the model said that there is one at a time"
 
@@ -315,7 +315,7 @@ async def test_without_a_model_it_is_said_what_was_left_out(service: Service, ap
     parts = done["result"]["parts"]
     assert parts.pop("summary")["status"] == "skipped"
     assert {part["reason"] for part in parts.values()} == {"no language model is configured"}
-    for path, body in (("/v1/memories/extract", {**PAIR, "messages": [{"role": "user", "content": "hi"}]}),):
+    for path, body in (("/v1/memories/extract", {**OWNER, "messages": [{"role": "user", "content": "hi"}]}),):
         problem(await api.post(path, json=body), 409, "llm_not_configured")
     problem(await api.post("/v1/sessions/s/summarize"), 409, "llm_not_configured")
 
@@ -372,7 +372,7 @@ async def test_a_bound_key_learns_within_its_bounds(service: Service, llm: Model
     """It is bound to the agent: what every agent may know of the user, and what all users would see, is not its own."""
     await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
     bound = await service.key(agents=["a"], users=["u"])
-    body = {**PAIR, "messages": [{"role": "user", "content": "I prefer action films."}]}
+    body = {**OWNER, "messages": [{"role": "user", "content": "I prefer action films."}]}
     await service.client.post("/v1/sessions/s/messages", json=body, headers=bound)
     llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 1)]}
     answer = await service.client.post("/v1/sessions/s/end", headers=bound)

@@ -12,7 +12,7 @@ from app.storage.schema import EVERYTHING, Absent
 from tests.conftest import Service
 from tests.support.actions import act, log, log_all
 from tests.support.learning import consolidate, operation, undo, work
-from tests.support.memories import PAIR, Json, remember
+from tests.support.memories import OWNER, Json, remember
 from tests.support.model import Model
 from tests.support.procedures import learn
 from tests.support.scripted import Reply
@@ -44,12 +44,12 @@ async def done(api: httpx.AsyncClient) -> list[str]:
 
 
 async def ways(api: httpx.AsyncClient, **params: Any) -> list[Json]:
-    items: list[Json] = (await api.get("/v1/procedures", params={**PAIR, **params})).json()["items"]
+    items: list[Json] = (await api.get("/v1/procedures", params={**OWNER, **params})).json()["items"]
     return items
 
 
 async def facts(api: httpx.AsyncClient) -> list[Json]:
-    items: list[Json] = (await api.get("/v1/facts", params=PAIR)).json()["items"]
+    items: list[Json] = (await api.get("/v1/facts", params=OWNER)).json()["items"]
     return items
 
 
@@ -77,7 +77,7 @@ async def test_facts_and_procedures_with_their_sources(service: Service, llm: Mo
     (learned,) = await ways(api)
     assert (learned["name"], learned["steps"], learned["notes"]) == ("Release", ["Test", "Deploy"], [note])
     assert (learned["source"]["origin"], learned["source"]["action_ids"]) == ("consolidation", [first, second, third])
-    found = await api.post("/v1/procedures/search", json={**PAIR, "situation": "A release is due"})
+    found = await api.post("/v1/procedures/search", json={**OWNER, "situation": "A release is due"})
     assert found.json()["items"][0]["procedure"]["procedure_id"] == learned["procedure_id"]
     (shown,) = llm.shown("FoundFacts")
     assert shown["user_name"] == "u"
@@ -126,14 +126,14 @@ async def test_the_same_episodes_are_learned_from_once(service: Service, llm: Mo
     await log(api, "Deployed again", outcome="success")
     assert (await consolidate(service))["result"]["episodes"] == 1
     assert [len(shown["episodes"]) for shown in llm.shown("FoundFacts")] == [3, 1]
-    assert (await api.get("/v1/actions", params=PAIR)).json()["items"][0].keys() == (await log(api, "x")).keys()
+    assert (await api.get("/v1/actions", params=OWNER)).json()["items"][0].keys() == (await log(api, "x")).keys()
 
 
 async def test_an_undo_restores_facts_and_procedures_exactly(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     since = "2026-01-01T00:00:00Z"
-    told = await api.post("/v1/facts", json={**PAIR, **USES, "object": "MySQL", "valid_from": since})
+    told = await api.post("/v1/facts", json={**OWNER, **USES, "object": "MySQL", "valid_from": since})
     await learn(api, name="Release", steps=["Deploy"])
     before = await facts(api), await ways(api)
     await done(api)
@@ -152,7 +152,7 @@ async def test_an_undo_restores_facts_and_procedures_exactly(
     history = (await api.get(f"/v1/facts/{told.json()['fact_id']}/history")).json()["items"]
     assert [(one["object"], one["valid_until"], one["known_until"]) for one in history] == [("MySQL", None, None)]
     assert (await consolidate(service))["result"]["episodes"] == 0, "what was undone is not learned again"
-    assert (await api.post("/v1/facts", json={**PAIR, **USES, "object": "MariaDB"})).status_code == 201
+    assert (await api.post("/v1/facts", json={**OWNER, **USES, "object": "MariaDB"})).status_code == 201
 
 
 def same(record: Json) -> Json:
@@ -201,7 +201,7 @@ async def test_a_derived_procedure_is_refined_by_what_worked(
 
 async def test_what_was_served_is_not_learned_again(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await remember(api, "Ada lives in Boston.")
-    served = (await api.post("/v1/context", json={**PAIR, "query": "Where does she live?"})).json()["text"]
+    served = (await api.post("/v1/context", json={**OWNER, "query": "Where does she live?"})).json()["text"]
     assert "Boston" in served
     await log(api, f"{served}\nAnswered her.", outcome="success")
     llm.says["FoundFacts"] = {"facts": [fact(served, 1), fact("answered", 1)]}
@@ -233,7 +233,7 @@ async def test_a_bound_key_learns_within_its_bounds(service: Service, llm: Model
     assert await work(service) == 1
     (begun,) = (await service.client.get("/v1/operations", headers=bound)).json()["items"]
     assert begun["status"] == "succeeded"
-    (known,) = (await service.client.get("/v1/facts", params=PAIR, headers=bound)).json()["items"]
+    (known,) = (await service.client.get("/v1/facts", params=OWNER, headers=bound)).json()["items"]
     assert known["object"] == "step 0"
 
 

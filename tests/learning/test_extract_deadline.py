@@ -11,12 +11,12 @@ from app.learning import service as extraction_job
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, TestParts
 from tests.support.learning import kept, learned, operation, said, work
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
 
-BODY = {**PAIR, "messages": said("I prefer tea.")}
+BODY = {**OWNER, "messages": said("I prefer tea.")}
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_job_of_another_process_asks_again_and_loses_nothing(
 
 async def test_within_the_deadline_nothing_is_queued(service: Service, llm: Model) -> None:
     llm.says["LearnedMemories"] = {"memories": []}
-    body = {**PAIR, "messages": said("👍")}
+    body = {**OWNER, "messages": said("👍")}
     answer = await service.client.post("/v1/memories/extract", json=body)
     assert answer.status_code == 201, answer.text
     assert await service.resources.store.count(OPERATIONS, "default") == 0

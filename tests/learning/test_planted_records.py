@@ -19,7 +19,7 @@ from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.actions import log
 from tests.support.learning import consolidate, end, kept, learned, operation, talk, work
-from tests.support.memories import PAIR, Json, remember
+from tests.support.memories import OWNER, Json, remember
 from tests.support.model import Model
 from tests.support.planting import plant
 from tests.support.procedures import learn, report
@@ -126,7 +126,7 @@ async def test_forget_and_its_undo(service: Service) -> None:
     store = service.resources.store
     await plant(store, MEMORIES, bad, access_count="often")
     service.clock.move(days=200)
-    asked: Json = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    asked: Json = {**OWNER, "policy": {"older_than_days": 100}, "dry_run": False}
     plan = await service.client.post("/v1/memories/forget", json={**asked, "dry_run": True})
     assert {item["memory_id"] for item in plan.json()["items"]} == {worse, good}
     done = await ended(service, "/v1/memories/forget", asked)
@@ -221,7 +221,7 @@ async def test_an_erasure_takes_what_cannot_be_handled_too(service: Service, api
 
 async def test_reflection(service: Service) -> None:
     (bad,) = await ids_of(service, "I live in Berlin.")
-    for owner, firm in ((PAIR, "Acme"), ({"user_id": PAIR["user_id"]}, "Initech")):
+    for owner, firm in ((OWNER, "Acme"), ({"user_id": OWNER["user_id"]}, "Initech")):
         said = {"subject": "Ben", "predicate": "works_at", "cardinality": "one", "object": firm}
         await service.client.post("/v1/facts", json={**owner, **said})
     await plant(service.resources.store, MEMORIES, bad, content=5)

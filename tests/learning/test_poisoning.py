@@ -15,7 +15,7 @@ from app.procedures.schemas import PROCEDURES
 from app.storage.schema import EVERYTHING, Collection
 from tests.conftest import Service
 from tests.support.learning import end, learned, talk, work
-from tests.support.memories import PAIR, remember
+from tests.support.memories import OWNER, remember
 from tests.support.model import Model
 from tests.support.procedures import learn
 
@@ -130,7 +130,7 @@ async def test_no_planted_order_in_an_episode_reaches_beyond_its_own_user(servic
     api = service.client
     theirs = await learn(api, user_id="victim", agent_id="bank")
     mine = await learn(api, trust=0.4)
-    doubted = await api.post("/v1/facts", json={**PAIR, "subject": "u", "predicate": "is", "object": "guest"})
+    doubted = await api.post("/v1/facts", json={**OWNER, "subject": "u", "predicate": "is", "object": "guest"})
     llm.says["FoundFacts"] = lambda data: {
         "facts": [
             {
@@ -160,7 +160,7 @@ async def test_no_planted_order_in_an_episode_reaches_beyond_its_own_user(servic
     }
     told = [message["content"] for message in PAYLOADS if "name" not in message]
     assert len(told) >= 50
-    acts = [{**PAIR, "action_type": "note", "content": text, "outcome": "success"} for text in told]
+    acts = [{**OWNER, "action_type": "note", "content": text, "outcome": "success"} for text in told]
     assert (await api.post("/v1/actions/batch", json={"items": acts})).status_code == 201
     await work(service)
     (done,) = (await api.get("/v1/operations")).json()["items"]

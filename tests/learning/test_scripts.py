@@ -18,7 +18,7 @@ from tests.conftest import Service
 from tests.learning.test_planted_records import ended, run
 from tests.support.actions import act, log_all
 from tests.support.learning import consolidate, end, kept, learned, operation, talk, work
-from tests.support.memories import PAIR, Json, batch, eventually
+from tests.support.memories import OWNER, Json, batch, eventually
 from tests.support.model import Model
 from tests.support.procedures import learn, report
 
@@ -78,7 +78,9 @@ async def test_texts_of_all_scripts_go_through_every_job(service: Service, llm: 
         made = await batch(api, *({"content": f"{text}{mark}"} for mark in ("", "!") for text in texts[at : at + 50]))
         memory_ids += [item["memory_id"] for item in made["items"]]
         await log_all(api, *(act(text, outcome="failure") for text in texts[at : at + 50]))
-        facts = [{**PAIR, "subject": text[:60], "predicate": text[:60], "object": text} for text in texts[at : at + 50]]
+        facts = [
+            {**OWNER, "subject": text[:60], "predicate": text[:60], "object": text} for text in texts[at : at + 50]
+        ]
         for value in ("one", "two"):
             items = [{**fact, "object": f"{fact['object']} {value}"} for fact in facts]
             assert (await api.post("/v1/facts/batch", json={"items": items})).status_code == 201
@@ -105,7 +107,7 @@ async def test_texts_of_all_scripts_go_through_every_job(service: Service, llm: 
     service.clock.move(days=500)
     for name in ("retention", "reflection"):
         await ended(service, f"/v1/jobs/{name}/run")
-    asked: Json = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    asked: Json = {**OWNER, "policy": {"older_than_days": 100}, "dry_run": False}
     forgotten = await ended(service, "/v1/memories/forget", asked)
     for item in (await api.get("/v1/operations", params={"limit": 100})).json()["items"]:
         if item["can_undo"]:

@@ -7,7 +7,7 @@ from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.chat import says as answers
 from tests.support.learning import end, kept, learned, operation, summaries, talk, work
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import STATED, Model
 
 pytestmark = pytest.mark.anyio
@@ -156,7 +156,7 @@ async def test_a_lesson_of_tool_calls_is_looked_at_in_the_same_call(
         },
     }
     llm.says["SecondLook"] = objects("Never build")  # type: ignore[assignment]
-    await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": messages})
+    await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": messages})
     done = await end(service)
     assert done["result"]["llm"]["calls"] == 3, done["result"]["parts"]
     (shown,) = llm.shown("SecondLook")

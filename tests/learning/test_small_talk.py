@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, talk
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +40,7 @@ async def test_what_is_said_between_small_talk_is_sent_without_it(service: Servi
 
 
 async def test_extraction_of_small_talk_makes_no_call(service: Service, llm: Model) -> None:
-    body = {**PAIR, "messages": [{"role": "user", "content": "🙏"}]}
+    body = {**OWNER, "messages": [{"role": "user", "content": "🙏"}]}
     answer = await service.client.post("/v1/memories/extract", json=body)
     assert answer.status_code == 201, answer.text
     assert (answer.json()["items"], answer.json()["llm"]["calls"], llm.calls) == ([], 0, 0)

@@ -13,7 +13,7 @@ from app.settings import Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, said, talk, work
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -85,7 +85,7 @@ async def test_a_summary_that_was_asked_for_waits_too(service: Service, llm: Mod
 
 async def test_extraction_past_the_limit_says_when_it_goes_on(service: Service, llm: Model) -> None:
     await allowance(service).reserve(LIMIT)
-    answer = await service.client.post("/v1/memories/extract", json={**PAIR, "messages": said("I prefer tea.")})
+    answer = await service.client.post("/v1/memories/extract", json={**OWNER, "messages": said("I prefer tea.")})
     fault = problem(answer, 503, "llm_budget_spent")
     assert f"has spent {LIMIT} today" in fault["detail"]
     assert 0 < int(answer.headers["retry-after"]) <= DAY * 60

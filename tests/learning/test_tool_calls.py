@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import Service
 from tests.support.actions import act, log_all
 from tests.support.learning import consolidate, end, work
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def told(role: str, text: str) -> Json:
 
 
 async def say(api: httpx.AsyncClient, *messages: Json, session: str = "s", **more: Any) -> None:
-    made = await api.post(f"/v1/sessions/{session}/messages", json={**PAIR, "messages": list(messages), **more})
+    made = await api.post(f"/v1/sessions/{session}/messages", json={**OWNER, "messages": list(messages), **more})
     assert made.status_code == 201, made.text
 
 

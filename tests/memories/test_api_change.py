@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service, TurnedClock
-from tests.support.memories import PAIR, found, history, path_of, problem, remember
+from tests.support.memories import OWNER, found, history, path_of, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_of_many_patches_of_one_version_one_wins(api: httpx.AsyncClient) -
 
 
 async def test_if_match_guards_posts_under_a_name(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "content": "x", "key": "k"}
+    body = {**OWNER, "content": "x", "key": "k"}
     for nothing_there in ("*", '"1"'):
         problem(await api.post("/v1/memories", json=body, headers={"If-Match": nothing_there}), 412)
     await api.post("/v1/memories", json=body)
@@ -156,7 +156,7 @@ async def test_if_match_guards_posts_under_a_name(api: httpx.AsyncClient) -> Non
 async def test_history_holds_each_version_as_it_left_when_and_by_whom(service: Service, clock: TurnedClock) -> None:
     first, second = await service.key(), await service.key()
     api = service.client
-    made = await api.post("/v1/memories", json={**PAIR, "content": "one", "metadata": {"a.b": 1}}, headers=first)
+    made = await api.post("/v1/memories", json={**OWNER, "content": "one", "metadata": {"a.b": 1}}, headers=first)
     path = f"/v1/memories/{made.json()['memory_id']}"
     two = await api.patch(path, json={"content": "two"}, headers=first)
     clock.move(hours=1)

@@ -10,7 +10,7 @@ from app.embedding.embedder import Embedder
 from app.settings import JobSettings, Settings
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts
-from tests.support.memories import PAIR, Faulty, batch, found, listed, problem, recall, remember
+from tests.support.memories import OWNER, Faulty, batch, found, listed, problem, recall, remember
 from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
@@ -69,13 +69,13 @@ async def test_provenance_is_set_by_the_service(service: Service) -> None:
     assert anonymous["source"]["origin"] == "api"
     assert anonymous["source"]["api_key_id"] is None
     headers = await service.key()
-    made = await service.client.post("/v1/memories", json={**PAIR, "content": "with a key"}, headers=headers)
+    made = await service.client.post("/v1/memories", json={**OWNER, "content": "with a key"}, headers=headers)
     assert made.json()["source"]["api_key_id"] == headers["Authorization"].split("_")[1]
 
 
 @pytest.mark.parametrize("field", ["memory_id", "status", "version", "created_at", "embedding", "tenant_id"])
 async def test_what_the_service_sets_cannot_be_sent(api: httpx.AsyncClient, field: str) -> None:
-    problem(await api.post("/v1/memories", json={**PAIR, "content": "x", field: {}}), 422, pointer=f"/{field}")
+    problem(await api.post("/v1/memories", json={**OWNER, "content": "x", field: {}}), 422, pointer=f"/{field}")
     mine = await remember(api, "mine")
     if field != "status":
         path = f"/v1/memories/{mine['memory_id']}"
@@ -110,8 +110,8 @@ async def test_what_the_service_sets_cannot_be_sent(api: httpx.AsyncClient, fiel
 async def test_bad_fields_are_named_and_nothing_is_stored(
     api: httpx.AsyncClient, fields: dict[str, Any], pointer: str
 ) -> None:
-    problem(await api.post("/v1/memories", json={**PAIR, "content": "x", **fields}), 422, "invalid", pointer)
-    items = {"items": [{**PAIR, "content": "fine"}, {**PAIR, "content": "x", **fields}]}
+    problem(await api.post("/v1/memories", json={**OWNER, "content": "x", **fields}), 422, "invalid", pointer)
+    items = {"items": [{**OWNER, "content": "fine"}, {**OWNER, "content": "x", **fields}]}
     problem(await api.post("/v1/memories/batch", json=items), 422, "invalid", f"/items/1{pointer}")
     assert await listed(api) == []
 
@@ -147,7 +147,7 @@ async def test_a_batch_answers_in_order(api: httpx.AsyncClient) -> None:
 async def test_a_batch_with_one_bad_reference_stores_nothing(api: httpx.AsyncClient) -> None:
     response = await api.post(
         "/v1/memories/batch",
-        json={"items": [{**PAIR, "content": "a"}, {**PAIR, "content": "b", "supersedes": ["mem_none"]}]},
+        json={"items": [{**OWNER, "content": "a"}, {**OWNER, "content": "b", "supersedes": ["mem_none"]}]},
     )
     problem(response, 422, pointer="/items/1/supersedes/0")
     assert await listed(api) == []
@@ -169,7 +169,7 @@ async def test_a_batch_of_500_is_embedded_together_and_one_of_501_is_refused(
         body = await batch(service.client, *items)
         assert len({item["memory_id"] for item in body["items"]}) == 500
         assert [len(call) for call in made[0].calls] == [500]
-        refused = await service.client.post("/v1/memories/batch", json={"items": [{**PAIR, **i} for i in items] * 2})
+        refused = await service.client.post("/v1/memories/batch", json={"items": [{**OWNER, **i} for i in items] * 2})
         problem(refused, 422, pointer="/items")
 
 
@@ -178,7 +178,7 @@ async def test_an_empty_batch_is_refused(api: httpx.AsyncClient) -> None:
 
 
 async def test_a_name_twice_in_one_batch_is_refused(api: httpx.AsyncClient) -> None:
-    items = [{**PAIR, "content": "a", "key": "k"}, {**PAIR, "content": "b", "key": "k"}]
+    items = [{**OWNER, "content": "a", "key": "k"}, {**OWNER, "content": "b", "key": "k"}]
     problem(await api.post("/v1/memories/batch", json={"items": items}), 422, pointer="/items/1/key")
     assert await listed(api) == []
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Service, TurnedClock
-from tests.support.memories import PAIR, batch, found, history, listed, problem, recall, remember
+from tests.support.memories import OWNER, batch, found, history, listed, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -236,8 +236,8 @@ async def test_a_key_that_another_memory_has_meanwhile_is_not_taken(api: httpx.A
 async def test_only_the_owners_key_settles_a_dispute(service: Service) -> None:
     mine, theirs = await service.key(users=["u"]), await service.key(users=["bob"])
     api = service.client
-    sure = await api.post("/v1/memories", json={**PAIR, "content": "one", "trust": 0.9}, headers=mine)
-    body = {**PAIR, "content": "two", "trust": 0.5, "supersedes": [sure.json()["memory_id"]]}
+    sure = await api.post("/v1/memories", json={**OWNER, "content": "one", "trust": 0.9}, headers=mine)
+    body = {**OWNER, "content": "two", "trust": 0.5, "supersedes": [sure.json()["memory_id"]]}
     doubted = (await api.post("/v1/memories", json=body, headers=mine)).json()
     path = f"/v1/memories/{doubted['memory_id']}/resolve"
     problem(await api.post(path, json={"keep": "both"}, headers=theirs), 404, "not_found")
@@ -262,7 +262,7 @@ async def test_no_write_retires_or_overwrites_a_memory_of_more_trust(api: httpx.
     for number, script in enumerate(examples):
         owner, best = {"user_id": f"u{number}"}, -1.0
         for trust, content, pinned in script:
-            body = {**PAIR, **owner, "content": content, "key": "k", "trust": trust, "pinned": pinned}
+            body = {**OWNER, **owner, "content": content, "key": "k", "trust": trust, "pinned": pinned}
             made = await api.post("/v1/memories", json=body)
             assert made.status_code in (200, 201), made.text
             (active,) = (await api.get("/v1/memories", params={**owner, "key": "k"})).json()["items"]

@@ -12,7 +12,7 @@ from app.settings import Settings
 from app.storage.schema import EVERYTHING, Eq
 from app.writes.executor import IDEMPOTENCY
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, batch, eventually, found, history, problem, recall, remember
+from tests.support.memories import OWNER, batch, eventually, found, history, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
@@ -167,7 +167,7 @@ async def test_of_a_memory_that_is_not_active_it_is_counted_alone(api: httpx.Asy
 
 async def test_the_same_again_on_the_same_day_changes_nothing(service: Service, clock: TurnedClock) -> None:
     api, mine = service.client, await service.key()
-    made = await api.post("/v1/memories", json={**PAIR, "content": "tea"}, headers=mine)
+    made = await api.post("/v1/memories", json={**OWNER, "content": "tea"}, headers=mine)
     tea = made.json()["memory_id"]
     (first,) = await give(api, (tea, True), headers=mine)
     before = await stored(service, tea)
@@ -207,7 +207,7 @@ async def test_the_opposite_of_a_feedback_at_the_bound_undoes_what_that_one_did(
 
 async def test_a_key_and_its_successor_are_one(service: Service) -> None:
     api, admin = service.client, await service.key(verbs="read,write,admin")
-    made = await api.post("/v1/memories", json={**PAIR, "content": "tea"}, headers=admin)
+    made = await api.post("/v1/memories", json={**OWNER, "content": "tea"}, headers=admin)
     await give(api, (made.json()["memory_id"], True), headers=admin)
     key_id = admin["Authorization"].split("_")[1]
     rotated = await api.post(f"/v1/keys/{key_id}/rotate", json={}, headers=admin)
@@ -229,7 +229,7 @@ async def test_twenty_at_once_in_two_processes_count_once(start: Starter, settin
 
 async def test_many_keys_at_once_all_count(service: Service) -> None:
     api, keys = service.client, [await service.key() for _ in range(8)]
-    made = await api.post("/v1/memories", json={**PAIR, "content": "tea"}, headers=keys[0])
+    made = await api.post("/v1/memories", json={**OWNER, "content": "tea"}, headers=keys[0])
     tea = made.json()["memory_id"]
     await asyncio.gather(*(give(api, (tea, number % 2 == 0), headers=key) for number, key in enumerate(keys)))
     got = await memory(api, tea, headers=keys[0])
@@ -312,7 +312,7 @@ async def test_if_match_holds_for_one_memory(api: httpx.AsyncClient) -> None:
 
 async def test_what_the_key_may_not_see_is_as_what_is_not_there(service: Service) -> None:
     api, owner = service.client, await service.key()
-    made = await api.post("/v1/memories", json={**PAIR, "content": "secret"}, headers=owner)
+    made = await api.post("/v1/memories", json={**OWNER, "content": "secret"}, headers=owner)
     memory_id = made.json()["memory_id"]
     before = await stored(service, memory_id)
     for stranger in (await service.key("other"), await service.key(users=["v"]), await service.key(agents=["b"])):
@@ -328,7 +328,7 @@ async def test_what_a_bound_key_may_read_only_is_said_and_stays(service: Service
     api, owner, bound = service.client, await service.key(), await service.key(users=["u"])
     shared = {"agent_id": "a", "content": "for all users"}
     memory_id = (await api.post("/v1/memories", json=shared, headers=owner)).json()["memory_id"]
-    own = (await api.post("/v1/memories", json={**PAIR, "content": "tea"}, headers=owner)).json()["memory_id"]
+    own = (await api.post("/v1/memories", json={**OWNER, "content": "tea"}, headers=owner)).json()["memory_id"]
     refused, applied = await give(api, (memory_id, False), (own, True), headers=bound)
     no = {"applied": False, "reason": "forbidden", "replaced": False}
     assert refused == {"memory_id": memory_id, **no, **NOTHING}

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.memories import PAIR, problem, recall, remember
+from tests.support.memories import OWNER, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ async def test_a_field_has_the_value_that_it_has_without_the_filter(api: httpx.A
 async def test_two_slim_hits_are_small(api: httpx.AsyncClient) -> None:
     for text in ("tea at four", "tea at five"):
         await remember(api, text)
-    body = {**PAIR, "query": "tea", "fields": ["content"]}
+    body = {**OWNER, "query": "tea", "fields": ["content"]}
     slim, whole = [await api.post("/v1/memories/search", json=one) for one in (body, {**body, "fields": None})]
     assert len(slim.json()["items"]) == 2
     assert len(slim.content) < len(whole.content) / 4
@@ -39,10 +39,10 @@ async def test_two_slim_hits_are_small(api: httpx.AsyncClient) -> None:
 
 async def test_an_unknown_field_is_refused_with_the_nearest_known_one(api: httpx.AsyncClient) -> None:
     for asked, nearest in (("contents", "content"), ("memory_typ", "memory_type")):
-        refused = await api.post("/v1/memories/search", json={**PAIR, "query": "tea", "fields": ["tags", asked]})
+        refused = await api.post("/v1/memories/search", json={**OWNER, "query": "tea", "fields": ["tags", asked]})
         body = problem(refused, 422, "invalid", "/fields/1")
         assert nearest in body["errors"][0]["detail"]
     for internal in ("content_hash", "tenant_id", "metadata_terms"):
-        refused = await api.post("/v1/memories/search", json={**PAIR, "query": "tea", "fields": [internal]})
+        refused = await api.post("/v1/memories/search", json={**OWNER, "query": "tea", "fields": [internal]})
         problem(refused, 422, "invalid", "/fields/0")
-    problem(await api.post("/v1/memories/search", json={**PAIR, "query": "tea", "fields": []}), 422)
+    problem(await api.post("/v1/memories/search", json={**OWNER, "query": "tea", "fields": []}), 422)

@@ -9,7 +9,7 @@ import pytest
 from app.embedding.onnx import OnnxModel
 from app.settings import Settings
 from tests.conftest import Service
-from tests.support.memories import PAIR, batch, listed, problem, remember, shared_service
+from tests.support.memories import OWNER, batch, listed, problem, remember, shared_service
 
 pytestmark = pytest.mark.anyio
 
@@ -106,7 +106,7 @@ async def test_a_cursor_is_bound_to_filters_order_and_tenant(service: Service) -
     api = service.client
     for headers in (ours, theirs):
         for content in ("one", "two"):
-            await api.post("/v1/memories", json={**PAIR, "content": content}, headers=headers)
+            await api.post("/v1/memories", json={**OWNER, "content": content}, headers=headers)
     params: dict[str, Any] = {"limit": 1, "user_id": "u"}
     cursor = (await api.get("/v1/memories", params=params, headers=ours)).json()["next_cursor"]
     same = await api.get("/v1/memories", params={**params, "cursor": cursor}, headers=ours)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.memories import PAIR, batch, found, listed, problem, remember
+from tests.support.memories import OWNER, batch, found, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +52,7 @@ CASES: list[tuple[Json, set[str]]] = [
 
 
 async def told(api: httpx.AsyncClient, **asked: Any) -> str:
-    text: str = (await api.post("/v1/context", json={**PAIR, **asked})).json()["text"]
+    text: str = (await api.post("/v1/context", json={**OWNER, **asked})).json()["text"]
     return text
 
 
@@ -64,7 +64,7 @@ async def test_one_filter_everywhere(api: httpx.AsyncClient, wanted: Json, right
     assert {meal["content"] for meal in MEALS if meal["content"] in await told(api, **body)} == right
     query = {"metadata": json.dumps(wanted)}
     assert set(await listed(api, **query)) == right
-    policy = {**PAIR, "policy": {"older_than_days": 0, "metadata": wanted}}
+    policy = {**OWNER, "policy": {"older_than_days": 0, "metadata": wanted}}
     assert {item["content"] for item in (await api.post("/v1/memories/forget", json=policy)).json()["items"]} == right
     assert (await api.delete("/v1/memories", params={"user_id": "u", **query})).json() == {"deleted": len(right)}
     assert set(await listed(api)) == {meal["content"] for meal in MEALS} - right
@@ -87,7 +87,7 @@ async def test_tags_everywhere(api: httpx.AsyncClient, wanted: Json, right: set[
     assert {meal["content"] for meal in MEALS if meal["content"] in text} == right
     query = {name: value if isinstance(value, str) else json.dumps(value) for name, value in wanted.items()}
     assert set(await listed(api, **query)) == right
-    policy = {**PAIR, "policy": {"older_than_days": 0, **wanted}}
+    policy = {**OWNER, "policy": {"older_than_days": 0, **wanted}}
     assert {item["content"] for item in (await api.post("/v1/memories/forget", json=policy)).json()["items"]} == right
     assert (await api.delete("/v1/memories", params={"user_id": "u", **query})).json() == {"deleted": len(right)}
 
@@ -131,6 +131,6 @@ async def test_a_change_of_metadata_is_seen_by_the_next_search(api: httpx.AsyncC
 
 async def test_sessions_are_listed_by_the_same_filters(api: httpx.AsyncClient) -> None:
     for at in range(3):
-        await api.post("/v1/sessions", json={**PAIR, "session_id": f"s{at}", "metadata": {"n": at}})
+        await api.post("/v1/sessions", json={**OWNER, "session_id": f"s{at}", "metadata": {"n": at}})
     answer = (await api.get("/v1/sessions", params={"metadata": '{"NOT": {"n": {"gte": 2}}}'})).json()
     assert sorted(session["session_id"] for session in answer["items"]) == ["s0", "s1"]

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.support.facts import tell
-from tests.support.memories import PAIR, problem, remember
+from tests.support.memories import OWNER, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ async def _contents(api: httpx.AsyncClient, **query: Any) -> list[str]:
 
 async def test_memories_are_listed_by_the_messages_that_they_come_from(api: httpx.AsyncClient) -> None:
     said = [{"role": ("user", "assistant")[at % 2], "content": f"line {at + 1}"} for at in range(4)]
-    assert (await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": said})).status_code == 201
+    assert (await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said})).status_code == 201
     await remember(api, "of message 3", source={"session_id": "s", "message_seq": 3})
     await remember(api, "of another session", source={"session_id": "t", "message_seq": 3})
     await remember(api, "of the session", source={"session_id": "s"})
@@ -42,7 +42,7 @@ async def test_facts_are_listed_by_the_messages_that_they_come_from(api: httpx.A
 
     assert await objects(session_id="s") == ["Boston", "tea"]
     assert await objects(session_id="s", after_seq=2) == ["tea"]
-    assert await objects(session_id="s", before_seq=5, **PAIR) == ["Boston"]
+    assert await objects(session_id="s", before_seq=5, **OWNER) == ["Boston"]
     assert await objects(session_id="none") == []
 
 
@@ -58,7 +58,7 @@ async def test_a_message_is_numbered_in_its_session(api: httpx.AsyncClient, path
 async def test_operations_are_listed_by_session_and_kind(api: httpx.AsyncClient) -> None:
     for session in ("s", "t"):
         said = [{"role": "user", "content": "I moved to Boston."}]
-        await api.post(f"/v1/sessions/{session}/messages", json={**PAIR, "messages": said})
+        await api.post(f"/v1/sessions/{session}/messages", json={**OWNER, "messages": said})
         ended = (await api.post(f"/v1/sessions/{session}/end")).json()
         assert ended["session_id"] == session
     await api.post("/v1/jobs/decay/run", json={})

@@ -11,7 +11,7 @@ from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts
-from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
+from tests.support.memories import OWNER, Faulty, batch, eventually, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -150,7 +150,7 @@ async def test_batches_and_messages_are_kept_too(service: Service, faulty: list[
     api = service.client
     faulty[0].failing = True
     await batch(api, {"content": "one"}, {"content": "two"})
-    said = {**PAIR, "messages": [{"role": "user", "content": "three"}]}
+    said = {**OWNER, "messages": [{"role": "user", "content": "three"}]}
     assert (await api.post("/v1/sessions/s/messages", json=said)).status_code == 201
     faulty[0].failing = False
     assert await worker(service).embed_all() > 0

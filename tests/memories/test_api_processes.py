@@ -6,7 +6,7 @@ import pytest
 
 from app.settings import Settings
 from tests.conftest import Starter
-from tests.support.memories import PAIR, found, listed, recall, remember
+from tests.support.memories import OWNER, found, listed, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def test_a_name_is_one_memory_whoever_posts_it(start: Starter, settings: S
     async with start(settings) as one, start(settings) as two:
         made = await asyncio.gather(
             *(
-                service.client.post("/v1/memories", json={**PAIR, "content": f"n {i}", "key": "k"})
+                service.client.post("/v1/memories", json={**OWNER, "content": f"n {i}", "key": "k"})
                 for i in range(10)
                 for service in (one, two)
             )

@@ -14,7 +14,7 @@ from app.setting_groups import RerankSettings
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
-from tests.support.memories import PAIR, Faulty, Json, batch, recall, remember
+from tests.support.memories import OWNER, Faulty, Json, batch, recall, remember
 from tests.support.procedures import learn
 from tests.support.rerankers import ScriptedReranker, model_folder
 
@@ -221,9 +221,9 @@ async def test_the_reranker_gets_no_text_that_the_caller_may_not_read(
     for user in ("u", "v"):
         await batch(api, *({"content": f"{text}, says {user}", "user_id": user} for text in TEXTS))
     other = await service.key("other")
-    await api.post("/v1/memories", json={**PAIR, "content": "of another tenant: violin in Boston"}, headers=other)
+    await api.post("/v1/memories", json={**OWNER, "content": "of another tenant: violin in Boston"}, headers=other)
     bound = await service.key(users=["u"])
-    answer = await api.post("/v1/memories/search", json={**PAIR, "query": QUERY}, headers=bound)
+    answer = await api.post("/v1/memories/search", json={**OWNER, "query": QUERY}, headers=bound)
     assert len(contents(answer.json())) == len(TEXTS)
     ((_, texts),) = reranker.calls
     assert sorted(texts) == sorted(f"{text}, says u" for text in TEXTS)
@@ -233,10 +233,10 @@ async def test_facts_actions_and_procedures_are_read_by_the_text_that_they_are_f
     api: httpx.AsyncClient, reranker: ScriptedReranker
 ) -> None:
     for subject, predicate in (("Ada Lovelace", "plays_violin_in"), ("Bob", "lives_in")):
-        fact = {**PAIR, "subject": subject, "predicate": predicate, "object": "Boston"}
+        fact = {**OWNER, "subject": subject, "predicate": predicate, "object": "Boston"}
         assert (await api.post("/v1/facts", json=fact)).status_code == 201
     for content in ("Booked a violin lesson in Boston", "Sold a violin"):
-        action = {**PAIR, "action_type": "tool_call", "content": content, "outcome": "success"}
+        action = {**OWNER, "action_type": "tool_call", "content": content, "outcome": "success"}
         assert (await api.post("/v1/actions", json=action)).status_code == 201, content
     await learn(api, name="Tune", trigger="The violin is out of tune", preconditions=["in Boston"])
     await learn(api, name="Rest", trigger="Nothing to do")
@@ -245,13 +245,13 @@ async def test_facts_actions_and_procedures_are_read_by_the_text_that_they_are_f
         "actions": ("query", ["Sold a violin", "Booked a violin lesson in Boston"]),
     }
     for kind, (field, texts) in kinds.items():
-        answer = (await api.post(f"/v1/{kind}/search", json={**PAIR, field: QUERY})).json()
+        answer = (await api.post(f"/v1/{kind}/search", json={**OWNER, field: QUERY})).json()
         shown = [item["fact" if kind == "facts" else "action"] for item in answer["items"]]
         words = [one.get("content") or f"{one['subject']} {one['predicate'].replace('_', ' ')} Boston" for one in shown]
         assert words == texts
         assert sorted(reranker.calls[-1][1]) == sorted(texts)
         assert answer["took_ms"]["rerank"] > 0
-    situation = {**PAIR, "situation": QUERY, "explain": True}
+    situation = {**OWNER, "situation": QUERY, "explain": True}
     answer = (await api.post("/v1/procedures/search", json=situation)).json()
     assert sorted(reranker.calls[-1][1]) == ["Rest\nNothing to do", "Tune\nThe violin is out of tune\nin Boston"]
     assert all("rerank" in item["scores"] for item in answer["items"])

@@ -8,7 +8,7 @@ import pytest
 
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, batch, found, history, listed, problem, remember
+from tests.support.memories import OWNER, batch, found, history, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_an_expired_memory_makes_room_for_its_name(api: httpx.AsyncClient,
 
 async def test_twenty_posts_of_one_name_at_once_leave_one_memory(api: httpx.AsyncClient) -> None:
     made = await asyncio.gather(
-        *(api.post("/v1/memories", json={**PAIR, "content": f"n {i}", "key": "k"}) for i in range(20))
+        *(api.post("/v1/memories", json={**OWNER, "content": f"n {i}", "key": "k"}) for i in range(20))
     )
     assert sorted(response.status_code for response in made) == [200] * 19 + [201]
     assert len({response.json()["memory_id"] for response in made}) == 1
@@ -161,9 +161,9 @@ async def test_an_importance_that_has_faded_rises_when_the_memory_is_said_again(
 
 async def test_tags_beyond_the_most_are_refused_and_nothing_is_lost(api: httpx.AsyncClient) -> None:
     await remember(api, "tea", tags=[f"t{i}" for i in range(40)])
-    body = {**PAIR, "content": "tea", "tags": [f"u{i}" for i in range(40)]}
+    body = {**OWNER, "content": "tea", "tags": [f"u{i}" for i in range(40)]}
     problem(await api.post("/v1/memories", json=body), 422, pointer="/tags")
-    batched = {"items": [{**PAIR, "content": "coffee"}, body]}
+    batched = {"items": [{**OWNER, "content": "coffee"}, body]}
     problem(await api.post("/v1/memories/batch", json=batched), 422, pointer="/items/1/tags")
     assert await listed(api) == ["tea"]
 
@@ -196,7 +196,7 @@ async def test_equal_texts_posted_at_once_are_one(api: httpx.AsyncClient) -> Non
 
 
 async def remember_any(api: httpx.AsyncClient, content: str) -> tuple[int, str]:
-    made = await api.post("/v1/memories", json={**PAIR, "content": content})
+    made = await api.post("/v1/memories", json={**OWNER, "content": content})
     return made.status_code, made.json()["memory_id"]
 
 
@@ -249,7 +249,7 @@ async def test_what_is_superseded_is_kept_linked_and_out_of_search(api: httpx.As
 async def test_superseding_what_is_superseded_already_is_a_conflict(api: httpx.AsyncClient) -> None:
     old = await remember(api, "one")
     await remember(api, "two", supersedes=[old["memory_id"]])
-    again = await api.post("/v1/memories", json={**PAIR, "content": "three", "supersedes": [old["memory_id"]]})
+    again = await api.post("/v1/memories", json={**OWNER, "content": "three", "supersedes": [old["memory_id"]]})
     problem(again, 409, "conflict")
     assert await listed(api) == ["two"]
 
@@ -259,13 +259,13 @@ async def test_superseding_an_unknown_an_expired_or_a_foreign_memory_answers_ali
 ) -> None:
     ours, theirs = await service.key("ours"), await service.key("theirs")
     api = service.client
-    foreign = await api.post("/v1/memories", json={**PAIR, "content": "secret"}, headers=theirs)
-    gone = {**PAIR, "content": "gone", "expires_at": "2026-06-02T00:00:00Z"}
+    foreign = await api.post("/v1/memories", json={**OWNER, "content": "secret"}, headers=theirs)
+    gone = {**OWNER, "content": "gone", "expires_at": "2026-06-02T00:00:00Z"}
     expired = await api.post("/v1/memories", json=gone, headers=ours)
     clock.move(days=2)
     answers = []
     for memory_id in ("mem_none", foreign.json()["memory_id"], expired.json()["memory_id"]):
-        body = {**PAIR, "content": "x", "supersedes": [memory_id]}
+        body = {**OWNER, "content": "x", "supersedes": [memory_id]}
         answer = problem(await api.post("/v1/memories", json=body, headers=ours), 422, pointer="/supersedes/0")
         answers.append({name: value for name, value in answer.items() if name != "request_id"})
     assert answers[0] == answers[1] == answers[2]
@@ -276,7 +276,7 @@ async def test_superseding_an_unknown_an_expired_or_a_foreign_memory_answers_ali
 @pytest.mark.parametrize("owner", [{"user_id": "ada"}, {"agent_id": "a2"}, {"user_id": None}, {"agent_id": None}])
 async def test_no_memory_of_another_pair_can_be_superseded(api: httpx.AsyncClient, owner: dict[str, Any]) -> None:
     theirs = await remember(api, "lives in Oslo", **owner)
-    body = {**PAIR, "content": "x", "supersedes": [theirs["memory_id"]]}
+    body = {**OWNER, "content": "x", "supersedes": [theirs["memory_id"]]}
     problem(await api.post("/v1/memories", json=body), 422, "invalid", "/supersedes/0")
     problem(await api.post("/v1/memories/batch", json={"items": [body]}), 422, "invalid", "/items/0/supersedes/0")
     assert (await api.get(f"/v1/memories/{theirs['memory_id']}")).json()["status"] == "active"
@@ -285,7 +285,7 @@ async def test_no_memory_of_another_pair_can_be_superseded(api: httpx.AsyncClien
 
 async def test_of_many_that_supersede_one_memory_at_once_one_wins(api: httpx.AsyncClient) -> None:
     old = await remember(api, "old")
-    bodies = [{**PAIR, "content": f"n {i}", "supersedes": [old["memory_id"]]} for i in range(10)]
+    bodies = [{**OWNER, "content": f"n {i}", "supersedes": [old["memory_id"]]} for i in range(10)]
     made = await asyncio.gather(*(api.post("/v1/memories", json=body) for body in bodies))
     assert sorted(response.status_code for response in made) == [201] + [409] * 9
     assert len(await listed(api)) == 1
@@ -315,14 +315,14 @@ async def test_items_of_a_batch_see_what_earlier_ones_do(api: httpx.AsyncClient)
 
 async def test_a_batch_that_contradicts_itself_is_a_conflict(api: httpx.AsyncClient) -> None:
     old = await remember(api, "tea")
-    items = [{**PAIR, "content": "coffee", "supersedes": [old["memory_id"]]}, {**PAIR, "content": "tea"}]
+    items = [{**OWNER, "content": "coffee", "supersedes": [old["memory_id"]]}, {**OWNER, "content": "tea"}]
     problem(await api.post("/v1/memories/batch", json={"items": items}), 409, "conflict")
     assert await listed(api) == ["tea"]
 
 
 async def test_the_pointer_counts_repeated_ids(api: httpx.AsyncClient) -> None:
     old = await remember(api, "one")
-    body = {**PAIR, "content": "two", "supersedes": [old["memory_id"], old["memory_id"], "mem_none"]}
+    body = {**OWNER, "content": "two", "supersedes": [old["memory_id"], old["memory_id"], "mem_none"]}
     problem(await api.post("/v1/memories", json=body), 422, pointer="/supersedes/2")
 
 
@@ -396,11 +396,11 @@ async def test_all_near_duplicates_are_superseded_and_messages_hide_none(api: ht
 
 async def test_a_batch_sees_its_own_near_duplicates(api: httpx.AsyncClient) -> None:
     items = [
-        {**PAIR, "content": LIKE},
-        {**PAIR, "content": ALIKE},
-        {**PAIR, "content": "Trains to Oslo leave at nine."},
-        {**PAIR, "content": ALIKE + "!", "on_similar": "supersede"},
-        {**PAIR, "content": LIKE + "!!!", "user_id": "u2"},
+        {**OWNER, "content": LIKE},
+        {**OWNER, "content": ALIKE},
+        {**OWNER, "content": "Trains to Oslo leave at nine."},
+        {**OWNER, "content": ALIKE + "!", "on_similar": "supersede"},
+        {**OWNER, "content": LIKE + "!!!", "user_id": "u2"},
     ]
     first, second, train, last, strange = (await batch(api, *items))["items"]
     assert [s["memory_id"] for s in second["similar"]] == [first["memory_id"]]

@@ -14,7 +14,7 @@ from app.settings import Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import Partition, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.support.memories import PAIR, Faulty, Json, batch, eventually, found, problem, recall, remember
+from tests.support.memories import OWNER, Faulty, Json, batch, eventually, found, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -80,16 +80,18 @@ async def test_the_time_taken_is_told(api: httpx.AsyncClient) -> None:
 class SlowNames:
     """No names, after a wait."""
 
-    async def groups(self, scope: Scope, pairs: Sequence[Partition], known_at: str | None) -> Sequence[Sequence[str]]:
+    async def groups(
+        self, scope: Scope, partitions: Sequence[Partition], known_at: str | None
+    ) -> Sequence[Sequence[str]]:
         await asyncio.sleep(0.05)
         return ()
 
 
 async def test_only_the_vector_counts_as_embedding(api: httpx.AsyncClient, service: Service) -> None:
-    held, scope, pair = service.resources, Scope("default"), Partition("a", "u")
+    held, scope, partition = service.resources, Scope("default"), Partition("a", "u")
     await remember(api, "tea")
     retriever = Retriever(held.store, scope, held.embedder, MEMORIES, names=SlowNames())
-    took = (await retriever.find(RetrievalQuery("tea", (pair,), EVERYTHING, now_ms=0, k=1, mode="text"))).took_ms
+    took = (await retriever.find(RetrievalQuery("tea", (partition,), EVERYTHING, now_ms=0, k=1, mode="text"))).took_ms
     assert took["search"] >= 50 > took["embed"]
 
 
@@ -165,7 +167,7 @@ async def test_a_search_needs_an_owner(api: httpx.AsyncClient) -> None:
     ],
 )
 async def test_bad_fields_are_named(api: httpx.AsyncClient, field: str, value: Any) -> None:
-    response = await api.post("/v1/memories/search", json={**PAIR, "query": "x", field: value})
+    response = await api.post("/v1/memories/search", json={**OWNER, "query": "x", field: value})
     body = problem(response, 422, "invalid")
     assert body["errors"][0]["pointer"].startswith(f"/{field}")
 

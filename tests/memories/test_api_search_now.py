@@ -5,7 +5,7 @@ import pytest
 
 from tests.conftest import TurnedClock
 from tests.support.context import ask
-from tests.support.memories import PAIR, batch, found, remember
+from tests.support.memories import OWNER, batch, found, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -63,8 +63,13 @@ async def test_a_context_as_of_then_knows_nothing_of_later(api: httpx.AsyncClien
 
 async def test_actions_that_came_later_are_hidden(api: httpx.AsyncClient) -> None:
     for month in ("04", "07"):
-        body = {**PAIR, "action_type": "mail", "content": f"mail of {month}", "timestamp": f"2026-{month}-01T00:00:00Z"}
+        body = {
+            **OWNER,
+            "action_type": "mail",
+            "content": f"mail of {month}",
+            "timestamp": f"2026-{month}-01T00:00:00Z",
+        }
         assert (await api.post("/v1/actions", json=body)).status_code == 201
-    asked = {**PAIR, "query": "mail", "now": "2026-06-01T00:00:00Z"}
+    asked = {**OWNER, "query": "mail", "now": "2026-06-01T00:00:00Z"}
     items = (await api.post("/v1/actions/search", json=asked)).json()["items"]
     assert [item["action"]["content"] for item in items] == ["mail of 04"]

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.memories import PAIR, Json, batch, problem, recall, remember
+from tests.support.memories import OWNER, Json, batch, problem, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ async def test_the_clock_is_now_where_the_request_names_none(api: httpx.AsyncCli
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../../etc/passwd", "Europe", "", "x" * 65, "UTC+25"])
 async def test_an_unknown_zone_is_refused(api: httpx.AsyncClient, zone: str) -> None:
-    answer = await api.post("/v1/memories/search", json={**PAIR, "query": "yesterday", "timezone": zone})
+    answer = await api.post("/v1/memories/search", json={**OWNER, "query": "yesterday", "timezone": zone})
     problem(answer, 422, "invalid", "/timezone")
 
 

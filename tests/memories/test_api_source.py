@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import Service
 from tests.mcp.conftest import call, connecting
 from tests.support.context import ask
-from tests.support.memories import PAIR, Json, batch, found, listed, problem, recall, remember
+from tests.support.memories import OWNER, Json, batch, found, listed, problem, recall, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ SAID: Json = {
 
 async def test_a_caller_says_where_a_memory_comes_from_and_the_service_adds_its_part(service: Service) -> None:
     key = await service.key()
-    made = await service.client.post("/v1/memories", json={**PAIR, "content": "tea", "source": SAID}, headers=key)
+    made = await service.client.post("/v1/memories", json={**OWNER, "content": "tea", "source": SAID}, headers=key)
     source = made.json()["source"]
     assert source | SAID == source
     assert (source["origin"], source["speaker"], source["memory_ids"]) == ("api", None, [])
@@ -63,7 +63,7 @@ async def test_an_import_may_say_more_than_that_it_is_one(api: httpx.AsyncClient
 async def test_what_only_the_service_says_and_what_is_malformed_is_refused(
     api: httpx.AsyncClient, source: Any, pointer: str
 ) -> None:
-    refused = await api.post("/v1/memories", json={**PAIR, "content": "tea", "source": source})
+    refused = await api.post("/v1/memories", json={**OWNER, "content": "tea", "source": source})
     problem(refused, 422, "invalid", pointer)
 
 
@@ -100,7 +100,7 @@ async def test_what_names_a_message_is_no_turn_of_the_conversation(api: httpx.As
 
 
 async def test_facts_say_where_they_come_from(api: httpx.AsyncClient) -> None:
-    fact: Json = {**PAIR, "subject": "Ada", "predicate": "drinks", "object": "tea", "source": SAID}
+    fact: Json = {**OWNER, "subject": "Ada", "predicate": "drinks", "object": "tea", "source": SAID}
     made = (await api.post("/v1/facts", json=fact)).json()
     assert made["source"] | SAID == made["source"]
     assert made["source"]["origin"] == "api"
@@ -114,11 +114,11 @@ async def test_facts_say_where_they_come_from(api: httpx.AsyncClient) -> None:
 
 async def test_actions_say_where_they_come_from(service: Service) -> None:
     key = await service.key()
-    body = {**PAIR, "session_id": "chat-8", "action_type": "mail", "source": {"message_seq": 2, "url": "u:2"}}
+    body = {**OWNER, "session_id": "chat-8", "action_type": "mail", "source": {"message_seq": 2, "url": "u:2"}}
     made = (await service.client.post("/v1/actions", json=body, headers=key)).json()
     assert made["source"] | {"session_id": "chat-8", "message_seq": 2, "url": "u:2", "origin": "api"} == made["source"]
     assert made["source"]["api_key_id"] is not None
-    items = [{**PAIR, "action_type": "mail", "source": {"session_id": "other"}}, {**PAIR, "action_type": "mail"}]
+    items = [{**OWNER, "action_type": "mail", "source": {"session_id": "other"}}, {**OWNER, "action_type": "mail"}]
     both = (await service.client.post("/v1/actions/batch", json={"items": items}, headers=key)).json()["items"]
     assert [one["source"]["session_id"] for one in both] == ["other", None]
     got = await service.client.get(f"/v1/actions/{made['action_id']}", headers=key)

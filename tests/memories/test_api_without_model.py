@@ -18,7 +18,7 @@ from app.storage.schema import EVERYTHING
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask, names, problem_free
-from tests.support.memories import PAIR, Faulty, Json, found, problem, recall, remember
+from tests.support.memories import OWNER, Faulty, Json, found, problem, recall, remember
 from tests.support.procedures import learn
 
 pytestmark = pytest.mark.anyio
@@ -60,9 +60,9 @@ async def stored(api: httpx.AsyncClient) -> None:
     """One of each kind that a search can find by words and by meaning, and one that only meaning can find."""
     for content in ("plays the violin in Boston", "enjoys a string instrument"):
         await remember(api, content)
-        fact = {**PAIR, "subject": "Ada", "predicate": "likes", "object": content, "cardinality": "many"}
+        fact = {**OWNER, "subject": "Ada", "predicate": "likes", "object": content, "cardinality": "many"}
         assert (await api.post("/v1/facts", json=fact)).status_code == 201
-        act = {**PAIR, "action_type": "concert", "content": content}
+        act = {**OWNER, "action_type": "concert", "content": content}
         assert (await api.post("/v1/actions", json=act)).status_code == 201
         await learn(api, name=content, trigger=content)
 
@@ -74,7 +74,7 @@ Ask = Callable[..., Awaitable[Json]]
 def searched(api: httpx.AsyncClient) -> Ask:
     async def ask_for(kind: str, **fields: object) -> Json:
         path, asked = SEARCHES[kind]
-        answer = await api.post(path, json={**PAIR, asked: QUERY, **fields})
+        answer = await api.post(path, json={**OWNER, asked: QUERY, **fields})
         assert answer.status_code == 200, answer.text
         body: Json = answer.json()
         return body
@@ -109,7 +109,7 @@ async def test_what_holds_now_moves_no_hit_of_a_search_that_went_by_words(
     for content, since, home in ((old, "2026-01-05T00:00:00Z", "Oslo"), (new, "2026-04-02T00:00:00Z", "Bergen")):
         await remember(api, content, event_at=since)
         named = {"subject": "@user", "predicate": "lives_in", "object": home, "valid_from": since}
-        assert (await api.post("/v1/facts", json={**PAIR, **named})).status_code == 201
+        assert (await api.post("/v1/facts", json={**OWNER, **named})).status_code == 201
     by_words = await recall(api, "Where do I live?", mode="text")
     assert [item["memory"]["content"] for item in by_words["items"]] == [old, new]
     both = await recall(api, "Where do I live?")
@@ -146,7 +146,7 @@ async def test_a_search_that_needs_the_vector_is_refused(
     await stored(api)
     embedder.failing = True
     path, asked = SEARCHES[kind]
-    answer = await api.post(path, json={**PAIR, asked: QUERY, **fields})
+    answer = await api.post(path, json={**OWNER, asked: QUERY, **fields})
     problem(answer, 503, "embedding_unavailable")
     assert int(answer.headers["retry-after"]) >= 1
 
@@ -196,7 +196,7 @@ async def test_a_context_leaves_time_for_the_words_where_the_model_hangs(
         embedder: Embedder = service.resources.embedder
         assert isinstance(embedder, Hanging)
         embedder.hanging = True
-        body = ContextRequest.model_validate({**PAIR, "query": "violin"})
+        body = ContextRequest.model_validate({**OWNER, "query": "violin"})
         asked = SourceRequest(body, Scope("default"), service.resources, service.clock.now(), budget=4000)
         looked = await search(asked, MEMORIES, EVERYTHING, 5)
         assert [hit.doc["content"] for hit in looked.hits] == ["plays the violin"]

@@ -26,7 +26,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from tests.conftest import Service, TestParts, TurnedClock, running
-from tests.support.memories import PAIR, Faulty, batch, eventually, found, recall, remember
+from tests.support.memories import OWNER, Faulty, batch, eventually, found, recall, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -119,7 +119,7 @@ async def new(models: dict[str, Hashed]) -> AsyncIterator[Faulty]:
 
 
 async def act(api: httpx.AsyncClient, content: str) -> None:
-    body = {**PAIR, "event_type": "decision", "action_type": "pour", "content": content}
+    body = {**OWNER, "event_type": "decision", "action_type": "pour", "content": content}
     made = await api.post("/v1/actions", json=body)
     assert made.status_code == 201, made.text
 
@@ -134,7 +134,7 @@ async def answers(api: httpx.AsyncClient) -> list[Any]:
     searched = [
         await recall(api, "u likes tea 7", top_k=50, now=THEN, record_access=False, **fields) for fields in asked
     ]
-    actions = await api.post("/v1/actions/search", json={**PAIR, "query": "poured tea 1", "now": THEN})
+    actions = await api.post("/v1/actions/search", json={**OWNER, "query": "poured tea 1", "now": THEN})
     assert actions.status_code == 200, actions.text
     memories = [{item["memory"]["memory_id"]: item["score"] for item in one["items"]} for one in searched]
     return [*memories, {item["action"]["action_id"]: item["score"] for item in actions.json()["items"]}]

@@ -8,7 +8,7 @@ import pytest
 from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, found, problem, remember
+from tests.support.memories import OWNER, found, problem, remember
 from tests.support.operations import forget, operation, rows, undo, work
 
 pytestmark = pytest.mark.anyio
@@ -90,8 +90,8 @@ async def test_a_dry_run_changes_nothing(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock, name: str, engine: str
 ) -> None:
     await remember(api, "tea", expires_at="2026-07-01T00:00:00Z")
-    await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": [{"role": "user", "content": "hello"}]})
-    await api.post("/v1/actions", json={**PAIR, "event_type": "tool_call", "action_type": "t", "content": "c"})
+    await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": [{"role": "user", "content": "hello"}]})
+    await api.post("/v1/actions", json={**OWNER, "event_type": "tool_call", "action_type": "t", "content": "c"})
     clock.move(days=500)
     store = service.resources.store
     wanted = await rows(service)
@@ -141,7 +141,7 @@ async def test_only_admin_keys_see_and_run_jobs(service: Service, api: httpx.Asy
 async def test_a_job_run_by_hand_stays_in_the_tenant(service: Service, api: httpx.AsyncClient) -> None:
     keys = {tenant: await service.key(tenant, "read,write,admin") for tenant in ("one", "two")}
     for headers in keys.values():
-        body = {**PAIR, "content": "tea", "expires_at": "2026-07-01T00:00:00Z"}
+        body = {**OWNER, "content": "tea", "expires_at": "2026-07-01T00:00:00Z"}
         assert (await api.post("/v1/memories", json=body, headers=headers)).status_code == 201
     service.clock.move(days=60)
     asked = (await api.post("/v1/jobs/expiry/run", json={}, headers=keys["one"])).json()

@@ -7,7 +7,7 @@ import pytest
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.learning import consolidate
-from tests.support.memories import PAIR, remember
+from tests.support.memories import OWNER, remember
 from tests.support.operations import forget, run, undo
 from tests.support.sessions import append, said
 from tests.support.stores import Watched
@@ -30,7 +30,7 @@ async def test_no_job_asks_for_more_than_a_page(service: Service, watched: list[
         await remember(api, text)
     await remember(api, "Likes rum", expires_at="2026-06-02T00:00:00Z")
     await append(api, said("hello"))
-    assert (await api.post("/v1/actions", json={**PAIR, "action_type": "work", "content": "x"})).status_code == 201
+    assert (await api.post("/v1/actions", json={**OWNER, "action_type": "work", "content": "x"})).status_code == 201
     service.clock.move(days=20)
     store.watch()
     merged = await consolidate(service)

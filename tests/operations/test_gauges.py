@@ -19,7 +19,7 @@ from app.settings import JobSettings, Settings
 from app.storage.changes import StoredTotals
 from app.storage.protocol import Store
 from tests.conftest import Service, Starter, TestParts, TurnedClock, wrapped_stores
-from tests.support.memories import PAIR, remember
+from tests.support.memories import OWNER, remember
 from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_records_and_tenants_are_those_that_are_stored(service: Service, c
     other = await service.key("acme")
     gone = await remember_as(service, other, "Ada prefers tea")
     await remember_as(service, other, "Ada lives in Boston")
-    said = {**PAIR, "messages": [{"role": "user", "content": "Hello"}]}
+    said = {**OWNER, "messages": [{"role": "user", "content": "Hello"}]}
     ours = await service.key()
     (await service.client.post("/v1/sessions/s/messages", json=said, headers=ours)).raise_for_status()
     clock.move(hours=1)
@@ -62,7 +62,7 @@ async def test_records_and_tenants_are_those_that_are_stored(service: Service, c
 
 
 async def remember_as(service: Service, headers: dict[str, str], content: str) -> str:
-    made = await service.client.post("/v1/memories", json={**PAIR, "content": content}, headers=headers)
+    made = await service.client.post("/v1/memories", json={**OWNER, "content": content}, headers=headers)
     memory_id: str = made.raise_for_status().json()["memory_id"]
     return memory_id
 

@@ -7,7 +7,7 @@ from app.operations import stats
 from app.operations.stats import DAYS, quantile
 from app.settings import Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, problem, remember
+from tests.support.memories import OWNER, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -25,9 +25,9 @@ async def test_records_are_counted_by_kind_type_status_and_day(api: httpx.AsyncC
     clock.move(days=2)
     await remember(api, "Ada lives in Boston")
     said = [{"role": "user", "content": "Hello"}, {"role": "user", "content": "Good bye"}]
-    assert (await api.post("/v1/sessions/s1/messages", json={**PAIR, "messages": said})).status_code == 201
+    assert (await api.post("/v1/sessions/s1/messages", json={**OWNER, "messages": said})).status_code == 201
     assert (await api.delete("/v1/sessions/s1/messages/1")).status_code == 204
-    fact = {**PAIR, "subject": "Ada", "predicate": "drinks", "object": "tea"}
+    fact = {**OWNER, "subject": "Ada", "predicate": "drinks", "object": "tea"}
     assert (await api.post("/v1/facts", json=fact)).status_code == 201
     found = await figures(api)
     listed = (await api.get("/v1/memories", params={"status": "any", "limit": 100})).json()["items"]
@@ -57,7 +57,7 @@ async def test_what_was_recalled_comes_latest_first(api: httpx.AsyncClient) -> N
     tea, home = await remember(api, "Ada prefers tea"), await remember(api, "Ada lives in Boston")
     assert (await figures(api))["recalled"] == []
     for query in ("Where does Ada live?", "What does Ada drink?"):
-        asked = await api.post("/v1/memories/search", json={**PAIR, "query": query, "top_k": 1})
+        asked = await api.post("/v1/memories/search", json={**OWNER, "query": query, "top_k": 1})
         assert len(asked.json()["items"]) == 1
     recalled = (await figures(api))["recalled"]
     assert isinstance(recalled, list)

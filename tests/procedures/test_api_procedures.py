@@ -9,7 +9,7 @@ import pytest
 from app.lifespan import COLLECTIONS
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from tests.conftest import Service
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 from tests.support.procedures import LOGIN, PARCEL, got, learn, listed, names, path, report
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ async def test_a_procedure_is_kept_as_it_was_given(api: httpx.AsyncClient) -> No
     }
     made = await learn(api, **given)
     assert made["procedure_id"].startswith("proc_")
-    kept = {**PARCEL, **given, **PAIR, "notes": ["the carrier answers  after 9"], "tags": ["money"]}
+    kept = {**PARCEL, **given, **OWNER, "notes": ["the carrier answers  after 9"], "tags": ["money"]}
     assert {name: made[name] for name in kept} == kept
     untried = {"success_count": 0, "failure_count": 0, "success_rate": 0.5, "recent_outcomes": [], "last_used": None}
     assert {name: made[name] for name in untried} == untried
@@ -53,7 +53,7 @@ REFUSED: list[tuple[Json, str]] = [
 @pytest.mark.before_store
 async def test_a_bad_procedure_is_refused(api: httpx.AsyncClient) -> None:
     for fields, pointer in REFUSED:
-        problem(await api.post("/v1/procedures", json={**PAIR, **PARCEL, **fields}), 422, "invalid", pointer)
+        problem(await api.post("/v1/procedures", json={**OWNER, **PARCEL, **fields}), 422, "invalid", pointer)
     for field in ("name", "trigger", "steps", "trust", "status"):  # these are never empty
         problem(await api.patch("/v1/procedures/proc_1", json={field: None}), 422, "invalid", f"/{field}")
     assert await listed(api) == []
@@ -64,7 +64,7 @@ async def test_a_bad_procedure_is_refused(api: httpx.AsyncClient) -> None:
 
 async def test_a_name_is_one_procedures_in_its_scope(api: httpx.AsyncClient) -> None:
     made = await learn(api)
-    again = await api.post("/v1/procedures", json={**PAIR, **LOGIN, "name": "REFUND  a lost parcel"})
+    again = await api.post("/v1/procedures", json={**OWNER, **LOGIN, "name": "REFUND  a lost parcel"})
     assert made["procedure_id"] in problem(again, 409, "already_exists")["detail"]
     for elsewhere in ({"user_id": None}, {"agent_id": None}, {"user_id": "v"}, {"agent_id": "b"}):
         await learn(api, **elsewhere)
@@ -80,7 +80,7 @@ async def test_a_name_is_one_procedures_in_its_scope(api: httpx.AsyncClient) -> 
 
 
 async def test_of_many_that_take_a_name_at_once_one_does(api: httpx.AsyncClient) -> None:
-    made = await asyncio.gather(*(api.post("/v1/procedures", json={**PAIR, **PARCEL}) for _ in range(8)))
+    made = await asyncio.gather(*(api.post("/v1/procedures", json={**OWNER, **PARCEL}) for _ in range(8)))
     assert sorted(one.status_code for one in made) == [201] + [409] * 7
     assert await listed(api) == [PARCEL["name"]]
 
@@ -99,14 +99,14 @@ async def test_lists_go_by_what_is_named_and_widen_nothing(api: httpx.AsyncClien
         ({"order": "asc"}, ["one", "two", "three"]),
         ({"user_id": "u"}, ["two", "one"]),
         ({"agent_id": "a"}, ["three", "one"]),
-        ({**PAIR}, ["one"]),
+        ({**OWNER}, ["one"]),
         ({"tag": "t"}, ["three", "one"]),
         ({"tag": "T"}, []),
         ({"name": " THREE"}, ["three"]),
         ({"status": "archived"}, ["four"]),
-        ({"status": "any", **PAIR}, ["four", "one"]),
+        ({"status": "any", **OWNER}, ["four", "one"]),
         ({"since": gone["created_at"], "status": "any"}, ["four"]),
-        ({"until": gone["created_at"], "status": "any", **PAIR}, ["one"]),
+        ({"until": gone["created_at"], "status": "any", **OWNER}, ["one"]),
     ]
     for params, expected in wanted:
         assert await listed(api, **params) == expected, params
@@ -116,7 +116,7 @@ async def test_pages_go_on_where_they_ended(api: httpx.AsyncClient) -> None:
     for at in range(5):
         await learn(api, name=f"n{at}")
     seen: list[str] = []
-    params: Json = {**PAIR, "limit": 2}
+    params: Json = {**OWNER, "limit": 2}
     while True:
         page = (await api.get("/v1/procedures", params=params)).json()
         seen += [one["name"] for one in page["items"]]
@@ -169,7 +169,7 @@ async def test_conditional_writes(api: httpx.AsyncClient) -> None:
     problem(await api.patch(path(made), json={"trust": 0.1}, headers=stale), 412)
     problem(await api.delete(path(made), headers=stale), 412)
     problem(await api.post(f"{path(made)}/outcomes", json={"success": True}, headers=stale), 412)
-    problem(await api.post("/v1/procedures", json={**PAIR, **LOGIN}, headers=fresh), 412)
+    problem(await api.post("/v1/procedures", json={**OWNER, **LOGIN}, headers=fresh), 412)
     await report(api, made, True, True)  # leave the version alone
     assert (await api.patch(path(made), json={"trust": 0.1}, headers=fresh)).status_code == 200
     problem(await api.patch(path(made), json={"trust": 0.2}, headers=fresh), 412)
@@ -227,5 +227,5 @@ async def test_bindings(service: Service) -> None:
         assert (await api.get(url, headers=bound)).status_code == (200 if seen else 404)
         told = await api.post(f"{url}/outcomes", json={"success": True}, headers=bound)
         assert told.status_code == (201 if writable else 403 if seen else 404)
-    found = await api.post("/v1/procedures/search", json={**PAIR, "situation": "parcel"}, headers=bound)
+    found = await api.post("/v1/procedures/search", json={**OWNER, "situation": "parcel"}, headers=bound)
     assert {one["procedure"]["user_id"] for one in found.json()["items"]} == {"u", None}

@@ -11,7 +11,7 @@ from app.procedures.schemas import PROCEDURES
 from app.procedures.service import PROCEDURE
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.support.memories import PAIR, Faulty, Json, problem
+from tests.support.memories import OWNER, Faulty, Json, problem
 from tests.support.procedures import LOGIN, PARCEL, got, learn, looked_up, names, path, report
 
 pytestmark = pytest.mark.anyio
@@ -133,7 +133,7 @@ async def test_filters_hold_inside_the_search(api: httpx.AsyncClient) -> None:
         ({"status": "archived"}, {"Lost parcel 2"}),
     ]
     for fields, expected in wanted:
-        asked = {name: value for name, value in {**PAIR, **fields}.items() if value is not None}
+        asked = {name: value for name, value in {**OWNER, **fields}.items() if value is not None}
         answered = await api.post("/v1/procedures/search", json={"situation": "lost parcel", "top_k": 100, **asked})
         assert {one["procedure"]["name"] for one in answered.json()["items"]} == expected, fields
     assert len(await names(api, "parcel", min_success_rate=0.5, top_k=4)) == 4

@@ -13,7 +13,7 @@ from app.memories.agents import AGENTS
 from app.profiles.agents import LESSONS
 from tests.conftest import Service, TurnedClock
 from tests.profiles.test_prompt import HOSTILE, SKELETON, tags
-from tests.support.memories import PAIR, Json, problem, remember
+from tests.support.memories import OWNER, Json, problem, remember
 from tests.support.planting import plant
 from tests.support.profiles import AGENT, know, learn, prompt, register, send
 
@@ -252,7 +252,7 @@ async def test_the_prompt_has_what_matters_most_however_old(api: httpx.AsyncClie
     await remember(api, "is allergic to nuts", importance=0.95, pinned=True)
     await remember(api, "moves to Oslo", importance=0.9, valid_from=rfc3339(clock.now() + timedelta(days=30)))
     await remember(api, "lived in Rome", importance=0.9, valid_until=rfc3339(clock.now() - timedelta(days=30)))
-    items = [{**PAIR, "content": f"note {at}", "importance": 0.1} for at in range(120)]
+    items = [{**OWNER, "content": f"note {at}", "importance": 0.1} for at in range(120)]
     assert (await api.post("/v1/memories/batch", json={"items": items})).status_code == 201
     text = (await prompt(api, user_id="u"))["text"]
     assert "allergic to nuts" in text

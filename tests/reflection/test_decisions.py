@@ -12,7 +12,7 @@ from tests.support.facts import listed as listed_facts
 from tests.support.facts import objects, spans, tell
 from tests.support.findings import findings, found, memory
 from tests.support.learning import operation, undo
-from tests.support.memories import PAIR, Json, listed, problem, remember
+from tests.support.memories import OWNER, Json, listed, problem, remember
 from tests.support.memories import found as found_memories
 from tests.support.profiles import profile, state
 
@@ -118,9 +118,9 @@ async def test_a_dismissed_finding_is_open_again(service: Service) -> None:
 async def test_only_who_may_write_them_undoes_it(service: Service) -> None:
     mine, theirs = await service.key(users=["u"]), await service.key(users=["v"])
     reader = await service.key(users=["u"], verbs="read")
-    weak_body = {**PAIR, "content": "two", "trust": 0.5}
+    weak_body = {**OWNER, "content": "two", "trust": 0.5}
     sure = (
-        await service.client.post("/v1/memories", json={**PAIR, "content": "one", "trust": 0.9}, headers=mine)
+        await service.client.post("/v1/memories", json={**OWNER, "content": "one", "trust": 0.9}, headers=mine)
     ).json()
     weak = (
         await service.client.post("/v1/memories", json={**weak_body, "supersedes": [sure["memory_id"]]}, headers=mine)

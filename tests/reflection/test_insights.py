@@ -14,7 +14,7 @@ from app.settings import ReflectionSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 from tests.support.operations import rows
 from tests.support.scripted import Reply
@@ -64,7 +64,7 @@ async def told(service: Service, **more: Any) -> list[str]:
 
 
 async def learned(service: Service) -> list[Json]:
-    page = await service.client.get("/v1/memories", params={**PAIR, "memory_type": "learned"})
+    page = await service.client.get("/v1/memories", params={**OWNER, "memory_type": "learned"})
     items: list[Json] = page.json()["items"]
     return items
 
@@ -229,7 +229,7 @@ async def test_a_run_asks_about_so_many_groups(
 
 async def test_the_tokens_of_a_day_hold(start: Starter, settings: Settings, llm: Model) -> None:
     async with start(asking(settings, llm, tokens_per_day=1)) as service:
-        for owner, home in ((PAIR, "Rome"), ({"user_id": "u"}, "Oslo")):
+        for owner, home in ((OWNER, "Rome"), ({"user_id": "u"}, "Oslo")):
             fact = {**owner, "subject": "u", "predicate": "lives_in", "object": home, "cardinality": "one"}
             await service.client.post("/v1/facts", json=fact)
         await told(service)

@@ -19,7 +19,7 @@ from app.settings import Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, judging, knows, memory, record, reflect, verdict
 from tests.support.learning import end, learned, undo
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 from tests.support.operations import rows
 from tests.support.scripted import Reply
@@ -55,7 +55,7 @@ async def test_a_statement_that_was_learned_word_for_word_counts_as_its_message(
     llm.says["JudgedPairs"] = knows(never, ate)
     for session, text, day in (("one", never, "2026-03-05"), ("two", ate, "2026-05-05")):
         turn = {"role": "user", "content": text, "timestamp": f"{day}T00:00:00Z"}
-        body = {**PAIR, "messages": [turn, {"role": "assistant", "content": "Noted."}]}
+        body = {**OWNER, "messages": [turn, {"role": "assistant", "content": "Noted."}]}
         await judged.client.post(f"/v1/sessions/{session}/messages", json=body)
         llm.says["LearnedMemories"] = {"memories": [learned(text, 1)]}
         await end(judged, session)
@@ -64,7 +64,7 @@ async def test_a_statement_that_was_learned_word_for_word_counts_as_its_message(
     said = [*memories.values()]
     assert (said.count(never), said.count(ate)) == (2, 2), "each is a message, and was learned"
 
-    query = {**PAIR, "query": "Does the user eat meat or steak?"}
+    query = {**OWNER, "query": "Does the user eat meat or steak?"}
     hits = (await judged.client.post("/v1/memories/search", json=query)).json()["items"]
     found = [hit["memory"]["content"] for hit in hits if hit["memory"]["content"] in (never, ate)]
     assert sorted(found) == sorted((never, ate))
@@ -146,7 +146,7 @@ async def test_a_text_that_says_more_stays_and_its_sentence_is_named_as_replaced
     assert accepted["status"] == "accepted"
     assert (await judged.client.get(f"/v1/memories/{first}")).json() == before
     assert (await judged.client.get(f"/v1/memories/{last}")).json()["supersedes"] == []
-    query = {**PAIR, "query": "Where does the user live?"}
+    query = {**OWNER, "query": "Where does the user live?"}
     prompt = (await judged.client.post("/v1/context", json=query)).json()["text"]
     assert f"{more} (earlier, \u201cI live in Rome.\u201d; since 2026-03-05: I now live in Oslo.)" in prompt
     await undo(judged, accepted["operation_id"])
@@ -165,7 +165,7 @@ async def test_a_fault_loses_nothing_and_is_made_up_for(judged: Service, llm: Mo
     await memory(judged, VEGETARIAN)
     await memory(judged, STEAK)
     for home in ("Rome", "Oslo"):
-        fact = {**PAIR, "subject": "user", "predicate": "lives_in", "object": home, "cardinality": "one"}
+        fact = {**OWNER, "subject": "user", "predicate": "lives_in", "object": home, "cardinality": "one"}
         owner = {"agent_id": None} if home == "Rome" else {}
         await judged.client.post("/v1/facts", json={**fact, **owner})
     llm.server.then(*[fault] * 12)

@@ -15,7 +15,7 @@ from tests.conftest import Service, Starter
 from tests.support.actions import log
 from tests.support.findings import findings
 from tests.support.learning import operation, undo, work
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 from tests.support.model import Model
 from tests.support.procedures import PARCEL, got, learn, looked_up, path, report
 from tests.support.scripted import Reply
@@ -292,7 +292,7 @@ async def test_long_episodes_are_cut_to_the_model_s_context(learning: Service, l
 
 async def test_a_context_shows_the_steps_that_are_served(learning: Service, llm: Model) -> None:
     await on_trial(learning, llm)
-    body = {**PAIR, "query": "the parcel never arrived"}
+    body = {**OWNER, "query": "the parcel never arrived"}
     text = (await learning.client.post("/v1/context", json=body)).json()["text"]
     assert BETTER[1] in text
     assert "trial: these steps are new, not tried yet" in text

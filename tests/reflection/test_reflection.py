@@ -9,7 +9,7 @@ from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, judging, knows, memory, reflect
 from tests.support.learning import undo
-from tests.support.memories import PAIR, problem
+from tests.support.memories import OWNER, problem
 from tests.support.model import Model
 from tests.support.operations import rows
 
@@ -60,7 +60,7 @@ async def test_memories_in_scripts_whose_vowels_are_marks_do_not_end_a_run(judge
 
 async def test_facts_and_the_profile_are_compared_too(service: Service) -> None:
     await service.client.patch("/v1/users/u/profile", json={"home": "Rome"})
-    fact = {**PAIR, "subject": "user", "predicate": "lives_in", "object": "Oslo"}
+    fact = {**OWNER, "subject": "user", "predicate": "lives_in", "object": "Oslo"}
     await service.client.post("/v1/facts", json=fact)
     await reflect(service)
     (finding,) = await findings(service)
@@ -73,7 +73,7 @@ async def test_facts_and_the_profile_are_compared_too(service: Service) -> None:
 
 async def test_a_fact_gives_way_to_a_later_memory(judged: Service, llm: Model) -> None:
     llm.says["JudgedPairs"] = knows("user lives in Rome", OSLO, said="replaces")
-    fact = {**PAIR, "subject": "user", "predicate": "lives_in", "object": "Rome"}
+    fact = {**OWNER, "subject": "user", "predicate": "lives_in", "object": "Rome"}
     made = (await judged.client.post("/v1/facts", json=fact)).json()
     await memory(judged, OSLO, rfc3339(judged.clock.now() + timedelta(hours=1)))
     await reflect(judged)
@@ -84,9 +84,9 @@ async def test_a_fact_gives_way_to_a_later_memory(judged: Service, llm: Model) -
 
 async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owners(service: Service) -> None:
     said = {"subject": "Ben", "predicate": "works_at", "cardinality": "one"}
-    for owner, firm in ((PAIR, "Acme"), ({"user_id": "u"}, "Initech"), ({"user_id": "v"}, "Hooli")):
+    for owner, firm in ((OWNER, "Acme"), ({"user_id": "u"}, "Initech"), ({"user_id": "v"}, "Hooli")):
         await service.client.post("/v1/facts", json={**owner, **said, "object": firm})
-    for owner, friend in ((PAIR, "Ada"), ({"user_id": "u"}, "Eve")):
+    for owner, friend in ((OWNER, "Ada"), ({"user_id": "u"}, "Eve")):
         many = {"subject": "Ben", "predicate": "knows", "object": friend, "cardinality": "many"}
         await service.client.post("/v1/facts", json={**owner, **many})
     await reflect(service)
@@ -108,7 +108,7 @@ async def test_a_bound_key_reflects_on_its_own(service: Service) -> None:
     await memory(service, OSLO)
     bound, reader = await service.key(users=["v"]), await service.key(verbs="read")
     for headers in (bound, reader):
-        problem(await service.client.post("/v1/reflect", json=PAIR, headers=headers), 403, "forbidden")
+        problem(await service.client.post("/v1/reflect", json=OWNER, headers=headers), 403, "forbidden")
 
 
 async def test_a_focus_narrows(judged: Service) -> None:

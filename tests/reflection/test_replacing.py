@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, judging, knows, memory, reflect
 from tests.support.learning import undo
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ async def told(service: Service, **of_new: Any) -> tuple[str, str]:
 
 
 async def asked(service: Service, query: str = QUERY, headers: Json | None = None, **more: Any) -> list[Json]:
-    body = {**PAIR, "query": query, **more}
+    body = {**OWNER, "query": query, **more}
     answer = await service.client.post("/v1/memories/search", json=body, headers=headers)
     assert answer.status_code == 200, answer.text
     items: list[Json] = answer.json()["items"]
@@ -48,7 +48,7 @@ def marks(items: list[Json]) -> list[str]:
 
 
 async def prompt(service: Service, **more: Any) -> str:
-    answer = await service.client.post("/v1/context", json={**PAIR, "query": QUERY, "min_score": 0, **more})
+    answer = await service.client.post("/v1/context", json={**OWNER, "query": QUERY, "min_score": 0, **more})
     assert answer.status_code == 200, answer.text
     return str(answer.json()["text"])
 

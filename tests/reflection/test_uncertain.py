@@ -4,7 +4,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect, verdict
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 from tests.support.sessions import append, said
 
@@ -44,7 +44,7 @@ async def summarised(service: Service, session: str, summary: str) -> None:
 
 
 async def context(service: Service, query: str, **more: object) -> Json:
-    answer = await service.client.post("/v1/context", json={**PAIR, "query": query, **more})
+    answer = await service.client.post("/v1/context", json={**OWNER, "query": query, **more})
     assert answer.status_code == 200, answer.text
     body: Json = answer.json()
     return body

@@ -15,7 +15,7 @@ from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work
-from tests.support.memories import PAIR, Json, eventually
+from tests.support.memories import OWNER, Json, eventually
 
 pytestmark = pytest.mark.anyio
 BIKE = "The user owns a cargo bike."
@@ -31,7 +31,7 @@ async def learn(service: Service, content: str = BIKE, origin: Origin = "extract
     held = service.resources
     memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
     planner = MemoryPlanner(memories, Embeddings(held.embedder), decays, service.clock.now(), ALWAYS)
-    body = MemoryCreate.model_validate({**PAIR, "content": content, "trust": 0.7, **more})
+    body = MemoryCreate.model_validate({**OWNER, "content": content, "trust": 0.7, **more})
     plan = await planner.plan([body], "", [{"origin": origin}])
     await held.store.commit(plan.changes)
     return str(plan.answers[0]["memory_id"])
@@ -85,7 +85,7 @@ async def test_what_needs_no_confirmation(service: Service, more: Json) -> None:
 async def test_what_was_served_lately_is_not_stale(service: Service) -> None:
     bike = await learn(service)
     service.clock.move(days=100)
-    body = {**PAIR, "query": "Does the user own a cargo bike?"}
+    body = {**OWNER, "query": "Does the user own a cargo bike?"}
     assert BIKE in (await service.client.post("/v1/context", json=body)).json()["text"]
 
     async def counted() -> Json | None:

@@ -10,7 +10,7 @@ from app.retention import service as forgetting
 from app.retention.service import Forgetting
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
-from tests.support.memories import PAIR, Json, batch, found, history, listed, problem, remember
+from tests.support.memories import OWNER, Json, batch, found, history, listed, problem, remember
 from tests.support.operations import forget, operation, rows, rows_of, run, undo, work
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 
 
 async def plan(api: httpx.AsyncClient, headers: dict[str, str] | None = None, **body: Any) -> Json:
-    answer = await api.post("/v1/memories/forget", json={**PAIR, "policy": {}, **body}, headers=headers)
+    answer = await api.post("/v1/memories/forget", json={**OWNER, "policy": {}, **body}, headers=headers)
     assert answer.status_code == 200, answer.text
     shown: Json = answer.json()
     return shown
@@ -48,7 +48,7 @@ async def test_the_dry_run_is_the_default_says_why_and_changes_nothing(
     assert (await plan(api, policy={"older_than_days": 1, "types": ["issue"]}))["total"] == 1
     assert (await plan(api, user_id="somebody-else"))["total"] == 0
     problem(await api.post("/v1/memories/forget", json={"policy": {}}), 422)
-    problem(await api.post("/v1/memories/forget", json=PAIR), 422, pointer="/policy")
+    problem(await api.post("/v1/memories/forget", json=OWNER), 422, pointer="/policy")
     assert (await api.get("/v1/operations")).json()["items"] == []
 
 
@@ -168,7 +168,7 @@ async def test_a_run_cut_short_goes_on_and_counts_all(
         return archive(self, docs, by)
 
     monkeypatch.setattr(Forgetting, "archive", failing)
-    asked = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    asked = {**OWNER, "policy": {"older_than_days": 100}, "dry_run": False}
     begun = (await api.post("/v1/memories/forget", json=asked)).json()
     await work(service)
     halfway = await operation(api, begun["operation_id"])
@@ -226,7 +226,7 @@ async def test_bound_keys_forget_what_they_may_write_and_undo_it(
 
 async def test_a_key_that_may_not_read_is_shown_no_plan(service: Service) -> None:
     both, writes = await service.key(), await service.key(verbs="write")
-    body = {**PAIR, "policy": {"older_than_days": 0}}
+    body = {**OWNER, "policy": {"older_than_days": 0}}
     problem(await service.client.post("/v1/memories/forget", json=body, headers=writes), 403, "forbidden")
     assert (await service.client.post("/v1/memories/forget", json=body, headers=both)).status_code == 200
     applied = await service.client.post("/v1/memories/forget", json={**body, "dry_run": False}, headers=writes)

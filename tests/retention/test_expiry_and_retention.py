@@ -19,7 +19,7 @@ from app.storage.changes import Insert
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM, Scope
 from tests.conftest import Service, Starter, TestParts, TurnedClock
-from tests.support.memories import PAIR, Faulty, Json, found, history, remember
+from tests.support.memories import OWNER, Faulty, Json, found, history, remember
 from tests.support.operations import forget, rows_of, run, work
 
 pytestmark = pytest.mark.anyio
@@ -45,22 +45,22 @@ async def test_what_has_expired_goes_in_every_tenant_with_its_parts_and_nothing_
     soon = "2026-07-01T00:00:00Z"
     for headers in keys:
         for name, extra in (("stays", {}), ("goes", {"expires_at": soon})):
-            memory = {**PAIR, "content": name, "key": name, **extra}
+            memory = {**OWNER, "content": name, "key": name, **extra}
             assert (await api.post("/v1/memories", json=memory, headers=headers)).status_code == 201
             memory["content"] = f"{name}, as it was changed"
             assert (await api.post("/v1/memories", json=memory, headers=headers)).status_code == 200
-            session = {"session_id": name, **PAIR, "memorize": "none", **extra}
+            session = {"session_id": name, **OWNER, "memorize": "none", **extra}
             assert (await api.post("/v1/sessions", json=session, headers=headers)).status_code == 201
             said = {"messages": [{"role": "user", "content": "x"}]}
             path = f"/v1/sessions/{name}/messages"
             assert (await api.post(path, json=said, headers=headers)).status_code == 201
-            task = {"task_id": name, **PAIR, "goal": "g", **extra}
+            task = {"task_id": name, **OWNER, "goal": "g", **extra}
             keyed = headers | {"Idempotency-Key": f"{name}"}
             assert (await api.post("/v1/tasks", json=task, headers=keyed)).status_code == 201
             await api.post(f"/v1/tasks/{name}/checkpoints", json={}, headers=headers)
     clock.move(days=60)
     fresh = keys[0] | {"Idempotency-Key": "fresh"}
-    await api.post("/v1/memories", json={**PAIR, "content": "new", "key": "new"}, headers=fresh)
+    await api.post("/v1/memories", json={**OWNER, "content": "new", "key": "new"}, headers=fresh)
     await by_clock(service, "expiry")
     wanted = {
         "agent_memories": 3,
@@ -100,7 +100,7 @@ async def test_notes_of_feedback_go_after_two_days_and_the_counts_stay(
 
 
 async def log(api: httpx.AsyncClient, at: str, **fields: Any) -> str:
-    body = {**PAIR, "event_type": "tool_call", "action_type": "mail", "content": "did it", "timestamp": at, **fields}
+    body = {**OWNER, "event_type": "tool_call", "action_type": "mail", "content": "did it", "timestamp": at, **fields}
     made = await api.post("/v1/actions", json=body)
     assert made.status_code == 201, made.text
     return str(made.json()["action_id"])
@@ -152,7 +152,7 @@ async def test_late_actions_are_added_to_the_days_summary(service: Service, api:
 async def test_each_tenants_actions_stay_in_it(service: Service, api: httpx.AsyncClient) -> None:
     for tenant in ("one", "two"):
         body = {
-            **PAIR,
+            **OWNER,
             "event_type": "decision",
             "action_type": "t",
             "content": "c",
@@ -235,7 +235,7 @@ async def test_message_memories_unused_for_a_year_are_archived_then_purged(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock
 ) -> None:
     said = [{"role": "user", "content": text} for text in ("tea please", "my bicycle is red")]
-    await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": said})
+    await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said})
     await remember(api, "a fact")
     clock.move(days=200)
     await found(api, "bicycle", top_k=1, mode="text")
@@ -256,7 +256,7 @@ async def test_pinned_message_memories_stay_however_long_nobody_asks_for_them(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock
 ) -> None:
     said = [{"role": "user", "content": text} for text in ("tea please", "my bicycle is red")]
-    await api.post("/v1/sessions/s/messages", json={**PAIR, "messages": said})
+    await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said})
     (bicycle,) = (doc for doc in await rows_of(service, "agent_memories") if "bicycle" in doc["content"])
     pinned = await api.patch(f"/v1/memories/{bicycle['memory_id']}", json={"pinned": True})
     assert pinned.status_code == 200, pinned.text

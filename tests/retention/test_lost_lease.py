@@ -11,7 +11,7 @@ from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter
 from tests.jobs.conftest import taken
-from tests.support.memories import PAIR, Json, remember
+from tests.support.memories import OWNER, Json, remember
 from tests.support.operations import forget
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 async def asked_to_forget(service: Service) -> None:
     await remember(service.client, "tea")
     service.clock.move(days=200)
-    asked = {**PAIR, "policy": {"older_than_days": 100}, "dry_run": False}
+    asked = {**OWNER, "policy": {"older_than_days": 100}, "dry_run": False}
     assert (await service.client.post("/v1/memories/forget", json=asked)).status_code == 202
 
 
@@ -36,13 +36,13 @@ async def something_expired(service: Service) -> None:
 
 
 async def an_old_message(service: Service) -> None:
-    said = {**PAIR, "messages": [{"role": "user", "content": "tea please"}]}
+    said = {**OWNER, "messages": [{"role": "user", "content": "tea please"}]}
     assert (await service.client.post("/v1/sessions/s/messages", json=said)).status_code == 201
     await by_clock(service, "retention")
 
 
 async def old_actions(service: Service) -> None:
-    act = {**PAIR, "action_type": "mail", "content": "did it"}
+    act = {**OWNER, "action_type": "mail", "content": "did it"}
     assert (await service.client.post("/v1/actions", json=act)).status_code == 201
     await by_clock(service, "retention")
 

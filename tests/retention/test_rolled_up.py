@@ -11,7 +11,7 @@ from app.audit.trail import AUDIT
 from app.lifespan import COLLECTIONS
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter
-from tests.support.memories import PAIR, Json, problem
+from tests.support.memories import OWNER, Json, problem
 from tests.support.operations import rows_of, run
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ async def service(start: Starter, settings: Settings) -> AsyncIterator[Service]:
 
 
 async def log(api: httpx.AsyncClient, at: str = "2026-04-01T10:00:00Z", **fields: Any) -> str:
-    body = {**PAIR, "action_type": "mail", "content": "did it", "timestamp": at, **fields}
+    body = {**OWNER, "action_type": "mail", "content": "did it", "timestamp": at, **fields}
     made = await api.post("/v1/actions", json=body)
     assert made.status_code == 201, made.text
     return str(made.json()["action_id"])
@@ -77,7 +77,7 @@ async def test_a_late_action_leads_to_the_same_summary(service: Service) -> None
 
 async def test_what_a_caller_named_as_its_source_stays_resolvable(service: Service) -> None:
     action_id = await log(service.client)
-    body = {**PAIR, "content": "Mail works best in the morning", "source": {"action_ids": [action_id]}}
+    body = {**OWNER, "content": "Mail works best in the morning", "source": {"action_ids": [action_id]}}
     lesson = (await service.client.post("/v1/memories", json=body)).json()
     await run(service, "retention")
     (named,) = lesson["source"]["action_ids"]

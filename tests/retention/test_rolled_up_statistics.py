@@ -11,7 +11,7 @@ from app.core.clock import rfc3339
 from app.settings import JobSettings, Settings
 from tests.conftest import Service, Starter, TurnedClock
 from tests.support.actions import act, log, log_all, stats
-from tests.support.memories import PAIR, Json, found
+from tests.support.memories import OWNER, Json, found
 from tests.support.operations import run, work
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +98,7 @@ async def test_the_summary_keeps_ratings_and_corrections(service: Service, api: 
     )
     await log_all(api, act("y", timestamp=when, feedback={"user_rating": 5}), act("z", timestamp=when))
     await run(service, "retention")
-    (day,) = (await api.get("/v1/memories", params={**PAIR, "memory_type": "summary"})).json()["items"]
+    (day,) = (await api.get("/v1/memories", params={**OWNER, "memory_type": "summary"})).json()["items"]
     assert day["metadata"]["ratings"] == {"2": 1, "5": 1}
     assert day["metadata"]["corrections"] == [
         {"action_id": first["action_id"], "action_type": "work", "correction": "Sign with her full name"}
@@ -108,7 +108,7 @@ async def test_the_summary_keeps_ratings_and_corrections(service: Service, api: 
     again = act("w", timestamp=when, feedback={"user_rating": 5, "correction": "Use blue ink"})
     await log_all(api, again)
     await run(service, "retention")
-    (day,) = (await api.get("/v1/memories", params={**PAIR, "memory_type": "summary"})).json()["items"]
+    (day,) = (await api.get("/v1/memories", params={**OWNER, "memory_type": "summary"})).json()["items"]
     assert day["metadata"]["ratings"] == {"2": 1, "5": 2}
     assert [one["correction"] for one in day["metadata"]["corrections"]] == ["Sign with her full name", "Use blue ink"]
     assert (await stats(api, window_days=60))["mean_rating"] == 4
@@ -120,7 +120,7 @@ async def test_a_summary_that_a_caller_changes_or_deletes_leaves_the_figures(
     await log_all(api, call("pay", 10.0, outcome="success", timestamp=days_ago(service, 40)))
     await run(service, "retention")
     before = await stats(api, window_days=60)
-    (day,) = (await api.get("/v1/memories", params={**PAIR, "memory_type": "summary"})).json()["items"]
+    (day,) = (await api.get("/v1/memories", params={**OWNER, "memory_type": "summary"})).json()["items"]
     assert (await api.patch(f"/v1/memories/{day['memory_id']}", json={"metadata": {}})).status_code == 200
     assert await stats(api, window_days=60) == before
     assert (await api.delete(f"/v1/memories/{day['memory_id']}")).status_code == 204

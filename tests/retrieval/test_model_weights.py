@@ -9,7 +9,7 @@ from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, weights_for
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.support.fake_model import FakeModel
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def scores(start: Starter, parts: TestParts, settings: Settings, name: str
         return BatchingEmbedder(BatchQueue(model))
 
     parts.wrap = named
-    user = {**PAIR, "user_id": uuid4().hex}
+    user = {**OWNER, "user_id": uuid4().hex}
     async with start(settings) as service:
         for content in ("tea in the morning", "coffee at noon, and a cake"):
             made = await service.client.post("/v1/memories", json={**user, "content": content})

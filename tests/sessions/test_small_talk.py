@@ -5,13 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.memories import PAIR, found
+from tests.support.memories import OWNER, found
 
 pytestmark = pytest.mark.anyio
 
 
 async def say(api: httpx.AsyncClient, *texts: str, session: str = "s") -> list[dict[str, Any]]:
-    body = {**PAIR, "messages": [{"role": "user", "content": text} for text in texts]}
+    body = {**OWNER, "messages": [{"role": "user", "content": text} for text in texts]}
     made = await api.post(f"/v1/sessions/{session}/messages", json=body)
     assert made.status_code == 201, made.text
     return [(await api.get(f"/v1/memories/{each}")).json() for each in made.json()["memory_ids"]]
@@ -43,7 +43,7 @@ async def test_two_hundred_messages_of_small_talk_do_not_hide_the_one_that_count
         await say(api, *[phrases[at % 10] for at in range(50)], session=f"s{number}")
     await say(api, "I like rye bread.", session="last")
     assert (await found(api, "What do I like?"))[0] == "I like rye bread."
-    context = await api.post("/v1/context", json={**PAIR, "query": "What do I like?"})
+    context = await api.post("/v1/context", json={**OWNER, "query": "What do I like?"})
     assert context.status_code == 200, context.text
     assert "rye bread" in context.text
 

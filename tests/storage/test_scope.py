@@ -35,16 +35,18 @@ def test_what_may_be_written_may_be_seen(scope: Scope, doc: dict[str, str | None
 
 
 @given(scopes, names, names, st.booleans())
-def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, user: str | None, shared: bool) -> None:
-    for pair in scope.partitions(agent, user, shared):
-        if pair.agent is ANY_AGENT:
+def test_every_partition_of_a_search_may_be_seen(
+    scope: Scope, agent: str | None, user: str | None, shared: bool
+) -> None:
+    for partition in scope.partitions(agent, user, shared):
+        if partition.agent is ANY_AGENT:
             assert scope.agents is None
         else:
-            assert scope.sees({"agent_id": pair.agent, "user_id": pair.user})
+            assert scope.sees({"agent_id": partition.agent, "user_id": partition.user})
 
 
 @pytest.mark.parametrize(
-    ("agent", "user", "shared", "pairs"),
+    ("agent", "user", "shared", "partitions"),
     [
         ("a", "u", True, [("a", "u"), ("a", None), (None, "u")]),
         ("a", "u", False, [("a", "u")]),
@@ -53,8 +55,10 @@ def test_every_pair_of_a_search_may_be_seen(scope: Scope, agent: str | None, use
         ("a", None, True, [("a", None)]),
     ],
 )
-def test_a_search_covers_what_the_names_say(agent: str, user: str, shared: bool, pairs: list[tuple[str, str]]) -> None:
-    assert Scope("t").partitions(agent, user, shared) == tuple(Partition(*pair) for pair in pairs)
+def test_a_search_covers_what_the_names_say(
+    agent: str, user: str, shared: bool, partitions: list[tuple[str, str]]
+) -> None:
+    assert Scope("t").partitions(agent, user, shared) == tuple(Partition(*partition) for partition in partitions)
 
 
 def test_bindings_cut_a_search_and_never_widen_it() -> None:

@@ -61,7 +61,7 @@ async def fill(store: Store) -> None:
 
 async def everything(store: Store) -> Any:
     docs = {c.name: await store.find(c, None, EVERYTHING, order="asc", limit=1_000) for c in COLLECTIONS}
-    query = ask("tea number 7", pairs=[Partition("agent", "user")], vector=random_vector(7, 384), model="m")
+    query = ask("tea number 7", partitions=[Partition("agent", "user")], vector=random_vector(7, 384), model="m")
     return docs, await view(store, MEMORIES, query)
 
 

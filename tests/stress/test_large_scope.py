@@ -66,15 +66,18 @@ def text_of(number: int) -> str:
 
 async def fill(database: AsyncDatabase[dict[str, Any]], now: datetime) -> None:
     """Writes the rest as a commit does, but as plain inserts: in transactions, 200,000 take an hour."""
-    pairs, documents = PartitionWriting(database, database.client.start_session(), set(), 0), database[ENTRIES.name]
+    partitions, documents = (
+        PartitionWriting(database, database.client.start_session(), set(), 0),
+        database[ENTRIES.name],
+    )
     for first in range(1, MANY, AT_ONCE):
         stored = []
         for number in range(first, min(MANY, first + AT_ONCE)):
             change = entry(text_of(number), f"e{number}", vector=random_vector(number))
             stored.append(codec.new_document(ENTRIES, change.doc))
-            add_own(stored[-1], await pairs.put(ENTRIES, change.doc, None, change.entry))
+            add_own(stored[-1], await partitions.put(ENTRIES, change.doc, None, change.entry))
         await documents.insert_many(stored, ordered=False)
-    for state in pairs._open.values():
+    for state in partitions._open.values():
         state.mark(to_ms(now))  # otherwise all are read beside the index, as written just now
         await database[PARTITIONS].update_one({"_id": state.key}, {"$set": state.fields()})
 

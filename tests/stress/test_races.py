@@ -34,7 +34,7 @@ from tests.support.server import PLAIN, ROOT, Server, environment, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.stress]
 
-PAIR = {"agent_id": "racer", "user_id": "u"}
+OWNER = {"agent_id": "racer", "user_id": "u"}
 WRITERS, AT_ONCE = (64, 100) if is_full() else (8, 20)
 APPENDS, TICKS = size(10, 200), size(40, 1_000)
 WORKERS, STOPPED_SECONDS, TRIES = 4, 3.0, 3_000
@@ -110,7 +110,7 @@ async def test_appends_leave_no_gap_and_keep_each_writers_order(clients: Clients
         answers = set()
         for number in range(APPENDS):
             message = {"role": "user", "content": f"{writer} {number}"}
-            body = {**PAIR, "memorize": "none", "messages": [message]}
+            body = {**OWNER, "memorize": "none", "messages": [message]}
             answers.add((await clients().post(path, json=body)).status_code)
         return answers
 
@@ -128,7 +128,7 @@ async def test_appends_leave_no_gap_and_keep_each_writers_order(clients: Clients
 
 async def test_of_many_changes_of_one_version_one_is_made(clients: Clients) -> None:
     task_id = uuid4().hex
-    made = await clients().post("/v1/tasks", json={"task_id": task_id, **PAIR, "goal": "win"})
+    made = await clients().post("/v1/tasks", json={"task_id": task_id, **OWNER, "goal": "win"})
     headers = {"If-Match": made.headers["etag"]}
 
     async def write(number: int) -> tuple[int, int]:
@@ -144,7 +144,7 @@ async def test_of_many_changes_of_one_version_one_is_made(clients: Clients) -> N
 
 async def test_one_idempotency_key_has_one_effect(clients: Clients) -> None:
     headers, user = {"Idempotency-Key": uuid4().hex}, uuid4().hex
-    body = {**PAIR, "user_id": user, "content": "one effect", "deduplicate": False}
+    body = {**OWNER, "user_id": user, "content": "one effect", "deduplicate": False}
 
     async def write() -> tuple[int, str]:
         while True:

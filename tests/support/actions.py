@@ -10,7 +10,7 @@ OWNER: Json = {"agent_id": "a", "user_id": "u"}
 
 
 def act(content: str | None = None, **fields: Any) -> Json:
-    """An action of the pair (a, u), unless `fields` say otherwise."""
+    """An action of the partition (a, u), unless `fields` say otherwise."""
     return {**OWNER, "action_type": "work", "content": content, **fields}
 
 

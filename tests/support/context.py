@@ -8,7 +8,7 @@ import httpx
 from app.context import rendering
 from app.context.sources import SOURCES
 from app.core import prompt_text
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.reader import UNSURE, Entry, delimiters, read
 
 FRAME = prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING)
@@ -17,8 +17,8 @@ TITLES: dict[str, str] = {one.section: one.title for one in SOURCES}
 
 
 async def ask(api: httpx.AsyncClient, query: str = "Where does Ada live?", **fields: Any) -> Json:
-    """A context of the pair (a, u), unless `fields` say otherwise; whatever was asked, it keeps what it promises."""
-    answered = await api.post("/v1/context", json={**PAIR, "query": query, **fields})
+    """A context of the partition (a, u), unless `fields` say otherwise; it keeps what it promises."""
+    answered = await api.post("/v1/context", json={**OWNER, "query": query, **fields})
     assert answered.status_code == 200, answered.text
     body: Json = answered.json()
     check(body, as_messages=fields.get("format") == "messages")

@@ -115,12 +115,14 @@ def search_entry(
     return IndexEntry(index_text(text), vector, model, further)
 
 
-def entry_doc(text: str, entry_id: str | None = None, *, tenant: str = T, pair: Partition = AU, **fields: Any) -> Doc:
+def entry_doc(
+    text: str, entry_id: str | None = None, *, tenant: str = T, partition: Partition = AU, **fields: Any
+) -> Doc:
     return {
         "tenant_id": tenant,
         "entry_id": entry_id or fresh("e"),
-        "agent_id": pair.agent,
-        "user_id": pair.user,
+        "agent_id": partition.agent,
+        "user_id": partition.user,
         "content_hash": content_hash(text),
         "base_importance": 0.5,
         "version": 1,
@@ -145,10 +147,10 @@ def ask(
     text: str = "",
     *,
     tenant: str = T,
-    pairs: Sequence[Partition] = (AU,),
+    partitions: Sequence[Partition] = (AU,),
     where: Filter = EVERYTHING,
     vector: Floats | None = None,
     model: str = MODEL,
 ) -> SearchQuery:
     wanted = term_ids(terms(text)) if text else np.empty(0, np.uint32)
-    return SearchQuery(tenant, tuple(pairs), where, vector, model, wanted)
+    return SearchQuery(tenant, tuple(partitions), where, vector, model, wanted)

@@ -4,9 +4,9 @@ from typing import Any
 
 import httpx
 
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 
-HOME: Json = {**PAIR, "subject": "Ada", "predicate": "lives_in"}
+HOME: Json = {**OWNER, "subject": "Ada", "predicate": "lives_in"}
 
 
 def day(text: str) -> str:
@@ -17,7 +17,7 @@ def day(text: str) -> str:
 def edge(subject: str, predicate: str, object: str, **fields: Any) -> Json:
     """A fact that is an edge of the graph."""
     since = {"valid_from": day("2026-01-01"), "cardinality": "many"}
-    return {**PAIR, "subject": subject, "predicate": predicate, "object": object, **since, **fields}
+    return {**OWNER, "subject": subject, "predicate": predicate, "object": object, **since, **fields}
 
 
 async def tell(api: httpx.AsyncClient, object: str, since: str | None = None, expect: int = 201, **fields: Any) -> Json:
@@ -30,7 +30,7 @@ async def tell(api: httpx.AsyncClient, object: str, since: str | None = None, ex
 
 
 async def tell_all(api: httpx.AsyncClient, *items: Json, expect: int = 201) -> list[Json]:
-    made = await api.post("/v1/facts/batch", json={"items": [{**PAIR, **item} for item in items]})
+    made = await api.post("/v1/facts/batch", json={"items": [{**OWNER, **item} for item in items]})
     assert made.status_code == expect, made.text
     found: list[Json] = made.json().get("items", [])
     return found
@@ -57,6 +57,6 @@ async def spans(api: httpx.AsyncClient, **params: Any) -> list[tuple[str, str | 
 
 async def found(api: httpx.AsyncClient, query: str, **fields: Any) -> list[str]:
     """Objects that a search finds, best first."""
-    answered = await api.post("/v1/facts/search", json={**PAIR, "query": query, **fields})
+    answered = await api.post("/v1/facts/search", json={**OWNER, "query": query, **fields})
     assert answered.status_code == 200, answered.text
     return [item["fact"]["object"] for item in answered.json()["items"]]

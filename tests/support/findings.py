@@ -15,13 +15,13 @@ from app.storage.changes import Insert
 from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import operation, work
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
 
 async def memory(service: Service, content: str, said_at: str | None = None, **more: Any) -> str:
     """The id of a new memory of (a, u)."""
-    body = {**PAIR, "content": content, "memory_type": "fact", "event_at": said_at, **more}
+    body = {**OWNER, "content": content, "memory_type": "fact", "event_at": said_at, **more}
     made = await service.client.post("/v1/memories", json=body)
     assert made.status_code == 201, made.text
     return str(made.json()["memory_id"])
@@ -32,7 +32,7 @@ async def found(
     *memory_ids: str,
     kind: FindingKind = "contradiction",
     action: ProposedAction = "supersede",
-    owner: Json = PAIR,
+    owner: Json = OWNER,
     sure: float = 0.9,
     details: ProposalDetails | None = None,
 ) -> str:
@@ -49,7 +49,7 @@ async def found(
     return finding["finding_id"]
 
 
-async def judged(service: Service, owner: Json = PAIR) -> None:
+async def judged(service: Service, owner: Json = OWNER) -> None:
     """Stores what a model said of a pair of this owner."""
     judged_pair: JudgedPairRecord = {
         "judged_id": "jdg_1",
@@ -109,7 +109,7 @@ def judging(settings: Settings, llm: Model, tokens_per_day: int = 0, **reflectio
 
 async def findings(service: Service, **params: Any) -> list[Json]:
     """The findings of (a, u) that are open."""
-    page = await service.client.get("/v1/findings", params={**PAIR, **params})
+    page = await service.client.get("/v1/findings", params={**OWNER, **params})
     assert page.status_code == 200, page.text
     items: list[Json] = page.json()["items"]
     return items
@@ -117,7 +117,7 @@ async def findings(service: Service, **params: Any) -> list[Json]:
 
 async def reflect(service: Service, **body: Any) -> Json:
     """The operation, once it is over."""
-    answer = await service.client.post("/v1/reflect", json={**PAIR, **body})
+    answer = await service.client.post("/v1/reflect", json={**OWNER, **body})
     assert answer.status_code == 202, answer.text
     await work(service)
     return await operation(service, answer.json()["operation_id"])

@@ -8,7 +8,7 @@ from app.lifespan import job_runner
 from app.storage.schema import Eq
 from app.storage.scope import SYSTEM
 from tests.conftest import Service
-from tests.support.memories import PAIR
+from tests.support.memories import OWNER
 
 Json = dict[str, Any]
 
@@ -31,7 +31,7 @@ def learned(content: str, *seqs: int, **more: Any) -> Json:
 
 
 async def talk(service: Service, *texts: str, session: str = "s", **more: Any) -> None:
-    body = {**PAIR, "messages": said(*texts), **more}
+    body = {**OWNER, "messages": said(*texts), **more}
     answer = await service.client.post(f"/v1/sessions/{session}/messages", json=body)
     assert answer.status_code == 201, answer.text
 

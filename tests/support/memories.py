@@ -16,7 +16,7 @@ from app.settings import Settings
 from tests.conftest import Service, TestParts, TurnedClock, running
 
 Json = dict[str, Any]
-PAIR: Json = {"agent_id": "a", "user_id": "u"}
+OWNER: Json = {"agent_id": "a", "user_id": "u"}
 
 
 @asynccontextmanager
@@ -29,8 +29,8 @@ async def shared_service(where: Path | Settings, model: OnnxModel) -> AsyncItera
 
 
 async def remember(api: httpx.AsyncClient, content: str, expect: int = 201, **fields: Any) -> Json:
-    """A memory of the pair (a, u), unless `fields` say otherwise."""
-    made = await api.post("/v1/memories", json={**PAIR, "content": content, **fields})
+    """A memory of the partition (a, u), unless `fields` say otherwise."""
+    made = await api.post("/v1/memories", json={**OWNER, "content": content, **fields})
     assert made.status_code == expect, made.text
     body: Json = made.json()
     return body
@@ -42,14 +42,14 @@ async def path_of(api: httpx.AsyncClient, content: str, **fields: Any) -> str:
 
 
 async def batch(api: httpx.AsyncClient, *items: Json, expect: int = 201) -> Json:
-    made = await api.post("/v1/memories/batch", json={"items": [{**PAIR, **item} for item in items]})
+    made = await api.post("/v1/memories/batch", json={"items": [{**OWNER, **item} for item in items]})
     assert made.status_code == expect, made.text
     body: Json = made.json()
     return body
 
 
 async def recall(api: httpx.AsyncClient, query: str, expect: int = 200, **fields: Any) -> Json:
-    found = await api.post("/v1/memories/search", json={**PAIR, "query": query, **fields})
+    found = await api.post("/v1/memories/search", json={**OWNER, "query": query, **fields})
     assert found.status_code == expect, found.text
     body: Json = found.json()
     return body

@@ -6,7 +6,7 @@ import httpx
 
 from app.lifespan import COLLECTIONS, job_runner
 from tests.conftest import Service
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 
 PATIENCE_SECONDS = 60
 
@@ -22,7 +22,7 @@ async def work(service: Service) -> int:
 
 async def forget(service: Service, headers: dict[str, str] | None = None, **body: object) -> Json:
     """The operation, ended."""
-    asked = {"policy": {"older_than_days": 100}, "dry_run": False, **PAIR, **body}
+    asked = {"policy": {"older_than_days": 100}, "dry_run": False, **OWNER, **body}
     answer = await service.client.post("/v1/memories/forget", json=asked, headers=headers)
     assert answer.status_code == 202, answer.text
     assert answer.json()["status"] == "queued"

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 
-from tests.support.memories import PAIR, Json
+from tests.support.memories import OWNER, Json
 
 PARCEL: Json = {
     "name": "Refund a lost parcel",
@@ -19,8 +19,8 @@ LOGIN: Json = {
 
 
 async def learn(api: httpx.AsyncClient, procedure: Json | None = None, expect: int = 201, **fields: Any) -> Json:
-    """A procedure of the pair (a, u), unless `fields` say otherwise."""
-    made = await api.post("/v1/procedures", json={**PAIR, **(procedure or PARCEL), **fields})
+    """A procedure of the partition (a, u), unless `fields` say otherwise."""
+    made = await api.post("/v1/procedures", json={**OWNER, **(procedure or PARCEL), **fields})
     assert made.status_code == expect, made.text
     body: Json = made.json()
     return body
@@ -56,7 +56,7 @@ async def listed(api: httpx.AsyncClient, **params: Any) -> list[str]:
 
 
 async def looked_up(api: httpx.AsyncClient, situation: str, **fields: Any) -> list[Json]:
-    found = await api.post("/v1/procedures/search", json={**PAIR, "situation": situation, **fields})
+    found = await api.post("/v1/procedures/search", json={**OWNER, "situation": situation, **fields})
     assert found.status_code == 200, found.text
     items: list[Json] = found.json()["items"]
     return items

@@ -12,7 +12,7 @@ STATE = ("plan", "context", "scratchpad", "evidence", "status", "open_questions"
 
 
 async def begin(api: httpx.AsyncClient, task_id: str = "t", **fields: Any) -> Json:
-    """A task of the pair (a, u), unless `fields` say otherwise."""
+    """A task of the partition (a, u), unless `fields` say otherwise."""
     made = await api.post("/v1/tasks", json={"task_id": task_id, "goal": "find out", **OWNER, **fields})
     assert made.status_code == 201, made.text
     body: Json = made.json()

@@ -12,11 +12,11 @@ from app.errors import IdempotencyInProgress
 from app.storage.changes import Insert
 from app.writes.executor import IDEMPOTENCY, LEASE, KeyedRequest, WriteResult, run_write
 from tests.conftest import Service, TurnedClock
-from tests.support.memories import PAIR, listed, problem, remember
+from tests.support.memories import OWNER, listed, problem, remember
 
 pytestmark = pytest.mark.anyio
 
-FACT = {**PAIR, "content": "tea", "deduplicate": False, "metadata": {"$a.b": 1.5, "": None}}
+FACT = {**OWNER, "content": "tea", "deduplicate": False, "metadata": {"$a.b": 1.5, "": None}}
 KEY = {"Idempotency-Key": "k-1"}
 REPLAYED = "idempotency-replayed"
 
@@ -60,7 +60,7 @@ async def test_another_request_under_the_same_key_is_refused(api: httpx.AsyncCli
 
 
 async def test_every_post_that_writes_takes_a_key(api: httpx.AsyncClient) -> None:
-    message = {**PAIR, "messages": [{"role": "user", "content": "hi"}]}
+    message = {**OWNER, "messages": [{"role": "user", "content": "hi"}]}
     for number, (path, body) in enumerate(
         [
             ("/v1/memories/batch", {"items": [FACT]}),
@@ -77,7 +77,7 @@ async def test_every_post_that_writes_takes_a_key(api: httpx.AsyncClient) -> Non
 
 
 async def test_the_stored_answer_of_an_append_holds_its_numbers(api: httpx.AsyncClient) -> None:
-    body = {**PAIR, "messages": [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]}
+    body = {**OWNER, "messages": [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]}
     path = "/v1/sessions/s/messages"
     await api.post(path, json=body)
     first = await post(api, path, body)
@@ -215,7 +215,7 @@ async def test_a_key_has_1_to_255_characters(api: httpx.AsyncClient, key: str) -
 async def test_searches_ignore_it(api: httpx.AsyncClient) -> None:
     await remember(api, "tea")
     for query, count in (("tea", 1), ("rain", 0), ("tea", 1)):
-        found = await post(api, "/v1/memories/search", {**PAIR, "query": query, "mode": "text"})
+        found = await post(api, "/v1/memories/search", {**OWNER, "query": query, "mode": "text"})
         assert REPLAYED not in found.headers
         assert len(found.json()["items"]) == count
     assert (await post(api)).status_code == 201

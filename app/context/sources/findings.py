@@ -19,7 +19,7 @@ from app.context.source import (
 from app.context.sources.searched import search, visible
 from app.core.clock import rfc3339
 from app.errors import RecalldError
-from app.facts.repository import of_pairs
+from app.facts.repository import of_partitions
 from app.findings.replacing import replaced
 from app.findings.schemas import FindingRecord, evidence_names, is_doubt
 from app.findings.service import (
@@ -82,12 +82,12 @@ class _Findings:
 
 async def _read_findings(request: SourceRequest) -> _Findings:
     body, store = request.body, request.resources.store
-    if not request.pairs:
+    if not request.partitions:
         return _Findings()
     where = both(
         In("status", ("open", "accepted")),
         In("kind", ("contradiction", "stale")),
-        Or(tuple(of_pairs(request.pairs))),
+        Or(tuple(of_partitions(request.partitions))),
     )
     latest = await FindingRepository(store, request.scope).find(where, limit=MOST_OPEN)
     doubts = [finding for finding in latest if is_doubt(finding)]

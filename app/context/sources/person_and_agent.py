@@ -60,7 +60,7 @@ async def _memories(request: SourceRequest, which: Filter) -> list[MemoryRecord]
 async def _matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
     scope, resources = request.scope, request.resources
     no_terms = np.empty(0, np.uint32)
-    query = SearchQuery(scope.tenant, request.pairs, where, None, resources.embedder.name, no_terms)
+    query = SearchQuery(scope.tenant, request.partitions, where, None, resources.embedder.name, no_terms)
     columns = await resources.store.search(collection, query)
     rows = columns.rows[columns.matched]
     fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []

@@ -134,7 +134,7 @@ async def search(
     body, resources = request.body, request.resources
     query = RetrievalQuery(
         body.query,
-        request.pairs,
+        request.partitions,
         where,
         to_ms(request.now),
         k,
@@ -377,11 +377,11 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
     retrieved, aliases = await asyncio.gather(
         search(request, FACTS, both(request.view.believed(), trusted), max(request.limit, SCORED_FACTS)),
-        AliasRepository(store, request.scope).of_pairs(request.pairs, body.known_at),
+        AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at),
     )
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
-    graph = Graph(FactRepository(store, request.scope), request.pairs, request.view, trusted, aliases)
+    graph = Graph(FactRepository(store, request.scope), request.partitions, request.view, trusted, aliases)
     seconds = request.resources.tuning.section_seconds / 4
     chains = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
     chained = [fact for chain in chains for fact in chain.facts]

@@ -55,8 +55,8 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     """Returns the lines of each session that has some, by its id: the best first. Only what was known at the request's
     `known_at` is looked at."""
     body, scope, resources = request.body, request.scope, request.resources
-    pairs = scope.partitions(body.agent_id, body.user_id, include_shared=False)
-    if not sessions or not pairs:
+    partitions = scope.partitions(body.agent_id, body.user_id, include_shared=False)
+    if not sessions or not partitions:
         return {}
     where, keep = visible(request)
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
@@ -65,7 +65,7 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     no_terms = np.empty(0, np.uint32)
     model = resources.embedder.name
     columns = await resources.store.search(
-        MEMORIES, SearchQuery(scope.tenant, pairs, where, None, model, no_terms, vectors=True)
+        MEMORIES, SearchQuery(scope.tenant, partitions, where, None, model, no_terms, vectors=True)
     )
     rows = columns.rows[_best(columns)]
     fetched = await resources.store.fetch(MEMORIES, scope.tenant, rows) if len(rows) else []

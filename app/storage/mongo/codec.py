@@ -7,10 +7,10 @@ operator or an update, and integers, floats, null and the order of keys come bac
 these fields are stored unchanged.
 
 `_r` contains what callers do not see. `u` has the unique keys, which are computed here, so that "null is a value" and
-any form of condition work on every deployment. A searched document also has `pair`, `rev` (the partition version that
-last wrote it), `row` (its handle), the packed record (`head`, `vector`, `terms`, `facets`) and what the search indexes
-read. `kept` has alternate vectors, by the codes of their models. A vector index takes one vector for each document:
-`vector` is that of the first window, `further` are those of a long text's other windows.
+any form of condition work on every deployment. A searched document also has `partition`, `rev` (the version of the
+partition that last wrote it), `row` (its handle), the packed record (`head`, `vector`, `terms`, `facets`) and what the
+search indexes read. `kept` has alternate vectors, by the codes of their models. A vector index takes one vector for
+each document: `vector` is that of the first window, `further` are those of a long text's other windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class OwnFields(TypedDict, total=False):
 
     u: dict[str, str]
     writes: int
-    pair: int
+    partition: int
     rev: int
     row: int
     head: bytes
@@ -76,11 +76,11 @@ SEPARATOR = "\x1f"
 OWN = "_r"
 PLAIN = {OWN: 0}
 """Projection of a document as callers get it."""
-PARTITION, REV, ROW = f"{OWN}.pair", f"{OWN}.rev", f"{OWN}.row"
+PARTITION, REV, ROW = f"{OWN}.partition", f"{OWN}.rev", f"{OWN}.row"
 PACKED = (f"{OWN}.head", f"{OWN}.vector", f"{OWN}.further", f"{OWN}.terms", f"{OWN}.facets")
 VECTOR, MODEL, KEPT = f"{OWN}.vector", f"{OWN}.model", f"{OWN}.kept"
 _UNLIKE_ROW = (
-    *("u", "writes", "pair", "rev", "head", "vector", "further", "terms", "facets", "model", "words", "ranges"),
+    *("u", "writes", "partition", "rev", "head", "vector", "further", "terms", "facets", "model", "words", "ranges"),
     *("absent", "kept"),
 )
 WITH_ROW = dict.fromkeys((f"{OWN}.{name}" for name in _UNLIKE_ROW), 0)

@@ -68,9 +68,9 @@ NO_TRANSACTIONS = (
 Client: TypeAlias = AsyncMongoClient[dict[str, Any]]
 Database: TypeAlias = AsyncDatabase[dict[str, Any]]
 MongoSession: TypeAlias = AsyncClientSession
-META, PARTITIONS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_pairs", "recalld_tombstones", "recalld_counters"
+META, PARTITIONS, TOMBSTONES, COUNTERS = "recalld_meta", "recalld_partitions", "recalld_tombstones", "recalld_counters"
 CHANGE_LOG, CHANGE_HEADS = "recalld_changes", "recalld_change_heads"
-PARTITION_NUMBERS = "pair numbers"
+PARTITION_NUMBERS = "partition numbers"
 """The counter in `META` that numbers new partitions. No transaction writes to it."""
 
 

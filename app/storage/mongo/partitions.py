@@ -127,7 +127,7 @@ def new_document(state: MongoPartition) -> Stored:
         "tenant_id": state.tenant,
         "user_id": state.user,
         "agent_id": state.agent,
-        "pair": Int64(state.number),
+        "partition": Int64(state.number),
         **state.fields(),
     }
 
@@ -137,7 +137,7 @@ def state_of(stored: Stored) -> MongoPartition:
     plain = {name: int(stored[name]) for name in ("version", "floor", "count", "rows", "length")}
     return MongoPartition(
         key=stored["_id"],
-        number=int(stored["pair"]),
+        number=int(stored["partition"]),
         collection=stored["collection"],
         tenant=stored["tenant_id"],
         user=stored["user_id"],
@@ -269,7 +269,7 @@ class PartitionWriting:
         fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
             state.rows += 1
-            fields |= {"pair": Int64(state.number), "row": Int64(state.number << ROW_BITS | state.rows)}
+            fields |= {"partition": Int64(state.number), "row": Int64(state.number << ROW_BITS | state.rows)}
         state.written(collection, doc, model_of(collection.spec, packed.head), new=old is None)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         return fields
@@ -295,11 +295,11 @@ class PartitionWriting:
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
             if state.worn:
-                await self._database[TOMBSTONES].delete_many({"pair": state.number}, session=self._session)
+                await self._database[TOMBSTONES].delete_many({"partition": state.number}, session=self._session)
                 state.tombstones_dropped()  # copies older than this version must be reloaded
             else:
                 for row in gone:
-                    writes.insert(TOMBSTONES, {"_id": Int64(row), "pair": state.number, "rev": state.version})
+                    writes.insert(TOMBSTONES, {"_id": Int64(row), "partition": state.number, "rev": state.version})
             if state.key in self._new:
                 writes.insert(PARTITIONS, new_document(state), _created_meanwhile)
             else:
@@ -422,7 +422,7 @@ async def changed_rows(
     }
     rows = [row_of(stored[OWN]) for stored in changed]
     if since and state.buried > since:
-        gone = database[TOMBSTONES].find({"pair": state.number, "rev": {"$gt": since}})
+        gone = database[TOMBSTONES].find({"partition": state.number, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
     return overlaid(collection.spec, rows, model, dim, lambda _: alternates)

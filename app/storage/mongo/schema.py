@@ -67,10 +67,10 @@ OWN_INDEXES: dict[str, list[IndexModel]] = {
     COUNTERS: [IndexModel([("tenant_id", 1)], name="of_tenant")],
     PARTITIONS: [
         IndexModel([("collection", 1), ("tenant_id", 1), ("user_id", 1)], name="of_user"),
-        IndexModel([("pair", 1)], name="pair", unique=True),
-        IndexModel([("collection", 1), ("model", 1), ("pair", 1)], name="of_model"),
+        IndexModel([("partition", 1)], name="partition", unique=True),
+        IndexModel([("collection", 1), ("model", 1), ("partition", 1)], name="of_model"),
     ],
-    TOMBSTONES: [IndexModel([("pair", 1), ("rev", 1)], name="rev")],
+    TOMBSTONES: [IndexModel([("partition", 1), ("rev", 1)], name="rev")],
     USAGE: [IndexModel([("tenant_id", 1)], name="of_tenant")],
     CHANGE_HEADS: [IndexModel([("log", 1)], name="log")],
     CHANGE_LOG: [
@@ -189,7 +189,7 @@ async def deep_check(database: Database, collections: Sequence[Collection]) -> l
     for collection in collections:
         findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
         if collection.searched:
-            findings.append(await _finding(f"{collection.name}: pairs", _bad_partitions(database, collection)))
+            findings.append(await _finding(f"{collection.name}: partitions", _bad_partitions(database, collection)))
     findings.append(await _finding("usage", _bad_usage(database, collections)))
     return findings
 
@@ -252,10 +252,10 @@ def _windows_fit(collection: Collection, own: OwnFields) -> bool:
 async def _bad_partitions(database: Database, collection: Collection) -> AsyncIterator[str]:
     grouped = await database[collection.name].aggregate(
         [
-            {"$match": {f"{OWN}.pair": {"$exists": True}}},
+            {"$match": {f"{OWN}.partition": {"$exists": True}}},
             {
                 "$group": {
-                    "_id": f"${OWN}.pair",
+                    "_id": f"${OWN}.partition",
                     "there": {"$sum": 1},
                     "newest": {"$max": f"${OWN}.rev"},
                     "models": {"$addToSet": f"${OWN}.model"},
@@ -265,13 +265,13 @@ async def _bad_partitions(database: Database, collection: Collection) -> AsyncIt
     )
     there = {int(group["_id"]): group async for group in grouped}
     async for partition in database[PARTITIONS].find({"collection": collection.name}):
-        number = int(partition["pair"])
+        number = int(partition["partition"])
         counted = there.pop(number, {"there": 0, "newest": 0, "models": []})
         if partition["count"] != counted["there"]:
-            yield f"pair {number} counts {partition['count']} rows and has {counted['there']}"
+            yield f"partition {number} counts {partition['count']} rows and has {counted['there']}"
         if counted["newest"] > partition["version"]:
-            yield f"pair {number} is at version {partition['version']} and holds a row of {counted['newest']}"
+            yield f"partition {number} is at version {partition['version']} and holds a row of {counted['newest']}"
         if partition.get("model") and {*counted["models"]} - {partition["model"]}:
-            yield f"pair {number} holds a row of another embedding model than it says"
+            yield f"partition {number} holds a row of another embedding model than it says"
     for number in there:
-        yield f"pair {number} is not known"
+        yield f"partition {number} is not known"

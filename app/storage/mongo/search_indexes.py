@@ -643,7 +643,7 @@ class Candidates:
         for stored in hits:
             session, ordinal = value_at(stored, spec.session), value_at(stored, spec.ordinal)
             if session is not None and ordinal is not None:
-                places = wanted.setdefault((int(stored[OWN]["pair"]), str(session)), set())
+                places = wanted.setdefault((int(stored[OWN]["partition"]), str(session)), set())
                 places.update(range(int(ordinal) - AROUND, int(ordinal) + AROUND + 1))
         clauses: list[Stored] = [
             {PARTITION: partition, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
@@ -661,7 +661,7 @@ class Candidates:
     ) -> Columns:
         spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
-        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["pair"]) == state.number]
+        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["partition"]) == state.number]
         rows.sort(key=lambda row: row.id)
         segment.apply(rows)
         columns = segment.columns(query)

@@ -228,11 +228,11 @@ class MongoReembedding:
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
         }
-        wanted = {"collection": collection.name, "pair": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
+        wanted = {"collection": collection.name, "partition": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 
         async def read() -> list[int]:
-            cursor = self._database[PARTITIONS].find(wanted, {"pair": 1}).sort("pair", 1).limit(limit)
-            return [int(stored["pair"]) async for stored in cursor]
+            cursor = self._database[PARTITIONS].find(wanted, {"partition": 1}).sort("partition", 1).limit(limit)
+            return [int(stored["partition"]) async for stored in cursor]
 
         return await self._slow(read)
 
@@ -249,7 +249,9 @@ class MongoReembedding:
 
     async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         async def write() -> None:
-            versions = self._database[PARTITIONS].find({"pair": {"$in": list(partitions)}}, {"pair": 1, "version": 1})
+            versions = self._database[PARTITIONS].find(
+                {"partition": {"$in": list(partitions)}}, {"partition": 1, "version": 1}
+            )
             before = await versions.to_list()
             missing_vectors = await self._database[collection.name].aggregate(
                 [
@@ -262,7 +264,7 @@ class MongoReembedding:
             writes = [
                 UpdateOne({"_id": partition["_id"], "version": partition["version"]}, {"$set": {"model": Int64(model)}})
                 for partition in before
-                if int(partition["pair"]) not in left
+                if int(partition["partition"]) not in left
             ]
             if writes:
                 await self._database[PARTITIONS].bulk_write(writes, ordered=False)
@@ -718,10 +720,12 @@ class MongoStore(Shielded):
         wanted = {"tenant_id": tenant, "user_id": user, "count": 0}
 
         async def forget() -> list[int]:
-            numbers = [int(stored["pair"]) async for stored in self._database[PARTITIONS].find(wanted, {"pair": 1})]
+            numbers = [
+                int(stored["partition"]) async for stored in self._database[PARTITIONS].find(wanted, {"partition": 1})
+            ]
             for part in parts(numbers):
-                await self._database[TOMBSTONES].delete_many({"pair": {"$in": part}})
-                await self._database[PARTITIONS].delete_many({**wanted, "pair": {"$in": part}})
+                await self._database[TOMBSTONES].delete_many({"partition": {"$in": part}})
+                await self._database[PARTITIONS].delete_many({**wanted, "partition": {"$in": part}})
             for names in parts([counter_key(tenant, name) for name in counters]):
                 await self._database[COUNTERS].delete_many({"_id": {"$in": names}})
             return numbers

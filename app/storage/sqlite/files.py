@@ -75,7 +75,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:
             findings.append(_finding(f"{collection.name}: search rows", _bad_rows(connection, collection)))
-            findings.append(_finding(f"{collection.name}: pairs", _bad_partitions(connection, collection)))
+            findings.append(_finding(f"{collection.name}: partitions", _bad_partitions(connection, collection)))
     findings.append(_finding(USAGE, _bad_usage(connection, collections)))
     return findings
 
@@ -130,13 +130,13 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
             "WHERE s.head IS NOT NULL AND d.row IS NULL"
         ),
         "documents without a search row": (
-            f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM pairs p JOIN {table} s "
-            "ON s.pair = p.pair AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
+            f"SELECT d.id FROM {documents} d WHERE NOT EXISTS (SELECT 1 FROM partitions p JOIN {table} s "
+            "ON s.partition = p.partition AND s.row = d.row WHERE s.head IS NOT NULL AND p.tenant = d.tenant "
             "AND p.collection = ? AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, ''))"
         ),
         "kept vectors without a search row": (
-            f"SELECT k.row FROM kept_vectors k JOIN pairs p ON p.pair = k.pair LEFT JOIN {table} s "
-            "ON s.pair = k.pair AND s.row = k.row WHERE p.collection = ? AND s.head IS NULL"
+            f"SELECT k.row FROM kept_vectors k JOIN partitions p ON p.partition = k.partition LEFT JOIN {table} s "
+            "ON s.partition = k.partition AND s.row = k.row WHERE p.collection = ? AND s.head IS NULL"
         ),
         "search rows of a wrong size": (
             f"SELECT row FROM {table} WHERE head IS NOT NULL AND "
@@ -151,22 +151,22 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
 def _bad_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
     table = sql.search_table(collection)
     statement = (
-        "SELECT p.pair, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM pairs p "
-        f"LEFT JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? GROUP BY p.pair"
+        "SELECT p.partition, p.count, count(s.head), p.version, ifnull(max(s.rev), 0) FROM partitions p "
+        f"LEFT JOIN {table} s ON s.partition = p.partition WHERE p.collection = ? GROUP BY p.partition"
     )
     for partition, count, there, version, newest in connection.execute(statement, (collection.name,)):
         if count != there:
-            yield f"pair {partition} counts {count} rows and has {there}"
+            yield f"partition {partition} counts {count} rows and has {there}"
         if newest > version:
-            yield f"pair {partition} is at version {version} and holds a row of {newest}"
+            yield f"partition {partition} is at version {version} and holds a row of {newest}"
     # a partition that has vectors of one model only says which
     models = (
-        f"SELECT DISTINCT p.pair, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM pairs p "
-        f"JOIN {table} s ON s.pair = p.pair WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
+        f"SELECT DISTINCT p.partition, p.model, substr(s.head, {model_at(collection.spec) + 1}, 4) FROM partitions p "
+        f"JOIN {table} s ON s.partition = p.partition WHERE p.collection = ? AND p.model <> 0 AND s.head IS NOT NULL"
     )
     for partition, model, stored in connection.execute(models, (collection.name,)):
         if stored != code(model):
-            yield f"pair {partition} holds a row of another embedding model than it says"
+            yield f"partition {partition} holds a row of another embedding model than it says"
 
 
 PAGES_AT_START = 32_768

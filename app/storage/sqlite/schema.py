@@ -27,8 +27,9 @@ def tables(collection: Collection) -> list[str]:
     ]
     if collection.searched:
         result.append(
-            f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (pair INTEGER, row INTEGER, rev INTEGER NOT NULL, "
-            "sum INTEGER, head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (pair, row)) WITHOUT ROWID"
+            f"CREATE TABLE IF NOT EXISTS {search_table(collection)} (partition INTEGER, row INTEGER, rev INTEGER "
+            "NOT NULL, sum INTEGER, head BLOB, vector BLOB, terms BLOB, facets BLOB, PRIMARY KEY (partition, row)) "
+            "WITHOUT ROWID"
         )
     return result
 
@@ -48,7 +49,7 @@ def indexes(collection: Collection) -> dict[str, str]:
     for unique in collection.unique:
         result[unique_index(collection, unique)] = _unique(collection, unique)
     if collection.searched:
-        result[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (pair, rev)"
+        result[f"{name}_rev"] = f"CREATE INDEX {quoted(f'{name}_rev')} ON {search_table(collection)} (partition, rev)"
     return result
 
 
@@ -115,12 +116,12 @@ REFILLED_AT_ONCE = 1_000
 _OWN_TABLES = (
     "CREATE TABLE IF NOT EXISTS counters (tenant TEXT, name TEXT, value INTEGER NOT NULL, PRIMARY KEY (tenant, name)) "
     "WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS pairs (pair INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, "
+    "CREATE TABLE IF NOT EXISTS partitions (partition INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, "
     "tenant TEXT NOT NULL, user TEXT NOT NULL, agent TEXT NOT NULL, version INTEGER NOT NULL, "
     "floor INTEGER NOT NULL DEFAULT 0, count INTEGER NOT NULL, tombstones INTEGER NOT NULL DEFAULT 0, "
     "speakers TEXT NOT NULL DEFAULT '[]', model INTEGER NOT NULL DEFAULT 0, UNIQUE (collection, tenant, user, agent))",
-    "CREATE TABLE IF NOT EXISTS kept_vectors (pair INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
-    "PRIMARY KEY (pair, row, model)) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS kept_vectors (partition INTEGER, row INTEGER, model BLOB, vector BLOB NOT NULL, "
+    "PRIMARY KEY (partition, row, model)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS change_heads (tenant TEXT PRIMARY KEY, log TEXT NOT NULL, last INTEGER NOT NULL, "
     "floor INTEGER NOT NULL) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS changes (tenant TEXT, seq INTEGER, kind TEXT NOT NULL, id TEXT, type TEXT NOT NULL, "
@@ -131,9 +132,9 @@ _OWN_TABLES = (
 )
 """The engine's own tables.
 
-`pairs` has each partition of a searched collection, with the empty string for no agent or user. A reader whose copy is
-older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has the
-alternate vectors, with the model's code in the form of a head. `change_heads` and `changes` are the change log
+`partitions` has each partition of a searched collection, with the empty string for no agent or user. A reader whose
+copy is older than `floor` reloads the partition, because tombstones that it would need were dropped. `kept_vectors` has
+the alternate vectors, with the model's code in the form of a head. `change_heads` and `changes` are the change log
 (`change_log.py`). `usage` has a row for each tenant and counted collection; bytes are those of the documents as JSON.
 `store_info` has notes: the release that last made or updated the tables, and those of migrations.
 """

@@ -71,7 +71,7 @@ def read(
             else (" AND agent = ?", (partition.user, partition.agent))
         )
         statement = (
-            "SELECT pair, version, floor, count, tombstones, speakers, agent, model FROM pairs "
+            "SELECT partition, version, floor, count, tombstones, speakers, agent, model FROM partitions "
             f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
         )
         bound = (collection.name, tenant, *(value or "" for value in values))
@@ -99,7 +99,7 @@ def whole(
     Rows that change meanwhile may be included or not: their version is later than that of `state`, so the next update
     reads them.
     """
-    kept_ones = "SELECT 1 FROM kept_vectors WHERE pair = ? AND model = ? LIMIT 1"
+    kept_ones = "SELECT 1 FROM kept_vectors WHERE partition = ? AND model = ? LIMIT 1"
     if connection.execute(kept_ones, (state.number, code(model))).fetchone() is not None:
         segment.apply(_rows(connection, collection, state.number, "head IS NOT NULL", (), model, segment.dim))
     else:
@@ -119,7 +119,7 @@ def _blocks(connection: apsw.Connection, collection: Collection, partition: int)
     statement = (
         f"SELECT json_group_array(row), {joined}, {lengths}, json_group_array(sum) "
         "FROM (SELECT row, sum, head, vector, terms, facets "
-        f"FROM {sql.search_table(collection)} WHERE pair = ? AND row > ? AND head IS NOT NULL ORDER BY row "
+        f"FROM {sql.search_table(collection)} WHERE partition = ? AND row > ? AND head IS NOT NULL ORDER BY row "
         f"LIMIT {BLOCK})"
     )
     last, more = -1, True
@@ -168,7 +168,7 @@ def _rows(
 ) -> list[Row]:
     statement = (
         f"SELECT row, sum, head, vector, terms, facets FROM {sql.search_table(collection)} "
-        f"WHERE pair = ? AND {which} ORDER BY row"
+        f"WHERE partition = ? AND {which} ORDER BY row"
     )
     rows = [
         Row(row, None if parts[1] is None else checked(row, *parts))
@@ -184,7 +184,7 @@ def _alternates(connection: apsw.Connection, partition: int, model: int, rows: S
         part = rows[start : start + AT_ONCE]
         statement = (
             "SELECT row, vector FROM kept_vectors "
-            f"WHERE pair = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
+            f"WHERE partition = ? AND model = ? AND row IN ({', '.join('?' * len(part))})"
         )
         vectors.update(connection.execute(statement, (partition, code(model), *part)))
     return vectors
@@ -202,9 +202,9 @@ def records_where(
         named = (collection.name,)
         statement = (
             f"SELECT d.row, {sql.WHOLE_DOC}, s.sum, s.head, s.vector, s.terms, s.facets FROM {table} d "
-            "LEFT JOIN pairs p ON p.collection = ? AND p.tenant = d.tenant "
+            "LEFT JOIN partitions p ON p.collection = ? AND p.tenant = d.tenant "
             "AND p.user = ifnull(d.user_id, '') AND p.agent = ifnull(d.agent_id, '') "
-            f"LEFT JOIN {sql.search_table(collection)} s ON s.pair = p.pair AND s.row = d.row WHERE {which}"
+            f"LEFT JOIN {sql.search_table(collection)} s ON s.partition = p.partition AND s.row = d.row WHERE {which}"
         )
     return [
         Record(orjson.loads(doc), None if parts[1] is None else checked(row, *parts), str(row))
@@ -229,7 +229,7 @@ class SearchRowWriter:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = (
-            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE partition = ? AND row = ? AND head IS NOT NULL"
         )
         stored: Any = self._connection.execute(statement, (state.number, like)).fetchone()
         if stored is None:
@@ -237,7 +237,8 @@ class SearchRowWriter:
         packed = repack(collection.spec, doc, checked(like, *stored), state.version)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
-            "INSERT INTO kept_vectors SELECT pair, ?, model, vector FROM kept_vectors WHERE pair = ? AND row = ?",
+            "INSERT INTO kept_vectors SELECT partition, ?, model, vector FROM kept_vectors "
+            "WHERE partition = ? AND row = ?",
             (row, state.number, like),
         )
 
@@ -259,14 +260,15 @@ class SearchRowWriter:
                 f"substr(head, {model_at(collection.spec) + 1}, 4)",
             )
             self._connection.execute(
-                f"INSERT OR REPLACE INTO kept_vectors SELECT pair, row, {of}, vector "
-                f"FROM {sql.search_table(collection)} WHERE pair = ? AND row = ? AND vector IS NOT NULL AND {of} <> ?",
+                f"INSERT OR REPLACE INTO kept_vectors SELECT partition, row, {of}, vector "
+                f"FROM {sql.search_table(collection)} WHERE partition = ? AND row = ? "
+                f"AND vector IS NOT NULL AND {of} <> ?",
                 (state.number, row, model),
             )
-            statement = "DELETE FROM kept_vectors WHERE pair = ? AND row = ? AND model = ?"
+            statement = "DELETE FROM kept_vectors WHERE partition = ? AND row = ? AND model = ?"
             self._connection.execute(statement, (state.number, row, model))
         else:
-            self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
+            self._connection.execute("DELETE FROM kept_vectors WHERE partition = ? AND row = ?", (state.number, row))
         self._write(collection, state, doc, row, packed, new=False)
 
     def amend(
@@ -276,7 +278,7 @@ class SearchRowWriter:
         its vectors stay."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = (
-            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE pair = ? AND row = ? AND head IS NOT NULL"
+            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE partition = ? AND row = ? AND head IS NOT NULL"
         )
         stored: Any = self._connection.execute(statement, (state.number, row)).fetchone()
         if stored is None:
@@ -288,7 +290,7 @@ class SearchRowWriter:
             packed = reword(collection.spec, doc, old, text, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
-            f"UPDATE {table} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? WHERE pair = ? AND row = ?",
+            f"UPDATE {table} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? WHERE partition = ? AND row = ?",
             (state.version, sum_of(packed), packed.head, packed.terms, packed.facets, state.number, row),
         )
 
@@ -311,18 +313,18 @@ class SearchRowWriter:
             f"INSERT OR REPLACE INTO {sql.search_table(collection)} VALUES (?, ?, ?, NULL, NULL, NULL, NULL, NULL)",
             (state.number, row, state.version),
         )
-        self._connection.execute("DELETE FROM kept_vectors WHERE pair = ? AND row = ?", (state.number, row))
+        self._connection.execute("DELETE FROM kept_vectors WHERE partition = ? AND row = ?", (state.number, row))
 
     def write_partitions(self) -> None:
         """Writes the partitions that were touched, after all their rows."""
         for state in self._open.values():
             if state.worn:
                 table = sql.search_table(self._collections[state.number])
-                self._connection.execute(f"DELETE FROM {table} WHERE pair = ? AND head IS NULL", (state.number,))
+                self._connection.execute(f"DELETE FROM {table} WHERE partition = ? AND head IS NULL", (state.number,))
                 state.tombstones_dropped()  # copies older than this version must be reloaded
             self._connection.execute(
-                "UPDATE pairs SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
-                "WHERE pair = ?",
+                "UPDATE partitions SET version = ?, floor = ?, count = ?, tombstones = ?, speakers = ?, model = ? "
+                "WHERE partition = ?",
                 (
                     state.version,
                     state.floor,
@@ -346,7 +348,7 @@ class SearchRowWriter:
                 state = states[0]
             else:
                 created = (
-                    "INSERT INTO pairs (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
+                    "INSERT INTO partitions (collection, tenant, user, agent, version, count) VALUES (?, ?, ?, ?, 0, 0)"
                 )
                 self._connection.execute(created, key)
                 state = PartitionState(number=self._connection.last_insert_rowid(), agent=agent or None)
@@ -355,6 +357,6 @@ class SearchRowWriter:
         return state
 
     def _there(self, collection: Collection, partition: int, row: int) -> bool:
-        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE pair = ? AND row = ?"
+        statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE partition = ? AND row = ?"
         stored: Any = self._connection.execute(statement, (partition, row)).fetchone()
         return stored is not None and bool(stored[0])

@@ -153,8 +153,8 @@ class EmbeddedReembedding:
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
         statement = (
-            f"SELECT pair FROM pairs WHERE +collection = ?2 AND count > 0 AND pair > ?3 AND {_WHICH[which]} "
-            "ORDER BY pair LIMIT ?4"
+            f"SELECT partition FROM partitions WHERE +collection = ?2 AND count > 0 AND partition > ?3 "
+            f"AND {_WHICH[which]} ORDER BY partition LIMIT ?4"
         )
         bound = (model, collection.name, after, limit)
         return await self._readers.apart(
@@ -166,8 +166,8 @@ class EmbeddedReembedding:
     ) -> list[MissingVector]:
         statement = (
             f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE row IN ("
-            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.pair IN ({_marks(partitions)}) AND s.row > ? "
-            f"AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
+            f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.partition IN ({_marks(partitions)}) "
+            f"AND s.row > ? AND {_lacks(collection)} ORDER BY s.row LIMIT ?) ORDER BY row"
         )
         bound = (*partitions, after, code(model), limit)
 
@@ -179,8 +179,9 @@ class EmbeddedReembedding:
 
     async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         statement = (
-            f"UPDATE pairs SET model = ? WHERE pair IN ({_marks(partitions)}) AND NOT EXISTS ("
-            f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.pair = pairs.pair AND {_lacks(collection)})"
+            f"UPDATE partitions SET model = ? WHERE partition IN ({_marks(partitions)}) AND NOT EXISTS ("
+            f"SELECT 1 FROM {sql.search_table(collection)} s WHERE s.partition = partitions.partition "
+            f"AND {_lacks(collection)})"
         )
 
         def write(connection: apsw.Connection) -> None:
@@ -193,8 +194,8 @@ class EmbeddedReembedding:
         statement = (
             f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
             f"ifnull(sum({of} = ?1 AND (length(vector) = ?2 OR (length(vector) - 1) % ?2 = 0)), 0), "
-            "(SELECT count(*) FROM kept_vectors k JOIN pairs p ON p.pair = k.pair WHERE p.collection = ?3) "
-            f"FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
+            "(SELECT count(*) FROM kept_vectors k JOIN partitions p ON p.partition = k.partition "
+            f"WHERE p.collection = ?3) FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
         )
 
         def read(connection: apsw.Connection) -> VectorCounts:
@@ -206,8 +207,8 @@ class EmbeddedReembedding:
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
         statement = (
-            "SELECT k.pair FROM kept_vectors k JOIN pairs p ON p.pair = k.pair "
-            "WHERE k.pair > ? AND p.collection = ? ORDER BY k.pair LIMIT ?"
+            "SELECT k.partition FROM kept_vectors k JOIN partitions p ON p.partition = k.partition "
+            "WHERE k.partition > ? AND p.collection = ? ORDER BY k.partition LIMIT ?"
         )
         after = dropped = 0
 
@@ -215,7 +216,7 @@ class EmbeddedReembedding:
             nonlocal after, dropped
             rows: Any = connection.execute(statement, (after, collection.name, DROPPED_AT_ONCE)).fetchall()
             for (partition,) in dict.fromkeys(rows):
-                connection.execute("DELETE FROM kept_vectors WHERE pair = ?", (partition,))
+                connection.execute("DELETE FROM kept_vectors WHERE partition = ?", (partition,))
                 dropped += connection.changes()
                 after = partition
             return len(rows) == DROPPED_AT_ONCE
@@ -584,15 +585,15 @@ class EmbeddedStore:
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         def empty_partitions(connection: apsw.Connection) -> list[int]:
-            statement = "SELECT pair FROM pairs WHERE tenant = ? AND user = ? AND count = 0"
+            statement = "SELECT partition FROM partitions WHERE tenant = ? AND user = ? AND count = 0"
             rows: list[Any] = connection.execute(statement, (tenant, user)).fetchall()
             return [int(partition) for (partition,) in rows]
 
         def forget(connection: apsw.Connection) -> None:
             searched = [sql.search_table(collection) for collection in self._collections if collection.searched]
             for partition in empty_partitions(connection):
-                for table in (*searched, "kept_vectors", "pairs"):
-                    connection.execute(f"DELETE FROM {table} WHERE pair = ?", (partition,))
+                for table in (*searched, "kept_vectors", "partitions"):
+                    connection.execute(f"DELETE FROM {table} WHERE partition = ?", (partition,))
             named = [(tenant, name) for name in counters]
             connection.executemany("DELETE FROM counters WHERE tenant = ? AND name = ?", named)
 

@@ -83,9 +83,9 @@ async def test_the_vector_stage_has_the_filter_and_as_many_candidates_as_documen
     assert 20 * stage["limit"] <= stage["numCandidates"] <= 10_000
     asked = stage["queryVector"].as_vector()
     assert (asked.dtype.name, list(asked.data)) == ("INT8", quantise(vector).tolist())
-    (pair,) = await partitions.read(store._database, ENTRIES, T, [AU])
+    (partition,) = await partitions.read(store._database, ENTRIES, T, [AU])
     named = str(stage["filter"])
-    for condition in ("tenant_id", T, str(pair.number), str(model_id(MODEL, DIM)), "'kind': {'$eq': 'a'}"):
+    for condition in ("tenant_id", T, str(partition.number), str(model_id(MODEL, DIM)), "'kind': {'$eq': 'a'}"):
         assert condition in named
 
 
@@ -116,14 +116,14 @@ def test_every_filter_is_declared_in_both_indexes() -> None:
     assert first == {"type": "vector", "path": "_r.vector", "numDimensions": DIM, "similarity": "cosine"}
     declared = {field["path"] for field in rest if field["type"] == "filter"}
     ranges = {f"_r.ranges.{range_name(field)}" for field in SEARCHED.ranges}
-    own = {"tenant_id", "_r.pair", "_r.model", "_r.absent", "base_importance"}
+    own = {"tenant_id", "_r.partition", "_r.model", "_r.absent", "base_importance"}
     assert declared == {*own, *SEARCHED.facets, *ranges}
     assert (text["name"], text["type"]) == ("entries_text", "search")
     mappings = text["definition"]["mappings"]
     assert mappings["dynamic"] is False
     fields = mappings["fields"]["_r"]["fields"]
     assert fields["words"] == {"type": "string", "analyzer": "lucene.whitespace", "indexOptions": "freqs"}
-    assert fields["ranges"]["fields"]["weight"] == fields["pair"] == {"type": "number"}
+    assert fields["ranges"]["fields"]["weight"] == fields["partition"] == {"type": "number"}
     assert mappings["fields"]["kind"] == fields["absent"] == {"type": "token"}
 
 

@@ -14,7 +14,7 @@ from app.setting_groups import MongodbSettings
 from app.storage.mongo import store as store_module
 from tests.conftest import PATIENT_SECONDS, Service, Starter, TestParts, settings_of
 from tests.support.atlas import Atlas
-from tests.support.memories import PAIR, batch
+from tests.support.memories import OWNER, batch
 
 pytestmark = pytest.mark.anyio
 
@@ -44,14 +44,14 @@ async def settled(service: Service, atlas: Atlas, database: str) -> None:
     atlas.settle()
     long_ago = int((time.time() - 3_600) * 1_000)
     with atlas.client() as client:
-        for pair in client[database]["recalld_pairs"].find({}):
-            marks = {"marks": [[long_ago, pair["version"]]]}
-            client[database]["recalld_pairs"].update_one({"_id": pair["_id"]}, {"$set": marks})
+        for partition in client[database]["recalld_partitions"].find({}):
+            marks = {"marks": [[long_ago, partition["version"]]]}
+            client[database]["recalld_partitions"].update_one({"_id": partition["_id"]}, {"$set": marks})
     atlas.watch()
 
 
 async def search(service: Service, **body: Any) -> Any:
-    return await service.client.post("/v1/memories/search", json={**PAIR, "query": "green tea", **body})
+    return await service.client.post("/v1/memories/search", json={**OWNER, "query": "green tea", **body})
 
 
 @pytest.mark.release
@@ -122,7 +122,7 @@ async def test_instructions_of_a_large_scope_come_into_the_prompt(
 ) -> None:
     await batch(service.client, {"content": "Always answer in French.", "memory_type": "instruction"})
     await settled(service, atlas, mongodb_database)
-    body = {**PAIR, "query": "what is the capital of Peru?", "intent": "execute"}
+    body = {**OWNER, "query": "what is the capital of Peru?", "intent": "execute"}
     answer = await service.client.post("/v1/context", json=body)
     assert "Always answer in French." in answer.text
 

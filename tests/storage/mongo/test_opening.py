@@ -103,7 +103,7 @@ async def test_indexes_are_made_once_by_whoever_comes_first(
         stores = await asyncio.gather(*(MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=DIM) for _ in range(4)))
         assert sum("indexes are complete" in line.message for line in caplog.records) == 1
         made = [line for line in caplog.records if line.message == "indexes made"]
-        assert {line.__dict__["collection"] for line in made} >= {"things", "entries", "recalld_pairs"}
+        assert {line.__dict__["collection"] for line in made} >= {"things", "entries", "recalld_partitions"}
         caplog.clear()
         stores.append(await MongoStore.open(mongodb.uri, COLLECTIONS, options, dim=DIM))
         assert not {"indexes made", "indexes are complete"} & {line.message for line in caplog.records}
@@ -165,9 +165,11 @@ async def test_damage_is_found(store: MongoStore, mongodb: Deployment, database:
     assert await store.count(ENTRIES, T) >= 1
 
 
-async def test_a_pair_that_says_another_model_is_found(store: MongoStore, mongodb: Deployment, database: str) -> None:
+async def test_a_partition_that_says_another_model_is_found(
+    store: MongoStore, mongodb: Deployment, database: str
+) -> None:
     await store.commit([entry("tea", "one", vector=unit(1))])
     with mongodb.client() as client:
-        client[database]["recalld_pairs"].update_one({}, {"$set": {"model": 7}})
+        client[database]["recalld_partitions"].update_one({}, {"$set": {"model": 7}})
     (fault,) = [finding.detail for finding in await store.check(deep=True) if not finding.ok]
     assert "another embedding model" in fault

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.anyio
 
 QUERY, NOW_MS = analyse("tea roses 2023", ("Ann", "Bob")), to_ms("2026-03-02T00:00:00.000Z")
 TEXTS = ("tea", "tea and roses", "coffee in May 2023", "roses roses roses?", "键 чай شاي", "the")
-PAIRS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
+PARTITIONS = (AU, Partition(None, "user"), Partition("agent-2", "user"))
 
 fields = st.fixed_dictionaries(
     {"created_at": st.integers(0, 3).map(at)},
@@ -55,7 +55,7 @@ fields = st.fixed_dictionaries(
 )
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("insert"), st.sampled_from(PAIRS), fields, st.sampled_from(TEXTS), st.integers(0, 5)),
+        st.tuples(st.just("insert"), st.sampled_from(PARTITIONS), fields, st.sampled_from(TEXTS), st.integers(0, 5)),
         st.tuples(st.just("delete"), st.integers(0, 30)),
         st.tuples(st.just("update"), st.integers(0, 30), fields),
         st.tuples(st.just("rewrite"), st.integers(0, 30), st.sampled_from(TEXTS), st.integers(0, 5)),
@@ -70,10 +70,10 @@ def changes_of(tenant: str, wanted: list[Any]) -> list[Change]:
     made: list[Change] = []
     for verb, *given_parts in wanted:
         if verb == "insert":
-            pair, described, text, seed = given_parts
+            partition, described, text, seed = given_parts
             vector, further = (random_vector(seed), further_windows(seed)) if seed else (None, None)
             insert: Insert = entry(
-                text, fresh("e"), tenant=tenant, pair=pair, vector=vector, further=further, **described
+                text, fresh("e"), tenant=tenant, partition=partition, vector=vector, further=further, **described
             )
             made.append(insert)
             live.append(insert.doc["entry_id"])
@@ -105,7 +105,11 @@ async def test_columns_and_ranking_are_the_same(
             await embedded.commit(part)
         where = Or((Eq("kind", "a"), Has("tags", "t"), Range("weight", ge=1)))
         query = ask(
-            "tea roses 2023", tenant=tenant, pairs=[Partition(ANY_AGENT, "user")], where=where, vector=random_vector(1)
+            "tea roses 2023",
+            tenant=tenant,
+            partitions=[Partition(ANY_AGENT, "user")],
+            where=where,
+            vector=random_vector(1),
         )
         facts = await store.scope_overview(ENTRIES, tenant, query.partitions)
         theirs = await embedded.scope_overview(ENTRIES, tenant, query.partitions)

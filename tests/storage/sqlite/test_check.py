@@ -26,9 +26,9 @@ FAULTS = {
     "a search row without a document": ("entries: search rows", "DELETE FROM entries WHERE id = 'first'"),
     "a document without a search row": ("entries: search rows", "DELETE FROM entries_search WHERE row = 1"),
     "a document with a tombstone": ("entries: search rows", "UPDATE entries_search SET head = NULL WHERE row = 1"),
-    "a search row in another's pair": (
+    "a search row in another's partition": (
         "entries: search rows",
-        "UPDATE pairs SET user = 'somebody else' WHERE collection = 'entries'",
+        "UPDATE partitions SET user = 'somebody else' WHERE collection = 'entries'",
     ),
     "a record that is cut off": ("entries: search rows", "UPDATE entries_search SET head = x'00' WHERE row = 1"),
     "terms that are cut off": ("entries: search rows", "UPDATE entries_search SET terms = x'00' WHERE row = 1"),
@@ -38,14 +38,14 @@ FAULTS = {
         "UPDATE entries_search SET vector = substr(vector, 1, 20) WHERE row = 3",
     ),
     "windows that are gone": ("entries: search rows", "UPDATE entries_search SET vector = x'' WHERE row = 3"),
-    "a pair that counts wrong": ("entries: pairs", "UPDATE pairs SET count = count + 1"),
-    "a row newer than its pair": ("entries: pairs", "UPDATE entries_search SET rev = rev + 1 WHERE row = 1"),
-    "a pair that says another model": ("entries: pairs", "UPDATE pairs SET model = 7"),
+    "a partition that counts wrong": ("entries: partitions", "UPDATE partitions SET count = count + 1"),
+    "a row newer than its partition": ("entries: partitions", "UPDATE entries_search SET rev = rev + 1 WHERE row = 1"),
+    "a partition that says another model": ("entries: partitions", "UPDATE partitions SET model = 7"),
     "a kept vector of no row": (
         "entries: search rows",
-        "INSERT INTO kept_vectors SELECT pair, 99, x'01000000', x'00' FROM pairs LIMIT 1",
+        "INSERT INTO kept_vectors SELECT partition, 99, x'01000000', x'00' FROM partitions LIMIT 1",
     ),
-    "rows of no pair": ("entries: search rows", "DELETE FROM pairs"),
+    "rows of no partition": ("entries: search rows", "DELETE FROM partitions"),
 }
 
 

@@ -345,7 +345,7 @@ async def test_pages_of_indexes_that_have_changed_places_are_named_at_the_start(
     """A search would find no partition, and say nothing."""
     path = await closed_store(store, 1)
     connection = connect(path, 50)
-    named = "SELECT rootpage FROM sqlite_schema WHERE name IN ('things_id', 'sqlite_autoindex_pairs_1')"
+    named = "SELECT rootpage FROM sqlite_schema WHERE name IN ('things_id', 'sqlite_autoindex_partitions_1')"
     one, other = (page - 1 for (page,) in connection.execute(named))
     connection.close()
     whole = path.read_bytes()

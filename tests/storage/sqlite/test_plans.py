@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from app.facts.repository import FactFilters, View, about, of_pairs
+from app.facts.repository import FactFilters, View, about, of_partitions
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
 from app.storage.scope import ANY_AGENT, Partition
@@ -13,8 +13,8 @@ from app.storage.sqlite import sql
 from app.storage.sqlite.schema import migrate
 
 NOW = View("2026-06-01T00:00:00.000Z").believed()
-(OF_PAIRS,) = of_pairs([Partition("a", "u"), Partition(None, "u")])
-(OF_USER,) = of_pairs([Partition(ANY_AGENT, "u")])
+(OF_PARTITIONS,) = of_partitions([Partition("a", "u"), Partition(None, "u")])
+(OF_USER,) = of_partitions([Partition(ANY_AGENT, "u")])
 KEYS = ("one", "two", "three")
 
 
@@ -33,8 +33,8 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
         (FACTS, both(In("group_id", KEYS), Absent("known_until")), "facts_by_group_id_known_until_created_at"),
         (FACTS, Eq("lineage_id", "one"), "facts_by_lineage_id_created_at"),
         *(
-            (FACTS, both(pairs, NOW, In(f"{side}_key", KEYS)), f"facts_by_{side}_key_user_id_agent_id_created_at")
-            for pairs in (OF_PAIRS, OF_USER)
+            (FACTS, both(partitions, NOW, In(f"{side}_key", KEYS)), f"facts_by_{side}_key_user_id_agent_id_created_at")
+            for partitions in (OF_PARTITIONS, OF_USER)
             for side in ("subject", "object")
         ),
         *(

@@ -98,24 +98,24 @@ async def test_counts_of_covered_fields_read_no_document(store: EmbeddedStore, r
 
 async def test_the_cache_of_scopes_is_bounded_in_bytes(open_store: Open) -> None:
     store = await open_store(cache_bytes=200_000)
-    pairs = [ask().partitions[0]._replace(user=f"u{i}") for i in range(40)]
-    for pair in pairs:
-        await store.commit([entry("tea and roses", pair=pair) for _ in range(50)])
-    for pair in [*pairs, *pairs]:
-        found = await store.search(ENTRIES, ask("tea", pairs=[pair]))
+    partitions = [ask().partitions[0]._replace(user=f"u{i}") for i in range(40)]
+    for partition in partitions:
+        await store.commit([entry("tea and roses", partition=partition) for _ in range(50)])
+    for partition in [*partitions, *partitions]:
+        found = await store.search(ENTRIES, ask("tea", partitions=[partition]))
         assert len(found.rows) == 50
         assert store._cache.nbytes <= 200_000
     assert 1 < len(store._cache._held) < 40
-    everything = await store.search(ENTRIES, ask("tea", pairs=pairs))
+    everything = await store.search(ENTRIES, ask("tea", partitions=partitions))
     assert len(everything.rows) == 2_000
 
 
 async def test_a_scope_larger_than_the_cache_is_searched_all_the_same(open_store: Open) -> None:
     store = await open_store(cache_bytes=1)
     others = [ask().partitions[0]._replace(user=f"u{i}") for i in range(3)]
-    for pair in others:
-        await store.commit([entry("tea", pair=pair) for _ in range(2_500)])
-    searches = [store.search(ENTRIES, ask("tea", pairs=[pair])) for pair in others for _ in range(2)]
+    for partition in others:
+        await store.commit([entry("tea", partition=partition) for _ in range(2_500)])
+    searches = [store.search(ENTRIES, ask("tea", partitions=[partition])) for partition in others for _ in range(2)]
     async with asyncio.timeout(90):
         assert [len(found.rows) for found in await asyncio.gather(*searches)] == [2_500] * 6
 

@@ -1,4 +1,4 @@
-"""A pair that SQLite joined is the pair that its rows hold."""
+"""A partition that SQLite joined is the partition that its rows hold."""
 
 from dataclasses import replace
 from pathlib import Path
