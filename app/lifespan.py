@@ -33,8 +33,8 @@ from app.facts.profile import USERS
 from app.facts.service import FACT
 from app.findings.replacing import what_holds_first
 from app.findings.schemas import FINDINGS
-from app.jobs import models as kinds
-from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
+from app.jobs import queue as kinds
+from app.jobs.queue import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import JobHandler, Runner
 from app.jobs.schedule import Look, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
@@ -52,16 +52,15 @@ from app.memories.embedding import PENDING, Embeddable
 from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
 from app.memories.repository import MEMORY
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES
-from app.operations.gauges import gauging
+from app.operations.stats import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
 from app.reflection.judge import JUDGED_PAIRS
 from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
-from app.retention.decay_job import WORTH_WRITING, DecayJob
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
-from app.retention.jobs import ForgettingJobs
+from app.retention.jobs import WORTH_WRITING, DecayJob, ForgettingJobs
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.setting_groups import LLMSettings
 from app.settings import Settings

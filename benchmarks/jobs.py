@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from app.core.clock import rfc3339
-from app.jobs.models import JOBS
-from app.jobs.queue import Job
+from app.jobs.queue import JOBS, Job
 from app.lifespan import COLLECTIONS
 from app.memories.records import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, REFLECTION, RETENTION
+from app.jobs.queue import CONSOLIDATION, DECAY, EXPIRY, REFLECTION, RETENTION
 from app.lifespan import job_runner
 from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings

@@ -20,7 +20,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from app.api.connections import ConnectionLimits, guarded
-from app.cli.server import DrainingServer
+from app.cli.serve import DrainingServer
 from app.core.tuning import Tuning
 from app.embedding.embedder import Embedder
 from app.main import create_app

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import DECAY, EMBED_PENDING, EXPIRY, RETENTION
+from app.jobs.queue import DECAY, EMBED_PENDING, EXPIRY, RETENTION
 from tests.support.scripted import Reply, ScriptedServer, scripted_server
 from tests.support.server import Server, serving
 from tests.support.tuned import tuned

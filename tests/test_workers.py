@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli.supervisor import LOOK_SECONDS
+from app.cli.serve import LOOK_SECONDS
 from app.core.tuning import USUAL
 from app.settings import Settings
 from tests.support.command import Run
@@ -158,7 +158,7 @@ def test_all_serve_one_store_and_what_one_counts_each_tells(tmp_path: Path, sett
         latency = {row["method"]: row for row in ask(server, path="/v1/stats").json()["latency"]}
         assert latency["POST"]["requests"] == 36
         until(lambda: ask(server).status_code == 200 and answering(server) == {1, 2, 3})
-        assert all("worker" not in line for line in server.log() if line["logger"] == "app.cli.supervisor")
+        assert all("worker" not in line for line in server.log() if line["logger"] == "app.cli.serve")
         assert server.stop() == 0
         assert running(server) == {}
         assert "Recalld serves" in server.printed()

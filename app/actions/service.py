@@ -40,7 +40,7 @@ from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION
+from app.jobs.queue import CONSOLIDATION
 from app.memories.embedding import Embeddable, Embeddings, Passage, pending_note
 from app.memories.records import SOURCE
 from app.memories.repository import of_partition

@@ -321,3 +321,9 @@ def tell_of_more(result: Json) -> None:
     """Says on standard error that a listing has more rows than it shows."""
     if result["more"]:
         print(f"The first {len(result['items'])} are shown; --limit shows more.", file=sys.stderr)
+
+
+def summary(made: Json) -> str:
+    """Returns what a context holds, in a line: `412 of 2,000 tokens: 3 memories, 1 facts`."""
+    parts = [f"{len(section['items'])} {section['name']}" for section in made["sections"] if section["items"]]
+    return f"{made['tokens']:,} of {made['budget']:,} tokens: {', '.join(parts) or 'nothing'}"

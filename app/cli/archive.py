@@ -42,8 +42,7 @@ from app.core.schemas import TENANT, TENANT_RULE, Json
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError, StoreUnavailable, invalid
 from app.importers.loader import RanImport
-from app.jobs.models import JOBS, OPERATIONS, SCHEDULES
-from app.jobs.queue import ENDED
+from app.jobs.queue import ENDED, JOBS, OPERATIONS, SCHEDULES
 from app.lifespan import COLLECTIONS, EMBEDDABLE
 from app.memories.embedding import PENDING, pending_note
 from app.memories.reembed import MOVES

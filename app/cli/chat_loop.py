@@ -11,8 +11,7 @@ import httpx2
 import openai
 from rich.console import Console
 
-from app.cli._common import Ask, Target, load_service, printable
-from app.cli.memory import summary
+from app.cli._common import Ask, Target, load_service, printable, summary
 from app.core.clock import new_id
 from app.core.openai_client import headers
 from app.core.schemas import Json

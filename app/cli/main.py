@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from app import VERSION
-from app.cli import archive, evaluate, maintenance, memory, migrate, retention, serve
+from app.cli import archive, evaluate, maintenance, memory, retention, serve
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -47,8 +47,8 @@ app.command("backup")(maintenance.backup)
 app.command("restore")(maintenance.restore)
 app.command("salvage")(maintenance.salvage)
 app.command("rekey")(maintenance.rekey)
-app.command("migrate")(migrate.migrate)
-app.command("reembed")(migrate.reembed)
+app.command("migrate")(maintenance.migrate)
+app.command("reembed")(maintenance.reembed)
 app.command("decay")(retention.decay)
 app.command("forget")(retention.forget)
 app.command("forget-tombstones")(retention.forget_tombstones)

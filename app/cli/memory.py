@@ -27,6 +27,7 @@ from app.cli._common import (
     owners,
     pages,
     printable,
+    summary,
     tell_of_more,
     text_table,
 )
@@ -231,12 +232,6 @@ def context(
         return
     print(printable(made["text"]))
     print(summary(made), file=sys.stderr)
-
-
-def summary(made: Json) -> str:
-    """Returns what a context holds, in a line: `412 of 2,000 tokens: 3 memories, 1 facts`."""
-    parts = [f"{len(section['items'])} {section['name']}" for section in made["sections"] if section["items"]]
-    return f"{made['tokens']:,} of {made['budget']:,} tokens: {', '.join(parts) or 'nothing'}"
 
 
 def chat(

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator, with_config
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example, shown
-from app.memories.filters import TagAndMetadataFilters
+from app.memories.search import TagAndMetadataFilters
 from app.retrieval.retriever import SearchWarning
 from app.sessions.schemas import ToolCall
 

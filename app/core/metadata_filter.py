@@ -8,7 +8,7 @@ refused with what there is. A value is compared as a whole, an object too: `{"si
 object. An object of operators alone is no value, and where operators stand deeper, the names above them lead to the
 field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with one whose keys look like operators.
 
-`matches` defines what a filter means. `memories/filters.py` says which part of it the store can decide.
+`matches` defines what a filter means. `memories/search.py` says which part of it the store can decide.
 """
 
 from collections.abc import Callable, Mapping

@@ -29,9 +29,8 @@ from app.facts.ledger import Statement, contend, statement
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactName, FactRecord, key_of
 from app.jobs import queue
-from app.jobs.models import ALIAS
+from app.jobs.queue import ALIAS, skipping
 from app.jobs.runner import Done, JobHandler, Run, undo_each
-from app.jobs.skipping import skipping
 from app.memories.repository import of_partition
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import Absent, Eq, In, both

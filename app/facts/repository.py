@@ -19,8 +19,8 @@ from app.facts.schemas import (
     predicate_key,
 )
 from app.memories.embedding import pending_note
-from app.memories.filters import SourceSessionFilters, of_session, true_at
 from app.memories.repository import of_partition
+from app.memories.search import SourceSessionFilters, of_session, true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, pages

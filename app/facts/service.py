@@ -35,7 +35,7 @@ from app.facts.schemas import (
     sentence,
 )
 from app.jobs import queue
-from app.jobs.models import MERGE_FACT
+from app.jobs.queue import MERGE_FACT
 from app.llm.base import LLM, configured
 from app.memories.embedding import Embeddable, Embeddings, Passage
 from app.memories.records import SOURCE

@@ -15,22 +15,28 @@ from app.core.clock import Clock
 from app.core.work import begin, end, work_for
 from app.errors import RecalldError, StoreUnavailable, Unavailable
 from app.jobs import queue
-from app.jobs.models import (
+from app.jobs.queue import (
     FREES_SPACE,
     JOBS,
     LANES,
+    LEASE,
     OPERATIONS,
     ORDINARY_LANE,
     Lane,
+    Lease,
+    LeaseLost,
     OperationRecord,
     OperationResult,
     OperationStatus,
     OperationUndo,
     Payload,
+    Queue,
+    SkippedById,
+    collecting,
+    skipped_records,
+    skipping,
 )
-from app.jobs.queue import LEASE, Lease, LeaseLost, Queue
 from app.jobs.schedule import Schedules
-from app.jobs.skipping import SkippedById, collecting, named, skipping
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.changes import Change, CommitConflict, using_reserve
 from app.storage.protocol import Store
@@ -113,7 +119,7 @@ def _with_skipped(done: Done, skipped: SkippedById) -> Done:
     if not skipped:
         return done
     status: OperationStatus = "partial" if done.status == "succeeded" else done.status
-    return replace(done, result={**done.result, "skipped_records": named(skipped)}, status=status)
+    return replace(done, result={**done.result, "skipped_records": skipped_records(skipped)}, status=status)
 
 
 JobHandler = Callable[[Run], Awaitable[Done]]

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.tuning import Tuning
 from app.errors import StoreUnavailable
-from app.jobs.models import (
+from app.jobs.queue import (
     CONSOLIDATION,
     DECAY,
     EMBED_PENDING,
@@ -24,10 +24,10 @@ from app.jobs.models import (
     REFLECTION,
     RETENTION,
     SCHEDULES,
+    Job,
     JobInfo,
     ScheduleRecord,
 )
-from app.jobs.queue import Job
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Filter, Range

@@ -21,10 +21,9 @@ from app.core.clock import new_id, rfc3339, to_ms
 from app.core.language import wording
 from app.core.schemas import Json, equal_json
 from app.jobs import queue
-from app.jobs.models import CONSOLIDATION, SCHEDULES
+from app.jobs.queue import CONSOLIDATION, SCHEDULES, handled, skipping
 from app.jobs.runner import Done, Run
 from app.jobs.schedule import has_looked, news
-from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted, undo_of
 from app.learning.episodes import EpisodeLearning, skipped, waiting

@@ -13,9 +13,8 @@ from app.embedding.embedder import Embedder
 from app.facts.profile import USERS, UserRecord, is_raised_only
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
-from app.jobs.models import OperationUndo
+from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
-from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS
 from app.memories.embedding import Embeddings
 from app.memories.records import needs_new_entry, passage

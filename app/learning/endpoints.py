@@ -9,7 +9,7 @@ from app.api.strict import Answer, StrictRoute
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier
-from app.jobs.models import Operation
+from app.jobs.queue import Operation
 from app.learning import service
 from app.learning.dependencies import Tools
 from app.learning.service import Learning, TimedExtraction

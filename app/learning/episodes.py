@@ -22,8 +22,8 @@ from app.core.served_text import strip_served
 from app.errors import Forbidden, Invalid, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.facts.profile import UserProfile
 from app.facts.schemas import FactCreate
+from app.jobs.queue import handled
 from app.jobs.runner import Run
-from app.jobs.skipping import handled
 from app.learning import checks, conversation_extractors, derivations, prompts
 from app.learning.checks import numbers_said, stands, time_said
 from app.learning.conversation_extractors import (

@@ -12,8 +12,8 @@ from app.core.language import sentences, word_count
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
+from app.jobs.queue import handled, skipping
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import handled, skipping
 from app.learning import checks, prompts
 from app.learning.conversation_extractors import (
     Conversation,

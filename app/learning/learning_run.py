@@ -13,8 +13,8 @@ from app.core import prompt_text
 from app.core.schemas import Json
 from app.core.work import off_loop
 from app.errors import Forbidden, LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable, RecalldError
+from app.jobs.queue import skipping
 from app.jobs.runner import Run
-from app.jobs.skipping import skipping
 from app.learning import prompts
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationPlan, DerivationRecord, DerivationResult, commit_noted

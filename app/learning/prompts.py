@@ -24,7 +24,7 @@ from app.core.language import sentences
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
-from app.jobs.skipping import handled
+from app.jobs.queue import handled
 from app.llm.base import ReplyShape
 from app.memories.agents import LessonList
 from app.sessions.repository import trust_of

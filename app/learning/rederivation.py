@@ -13,10 +13,8 @@ from app.core.clock import new_id, rfc3339
 from app.errors import NotFound
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, FactRecord
-from app.jobs.models import OPERATIONS, POST_CONVERSATION, SUMMARIZE, OperationResult
-from app.jobs.queue import Job
+from app.jobs.queue import OPERATIONS, POST_CONVERSATION, SUMMARIZE, Job, OperationResult, handled, skipping
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord
 from app.memories.repository import MemoryRepository

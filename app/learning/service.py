@@ -17,7 +17,7 @@ from app.core.schemas import BODY_LIMITS, Count, Owned, example, shown
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
-from app.jobs.models import EXTRACT, JOBS, SUMMARIZE, Operation
+from app.jobs.queue import EXTRACT, JOBS, SUMMARIZE, Operation
 from app.jobs.runner import Done, Run
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, MemoryExtractor

@@ -14,12 +14,18 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
 from app.memories.embedding import Embeddings
-from app.memories.feedback import FeedbackService
-from app.memories.filters import MemoryFilters, MemoryListStatus, TagFilters, TagsMatch
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
-from app.memories.search import MemorySearch, SearchRequest, SearchResult
-from app.memories.service import MemoryService
+from app.memories.search import (
+    MemoryFilters,
+    MemoryListStatus,
+    MemorySearch,
+    SearchRequest,
+    SearchResult,
+    TagFilters,
+    TagsMatch,
+)
+from app.memories.service import FeedbackService, MemoryService
 from app.writes.executor import InPrecondition, Writer, etag
 
 

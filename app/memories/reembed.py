@@ -22,8 +22,8 @@ from app.core.clock import Clock, SystemClock, rfc3339
 from app.core.work import off_loop
 from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable, RecordDamaged, StoreUnavailable
+from app.jobs.queue import skipping
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import skipping
 from app.memories.embedding import HARMLESS, PENDING, Embeddable, Embeddings, Passage, PendingNote
 from app.memories.repository import MEMORY
 from app.metrics import PENDING as WAITING

@@ -17,7 +17,7 @@ from app.auth.keys import Principal
 from app.core import workers
 from app.core.schemas import Identifier, Page, shown
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
-from app.jobs.models import OPERATIONS, Operation
+from app.jobs.queue import OPERATIONS, Operation
 from app.jobs.schedule import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService

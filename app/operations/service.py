@@ -13,7 +13,7 @@ from app.core.clock import Clock
 from app.core.schemas import Flag, Identifier, Page, Schema, example, shown
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
-from app.jobs.models import (
+from app.jobs.queue import (
     CONSOLIDATION,
     DECAY,
     ERASE_USER,

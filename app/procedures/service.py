@@ -6,7 +6,7 @@ from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
-from app.jobs.models import REVIEW_PROCEDURE
+from app.jobs.queue import REVIEW_PROCEDURE
 from app.memories.embedding import Embeddable, Embeddings, Passage
 from app.memories.records import SOURCE
 from app.memories.repository import VersionedRepository, of_partition

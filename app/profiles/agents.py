@@ -32,10 +32,10 @@ from app.memories.agents import (
     Lesson,
     LessonList,
 )
-from app.memories.filters import true_at
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
+from app.memories.search import true_at
 from app.profiles.schemas import (
     Agent,
     AgentCreate,

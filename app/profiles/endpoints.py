@@ -15,8 +15,7 @@ from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
 from app.profiles import schemas
 from app.profiles.agents import AgentService
-from app.profiles.owners import OwnerDirectory
-from app.profiles.users import ProfileReader, UserService
+from app.profiles.users import OwnerDirectory, ProfileReader, UserService
 from app.storage.repository import Repository
 from app.writes.executor import InPrecondition, Writer, etag
 

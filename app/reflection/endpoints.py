@@ -13,7 +13,7 @@ from app.facts.endpoints import FactId, FactServiceDep
 from app.facts.schemas import Fact, Resolution
 from app.findings.endpoints import FindingId
 from app.findings.schemas import ReflectionFinding
-from app.jobs.models import Operation
+from app.jobs.queue import Operation
 from app.learning.dependencies import Tools
 from app.memories.endpoints import MemoryId, MemoryServiceDep
 from app.memories.schemas import DisputeResolution, Memory

@@ -33,13 +33,13 @@ from app.findings.service import (
     of_fact,
     of_memory,
 )
-from app.jobs.skipping import handled, skipping
+from app.jobs.queue import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
-from app.memories.filters import true_at
 from app.memories.records import repeated_source
 from app.memories.repository import of_partition
 from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
+from app.memories.search import true_at
 from app.profiles.users import ProfileReader
 from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store

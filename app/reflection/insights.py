@@ -19,8 +19,8 @@ from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.schemas import FindingRecord, Proposal
 from app.findings.service import FindingRepository, MemoryEvidence, new_finding, of_memory
+from app.jobs.queue import handled, skipping
 from app.jobs.runner import Run
-from app.jobs.skipping import handled, skipping
 from app.learning import prompts
 from app.learning.checks import Quote, find_quote, numbers_said
 from app.learning.dependencies import Tools

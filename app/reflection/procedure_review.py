@@ -22,8 +22,8 @@ from app.findings.service import (
     of_procedure,
     whole,
 )
+from app.jobs.queue import skipping
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import skipping
 from app.learning import prompts
 from app.learning.checks import stands
 from app.learning.dependencies import Tools

@@ -19,10 +19,9 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.jobs import queue
-from app.jobs.models import REFLECTION, SCHEDULES, ScheduleRecord
+from app.jobs.queue import REFLECTION, SCHEDULES, ScheduleRecord, of_content
 from app.jobs.runner import Done, Run
 from app.jobs.schedule import has_looked, news
-from app.jobs.skipping import of_content
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM

@@ -29,7 +29,7 @@ from app.findings.service import (
     whole,
 )
 from app.jobs import queue
-from app.jobs.models import REFLECTION, RESOLVE, Operation, OperationRecord
+from app.jobs.queue import REFLECTION, RESOLVE, Operation, OperationRecord
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.agents import Decays

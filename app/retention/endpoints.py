@@ -11,7 +11,7 @@ from app.audit.tombstones import Tombstones
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, while_admitted
 from app.core.schemas import Identifier
-from app.jobs.models import Operation
+from app.jobs.queue import Operation
 from app.memories.repository import MemoryRepository
 from app.retention import service
 from app.retention.erasure import Erasure, Receipt

@@ -19,10 +19,19 @@ from app.core.schemas import Count, Identifier, example, shown
 from app.errors import Conflict, Forbidden, StorageFull
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs import queue
-from app.jobs.models import ERASE_USER, JOBS, OPERATIONS, JobRecord, Operation, OperationRecord, SkippedRecords
-from app.jobs.queue import Job, fence
+from app.jobs.queue import (
+    ERASE_USER,
+    JOBS,
+    OPERATIONS,
+    Job,
+    JobRecord,
+    Operation,
+    OperationRecord,
+    SkippedRecords,
+    fence,
+    skipping,
+)
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import skipping
 from app.memories.agents import AGENTS, AgentRecord
 from app.memories.schemas import HISTORY, MEMORIES, HistoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord

@@ -12,12 +12,11 @@ from typing_extensions import TypeAliasType, TypedDict
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, example, shown
 from app.jobs import queue
-from app.jobs.models import FORGET, Operation, Payload
-from app.jobs.skipping import collecting, skipping
+from app.jobs.queue import FORGET, Operation, Payload, collecting, skipping
 from app.memories.agents import Decays
-from app.memories.filters import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
+from app.memories.search import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
 from app.retrieval.decay import DAY_MS
 from app.storage.changes import Change
 from app.storage.repository import having, pages, unexpired

@@ -35,8 +35,7 @@ from app.facts.profile import EMPTY_PROFILE, USERS
 from app.facts.schemas import FACTS, FactRecord, key_of
 from app.facts.service import computed
 from app.findings.schemas import FINDINGS
-from app.jobs.models import OPERATIONS, OperationRecord
-from app.jobs.queue import ENDED
+from app.jobs.queue import ENDED, OPERATIONS, OperationRecord
 from app.memories.embedding import Embeddable, Embeddings, pending_note
 from app.memories.records import SOURCE, identity_hash, metadata_terms, standing
 from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source

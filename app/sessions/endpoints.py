@@ -8,14 +8,13 @@ from app.api.errors import BODY, problems
 from app.api.strict import Answer, Cursor, InListing, InMetadata, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
-from app.jobs.models import Operation
+from app.jobs.queue import Operation
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas
 from app.sessions.repository import SessionRepository
-from app.sessions.service import MessageEdits, SessionFilters, SessionService
-from app.sessions.windows import MAX_LAST, Window, Windows
+from app.sessions.service import MAX_LAST, MessageEdits, SessionFilters, SessionService, Window, Windows
 from app.writes.executor import InPrecondition, Writer, etag
 
 

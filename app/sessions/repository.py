@@ -17,10 +17,10 @@ from app.core.metadata_filter import condition_of, matches
 from app.core.schemas import BODY_LIMITS, Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
-from app.memories.filters import by_metadata
 from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
+from app.memories.search import by_metadata
 from app.sessions.schemas import (
     MESSAGES,
     SESSIONS,

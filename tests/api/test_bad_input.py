@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from app.api.strict import StrictRoute
-from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.queue import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
 from app.setting_groups import LimitSettings
 from app.settings import Settings

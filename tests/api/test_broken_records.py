@@ -16,7 +16,7 @@ from app.auth.keys import API_KEYS
 from app.facts.profile import USERS
 from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS
-from app.jobs.models import OPERATIONS
+from app.jobs.queue import OPERATIONS
 from app.memories.agents import AGENTS
 from app.memories.schemas import HISTORY, MEMORIES
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES

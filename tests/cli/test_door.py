@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from app.cli.server import Door, listening
+from app.cli.serve import Door, listening
 from app.core.workers import Workers
 
 pytestmark = pytest.mark.anyio

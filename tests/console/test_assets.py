@@ -16,8 +16,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.console.endpoints import STATIC, TYPES, ConsoleFiles, PageFiles
-from app.console.modules import Modules
+from app.console.endpoints import STATIC, TYPES, ConsoleFiles, Modules, PageFiles
 from app.errors import NoRoute
 from app.settings import Settings
 from tests.conftest import Starter

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from app.jobs.models import EMBED_PENDING
+from app.jobs.queue import EMBED_PENDING
 from tests.support.scripted import Reply, scripted_server
 from tests.support.server import serving
 from tests.support.tuned import tuned

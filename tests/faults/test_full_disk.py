@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.jobs.models import DECAY
+from app.jobs.queue import DECAY
 from tests.support.server import Server, recalld, serving
 from tests.support.tuned import tuned
 

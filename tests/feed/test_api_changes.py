@@ -14,7 +14,7 @@ from app.auth.keys import Keys, NewKey
 from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
-from app.retention.decay_job import DecayJob
+from app.retention.jobs import DecayJob
 from app.setting_groups import ChangeSettings
 from app.settings import JobSettings, Settings
 from app.storage.scope import Scope

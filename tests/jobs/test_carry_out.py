@@ -7,8 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from app.jobs.models import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION
-from app.jobs.queue import Job, Queue
+from app.jobs.queue import CONSOLIDATION, DECAY, EXPIRY, JOBS, POST_CONVERSATION, Job, Queue
 from app.jobs.runner import Done, Run
 from app.settings import JobSettings, Settings
 from app.storage import protocol

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.core.clock import SystemClock, rfc3339
-from app.jobs.models import JOBS, JobRecord
+from app.jobs.queue import JOBS, JobRecord
 from app.settings import Settings
 from app.storage.changes import Update
 from app.storage.protocol import Store

@@ -10,8 +10,7 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.jobs import runner as running
-from app.jobs.models import EMBED_PENDING, EXPIRY, POST_CONVERSATION, SUMMARIZE
-from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
+from app.jobs.queue import EMBED_PENDING, EXPIRY, LEASE, MAX_ATTEMPTS, POST_CONVERSATION, SUMMARIZE, Queue
 from app.jobs.runner import Done, Run, Runner
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Doc

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.jobs.models import JOBS, SCHEDULES, JobRecord
-from app.jobs.queue import FIRST_BACKOFF, LEASE, MAX_ATTEMPTS, Job, LeaseLost, Queue
+from app.jobs.queue import FIRST_BACKOFF, JOBS, LEASE, MAX_ATTEMPTS, SCHEDULES, Job, JobRecord, LeaseLost, Queue
 from app.storage.changes import CommitConflict, Insert, Update
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM

@@ -10,8 +10,7 @@ import pytest
 from app.errors import Conflict, LLMUnavailable, StoreUnavailable
 from app.jobs import queue
 from app.jobs import runner as running
-from app.jobs.models import JOBS, OPERATIONS, SCHEDULES, OperationRecord
-from app.jobs.queue import LEASE, MAX_ATTEMPTS, Queue
+from app.jobs.queue import JOBS, LEASE, MAX_ATTEMPTS, OPERATIONS, SCHEDULES, OperationRecord, Queue
 from app.jobs.runner import Done, Run
 from app.jobs.schedule import Schedules
 from app.storage.changes import CommitConflict, Delete, Insert

@@ -10,8 +10,7 @@ import pytest
 
 from app.core.clock import parse_rfc3339
 from app.errors import StoreUnavailable
-from app.jobs.models import JOBS, SCHEDULES, ScheduleRecord
-from app.jobs.queue import Queue
+from app.jobs.queue import JOBS, SCHEDULES, Queue, ScheduleRecord
 from app.jobs.schedule import Schedules
 from app.storage.protocol import Store
 from app.storage.schema import Collection, R

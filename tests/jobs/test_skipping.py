@@ -6,9 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from app.errors import Conflict, Invalid, LLMUnavailable, StoreUnavailable
-from app.jobs.models import OPERATIONS
+from app.jobs.queue import OPERATIONS, SHOWN, handled, skipping
 from app.jobs.runner import Done, Run
-from app.jobs.skipping import SHOWN, handled, skipping
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import rfc3339
-from app.jobs.models import EMBEDDING_MODEL, JOBS, LANES, LANGUAGE_MODEL, ORDINARY, Lane, lane_of
-from app.jobs.queue import Job, Queue
+from app.jobs.queue import EMBEDDING_MODEL, JOBS, LANES, LANGUAGE_MODEL, ORDINARY, Job, Lane, Queue, lane_of
 from app.storage.changes import DeleteWhere, Insert, Update
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING, Doc

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.jobs.models import JOBS, OPERATIONS
+from app.jobs.queue import JOBS, OPERATIONS
 from app.learning import service as extraction_job
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, TestParts

@@ -8,7 +8,7 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
-from app.jobs.models import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
+from app.jobs.queue import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
 from app.memories.agents import AGENTS
 from app.memories.embedding import pending_note
 from app.memories.schemas import MEMORIES

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from app.core.clock import rfc3339
-from app.jobs.models import DECAY, EXPIRY, JOBS, REVIEW_PROCEDURE
+from app.jobs.queue import DECAY, EXPIRY, JOBS, REVIEW_PROCEDURE
 from app.memories.embedding import pending_note
 from app.memories.schemas import MEMORIES
 from app.storage.schema import Eq

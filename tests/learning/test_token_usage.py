@@ -6,7 +6,7 @@ import pytest
 
 from app.core.clock import parse_rfc3339
 from app.errors import LLMBudgetSpent
-from app.jobs.models import JOBS
+from app.jobs.queue import JOBS
 from app.learning.dependencies import LLM_DAYS, USAGE_ID, LLMDayRecord, TenantAllowance
 from app.metrics import LLM_USAGE
 from app.settings import Settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memories.feedback import GAIN, LOSS, Strength, adjusted
+from app.memories.service import GAIN, LOSS, Strength, adjusted
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, base_of, importance
 
 NOW = 1_750_000_000_000

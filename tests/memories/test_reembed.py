@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from pymongo import MongoClient
 
-from app.cli.migrate import ReembedReport, reembed_store
+from app.cli.maintenance import ReembedReport, reembed_store
 from app.core.tuning import Tuning
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.model import Prompts, Vectors, by_characters, split, unit
 from app.errors import EmbeddingUnavailable, StoreUnavailable
-from app.jobs.models import EMBED_PENDING
+from app.jobs.queue import EMBED_PENDING
 from app.lifespan import COLLECTIONS, EMBEDDABLE, open_store
 from app.memories.reembed import Reembed, whole
 from app.settings import JobSettings, Settings

@@ -10,8 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from app import VERSION, metrics
 from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
-from app.jobs.models import DECAY, SUMMARIZE
-from app.jobs.queue import Job
+from app.jobs.queue import DECAY, SUMMARIZE, Job
 from app.memories.embedding import pending_note
 from app.memories.schemas import MEMORIES
 from app.sessions.schemas import MESSAGES, SESSIONS

@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from app.audit.trail import owned
-from app.jobs.models import JOBS, OPERATIONS
-from app.jobs.queue import Queue
+from app.jobs.queue import JOBS, OPERATIONS, Queue
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.schemas import MEMORIES
 from app.settings import JobSettings, Settings

@@ -10,8 +10,7 @@ import pytest
 from app.audit.tombstones import Tombstones
 from app.audit.trail import AUDIT, ERASED, Actor
 from app.errors import StoreUnavailable
-from app.jobs.models import JOBS, OPERATIONS, JobRecord, OperationRecord
-from app.jobs.queue import MAX_ATTEMPTS
+from app.jobs.queue import JOBS, MAX_ATTEMPTS, OPERATIONS, JobRecord, OperationRecord
 from app.lifespan import COLLECTIONS, job_runner
 from app.memories.agents import AGENTS
 from app.memories.schemas import MEMORIES

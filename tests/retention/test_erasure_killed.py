@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.audit.trail import AUDIT, ERASED
-from app.jobs.models import JOBS, OPERATIONS, JobRecord
+from app.jobs.queue import JOBS, OPERATIONS, JobRecord
 from app.lifespan import open_store
 from app.memories.records import new_memory
 from app.memories.schemas import MEMORIES, MemoryCreate

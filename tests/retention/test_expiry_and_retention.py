@@ -10,8 +10,7 @@ import pytest
 from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
-from app.jobs.models import OPERATIONS
-from app.jobs.queue import Job
+from app.jobs.queue import OPERATIONS, Job
 from app.memories.embedding import PENDING
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import JobSettings, Settings

@@ -10,8 +10,7 @@ import pytest
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import owned
 from app.cli.archive import ArchiveRefused, is_user_export, read_user
-from app.jobs.models import RETENTION
-from app.jobs.queue import Job
+from app.jobs.queue import RETENTION, Job
 from app.lifespan import COLLECTIONS
 from app.memories.embedding import PENDING
 from app.memories.schemas import MEMORIES

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.sessions.windows import as_many_as_could_fit, fit
+from app.sessions.service import as_many_as_could_fit, fit
 
 LINES = st.lists(st.text(alphabet="ab \n.汉é", max_size=40), max_size=12)
 

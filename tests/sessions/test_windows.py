@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.core import prompt_text
 from app.core.prompt_text import entry
 from app.embedding.onnx import OnnxModel
-from app.sessions.windows import fit
+from app.sessions.service import fit
 from app.settings import Settings
 from tests.support.memories import problem, shared_service
 from tests.support.payloads import HOSTILE, UNSEEN

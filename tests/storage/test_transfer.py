@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.cli.migrate import MigrationRefused, migrate_store
+from app.cli.maintenance import MigrationRefused, migrate_store
 from app.core.schemas import JsonObject
 from app.lifespan import COLLECTIONS
 from app.memories.records import new_memory

@@ -19,7 +19,7 @@ from app.storage.mongo import schema as mongo_schema
 from app.storage.mongo.connection import META, Database
 from app.storage.mongo.connection import connect as connect_mongo
 from app.storage.schema import Written
-from app.storage.sqlite import schema as sqlite_schema
+from app.storage.sqlite import sql as sqlite_schema
 from app.storage.sqlite.connections import checkpoint, connect
 from app.storage.sqlite.files import MARK
 from tests.cli.conftest import Run

@@ -17,7 +17,7 @@ from uuid import uuid4
 from app.core.clock import SystemClock, rfc3339
 from app.core.tuning import Tuning
 from app.jobs import runner as running
-from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.queue import JOBS, SCHEDULES
 from app.jobs.runner import Done, Run, Runner
 from app.jobs.schedule import Schedules
 from app.metrics import JOB_RUNS

@@ -23,7 +23,7 @@ import httpx
 import pytest
 
 from app.core.clock import parse_rfc3339, to_ms
-from app.jobs.models import JOBS, SCHEDULES
+from app.jobs.queue import JOBS, SCHEDULES
 from app.settings import Settings
 from app.storage.protocol import Store
 from app.storage.schema import Eq

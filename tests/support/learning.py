@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from app.jobs.models import JOBS
+from app.jobs.queue import JOBS
 from app.lifespan import job_runner
 from app.storage.schema import Eq
 from app.storage.scope import SYSTEM

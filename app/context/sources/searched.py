@@ -38,10 +38,9 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
-from app.memories.filters import SplitFilter
 from app.memories.records import speaker_of, standing
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
-from app.memories.search import SearchRequest, search_filter
+from app.memories.search import SearchRequest, SplitFilter, search_filter
 from app.procedures.schemas import PROCEDURES
 from app.procedures.track_record import (
     LEAST_CANDIDATES,

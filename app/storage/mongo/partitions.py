@@ -17,7 +17,6 @@ from bson.int64 import Int64
 from pymongo import ReturnDocument
 
 from app.storage.changes import IndexEntry
-from app.storage.index.partitions import PartitionState, SegmentCache
 from app.storage.index.record_codec import (
     PackedRecord,
     Row,
@@ -29,7 +28,7 @@ from app.storage.index.record_codec import (
     repack,
     reword,
 )
-from app.storage.index.segment import Segment
+from app.storage.index.segment import PartitionState, Segment, SegmentCache
 from app.storage.mongo.codec import (
     KEPT,
     OWN,

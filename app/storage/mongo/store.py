@@ -22,8 +22,8 @@ from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Change, Committed, InsertListeners
-from app.storage.index.partitions import SegmentCache, overview_of
 from app.storage.index.record_codec import model_id
+from app.storage.index.segment import SegmentCache, overview_of
 from app.storage.mongo import codec, partitions
 from app.storage.mongo.changes import (
     ChangeAttempt,

@@ -32,7 +32,7 @@ from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, code, flags_at, head_dtype, holds_windows, model_at
 from app.storage.protocol import MAX_NAMED, Finding
 from app.storage.schema import Collection
-from app.storage.sqlite import schema, sql
+from app.storage.sqlite import sql
 from app.storage.sqlite.connections import (
     CIPHER,
     OPEN_FLAGS,
@@ -57,8 +57,8 @@ from app.storage.sqlite.connections import (
     use_checksums,
     uses_cipher,
 )
-from app.storage.sqlite.schema import migrate, refuse_newer
 from app.storage.sqlite.search_rows import records_where
+from app.storage.sqlite.sql import migrate, refuse_newer
 from app.storage.sqlite.writer import OWNER_ONLY, DiskSpace, counted_usage, reserve_of, stored_usage
 from app.storage.text import LONG
 from app.storage.transfer import BackupRefused, Counter, MovableStore, Record, Rescued, Salvaged, load_each
@@ -70,7 +70,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list
     """Returns the findings of all checks. Reads every row."""
     messages = (str(message) for (message,) in connection.execute("PRAGMA integrity_check"))
     database = _finding("database", (message for message in messages if message != "ok"))
-    findings = [database, Finding("version", True, str(schema.written(connection)))]
+    findings = [database, Finding("version", True, str(sql.written(connection)))]
     for collection in collections:
         findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
         if collection.searched:
@@ -405,7 +405,7 @@ def look_through(database: Path, key: StoreKey | None, name: str) -> None:
             faults = named_pages(pages) if pages else structure_faults(connection)
             if faults:
                 raise BackupRefused(f"{name} is damaged: {faults}.")
-            schema.refuse_newer(connection, name)
+            sql.refuse_newer(connection, name)
 
 
 def make_private(database: Path) -> None:

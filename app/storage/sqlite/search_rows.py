@@ -12,7 +12,6 @@ import apsw
 import orjson
 
 from app.storage.changes import IndexEntry
-from app.storage.index.partitions import PartitionState
 from app.storage.index.record_codec import (
     Block,
     PackedRecord,
@@ -26,7 +25,7 @@ from app.storage.index.record_codec import (
     repack,
     reword,
 )
-from app.storage.index.segment import Segment
+from app.storage.index.segment import PartitionState, Segment
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql

@@ -17,9 +17,8 @@ import orjson
 
 from app.core.caches import kept
 from app.storage.changes import Change, Committed, InsertListeners
-from app.storage.index.partitions import PartitionState, SegmentCache, VersionedSegment, overview_of
 from app.storage.index.record_codec import code, model_at, model_id
-from app.storage.index.segment import Segment
+from app.storage.index.segment import PartitionState, Segment, SegmentCache, VersionedSegment, overview_of
 from app.storage.protocol import (
     DecayRule,
     Fetched,
@@ -35,7 +34,7 @@ from app.storage.records import Read, damage, first_whole, left_out, parsed, par
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
-from app.storage.sqlite import files, schema, search_rows, sql
+from app.storage.sqlite import files, search_rows, sql
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import (
     SUMMED_BYTES,
@@ -579,7 +578,7 @@ class EmbeddedStore:
         await self.writer.submit(load)
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
-        return await self.writer.submit(partial(schema.notes, new=new or {}))
+        return await self.writer.submit(partial(sql.notes, new=new or {}))
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 

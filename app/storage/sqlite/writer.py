@@ -66,7 +66,7 @@ from app.storage.sqlite.connections import (
     sum_of,
     truncate,
 )
-from app.storage.sqlite.schema import count_usage, usage_query
+from app.storage.sqlite.sql import count_usage, usage_query
 
 T = TypeVar("T")
 

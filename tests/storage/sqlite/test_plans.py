@@ -10,7 +10,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
-from app.storage.sqlite.schema import migrate
+from app.storage.sqlite.sql import migrate
 
 NOW = View("2026-06-01T00:00:00.000Z").believed()
 (OF_PARTITIONS,) = of_partitions([Partition("a", "u"), Partition(None, "u")])

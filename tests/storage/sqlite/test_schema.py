@@ -11,7 +11,7 @@ from app.memories.schemas import MEMORIES
 from app.storage.changes import CommitConflict
 from app.storage.schema import EVERYTHING, Absent, And, Eq, Filter, Has, Not, Range, Unique
 from app.storage.sqlite import sql
-from app.storage.sqlite.schema import LAYOUT, REFILLED_AT_ONCE
+from app.storage.sqlite.sql import LAYOUT, REFILLED_AT_ONCE
 from app.storage.sqlite.store import EmbeddedOptions, EmbeddedStore
 from tests.storage.sqlite.conftest import COLLECTIONS, Open
 from tests.support.declared import DIM, ENTRIES, THINGS, T, ask, at, entry, thing

@@ -10,7 +10,7 @@ from app.errors import StoreUnavailable
 from app.storage.changes import Change, CommitConflict, Committed
 from app.storage.sqlite import writer
 from app.storage.sqlite.connections import Faults, connect
-from app.storage.sqlite.schema import migrate
+from app.storage.sqlite.sql import migrate
 from app.storage.sqlite.writer import MAX_GROUP, WAIT_SECONDS, DiskSpace, WriterThread
 from tests.support.declared import THINGS, thing
 
