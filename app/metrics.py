@@ -68,6 +68,11 @@ SEARCH_INDEX_FALLBACKS = Counter(
     "Searches of large scopes whose search index could not be used: searched exactly, or refused",
     ["collection", "outcome"],
 )
+SECRETS = Counter(
+    "recalld_secrets_found",
+    "Secrets and personal data in texts that came in, by kind and what became of them",
+    ["kind", "policy"],
+)
 WRONG_KEYS = Counter("recalld_wrong_keys", "Requests with a wrong key or token")
 
 

@@ -1,8 +1,9 @@
 """Groups of settings, each with its fields described once. `app/settings.py` reads them from the environment."""
 
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
+from typing import Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationInfo, field_validator
@@ -104,6 +105,80 @@ class QuotaSettings(SettingGroup):
         description="Most bytes of those records, stored answers and API keys together, as documents, without indexes; "
         "0: no limit.",
     )
+
+
+SecretPolicy: TypeAlias = Literal["flag", "redact", "block", "off"]
+OwnPatterns: TypeAlias = tuple[tuple[str, re.Pattern[str]], ...]
+"""Kinds, each with the expression that finds it."""
+_UNIT = re.compile(
+    r"(?:\\[dws.\\$^+*?{}()|/\[\]-]|\[[^\s\[\]\\]{1,64}\]|[^\s\\.^$*+?{}()|\[\]])(?:\{(\d{1,3})(?:,(\d{1,3}))?\})?"
+)
+"""What an own pattern is a row of: a character, an escaped one or a class, and how often: `[A-Z]{2,3}`."""
+MOST_PATTERNS = 20
+_MOST_STEPS = 2_048
+_SHORTEST = 8
+
+
+class SecretSettings(SettingGroup):
+    policy: SecretPolicy = Field(
+        "flag",
+        description="What becomes of secrets and personal data in texts that come in: keys, passwords in addresses, "
+        "cards, IBANs. `flag`: they are stored, and the answer warns. `redact`: `[secret: openai_key]` is stored in "
+        "their place. `block`: the request is refused (422). `off`: nobody looks.",
+    )
+    tenants: str = Field("", description="Tenants with a policy of their own: `acme=redact beta=off`.")
+    patterns: str = Field(
+        "",
+        description="Patterns of your own, each with the name of its kind: `badge=EMP-\\d{6} order=[A-Z]{3}\\d{5,8}`. "
+        "A pattern is a row of characters, `\\d`, `\\w`, `\\s` and classes, each with `{n}` or `{n,m}`; it has no "
+        "groups, no alternatives and no open repeats, so that every text is read in time.",
+    )
+
+    @field_validator("tenants")
+    @classmethod
+    def _pairs(cls, given: str) -> str:
+        for pair in given.split():
+            if not re.fullmatch("[^=]+.*=(flag|redact|block|off)", pair):
+                raise ValueError(f"{without_secrets(pair[:80])!r} is not of the form tenant=policy, as acme=redact")
+        return given
+
+    @field_validator("patterns")
+    @classmethod
+    def _bounded(cls, given: str) -> str:
+        for number, pair in enumerate(given.split()):
+            kind, _, pattern = pair.partition("=")
+            if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", kind) or number >= MOST_PATTERNS:
+                raise ValueError(
+                    f"There are at most {MOST_PATTERNS}, each of the form name=pattern: badge=EMP-\\d{{6}}"
+                )
+            at, least, most, ways = 0, 0, 0, 1
+            while unit := _UNIT.match(pattern, at):
+                low, high = int(unit[1] or 1), int(unit[2] or unit[1] or 1)
+                at, least, most, ways = unit.end(), least + low, most + high, ways * max(high - low + 1, 1)
+            if at < len(pattern):
+                raise ValueError(f"{kind}: no groups, `|`, `.`, `*`, `+` or `?`, as at character {at + 1}")
+            if least < _SHORTEST or most * ways > _MOST_STEPS:  # the steps at one character of a text
+                raise ValueError(f"{kind}: it must match {_SHORTEST} characters or more, with few and short {{n,m}}")
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{kind}: {error}") from None
+        return given
+
+    @cached_property
+    def own(self) -> OwnPatterns:
+        """The operator's patterns."""
+        pairs = (pair.partition("=") for pair in self.patterns.split())
+        return tuple((kind, re.compile(pattern)) for kind, _, pattern in pairs)
+
+    @cached_property
+    def _by_tenant(self) -> dict[str, SecretPolicy]:
+        pairs = (pair.rpartition("=") for pair in self.tenants.split())
+        return {tenant: cast(SecretPolicy, policy) for tenant, _, policy in pairs}
+
+    def policy_of(self, tenant: str) -> SecretPolicy:
+        """Returns the policy of a tenant."""
+        return self._by_tenant.get(tenant, self.policy)
 
 
 class ChangeSettings(SettingGroup):

@@ -191,6 +191,7 @@ class Settings(BaseSettings):
     )
     limits: groups.LimitSettings = groups.LimitSettings()
     quotas: groups.QuotaSettings = groups.QuotaSettings()
+    secrets: groups.SecretSettings = groups.SecretSettings()
     connections: groups.ConnectionSettings = groups.ConnectionSettings()
     changes: groups.ChangeSettings = groups.ChangeSettings()
     embedding: groups.EmbeddingSettings = groups.EmbeddingSettings()
@@ -304,6 +305,7 @@ FIRST = (
 SUBJECTS = {
     "limits": "Limits of requests",
     "quotas": "Quotas of each tenant",
+    "secrets": "Secrets and personal data",
     "connections": "Connections",
     "changes": "Changes",
     "embedding": "Embedding",

@@ -129,7 +129,7 @@ def work(server: Server) -> None:
         api.post("/v1/memories", json={**OWNER, "content": f"Ada walked {number} miles"}).raise_for_status()
         api.post("/v1/memories/search", json={**OWNER, "query": f"how far on day {number}?"}).raise_for_status()
         api.post("/v1/context", json={**OWNER, "query": "walks"}).raise_for_status()
-        said = [{"role": "user", "content": f"I walked {number} miles."}]
+        said = [{"role": "user", "content": f"I walked {number} miles. My card is 4242424242424242."}]
         api.post(f"/v1/sessions/s{number}/messages", json={**OWNER, "messages": said}).raise_for_status()
         api.post(f"/v1/sessions/s{number}/end").raise_for_status()
         assert api.get("/v1/memories/nowhere").status_code == 404

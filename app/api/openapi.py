@@ -119,6 +119,8 @@ def document(app: FastAPI) -> Json:
             for method, operation in item.items():
                 _parameters(operation, method)
                 quota = [507] if method != "delete" and "412" in operation["responses"] else []  # it writes
+                if "requestBody" in operation and operation.get("x-verb", "write") == "write":
+                    _warns(operation, components["schemas"])
                 operation["responses"] |= {str(status): said for status, said in only(431, *quota).items()}
                 _responses(operation, components, orjson.loads(EXAMPLES.read_bytes()))
         app.openapi_schema = result
@@ -154,6 +156,19 @@ def _responses(operation: Json, components: Json, examples: Json) -> None:
             operation["responses"][status] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
+def _warns(operation: Json, schemas: Json) -> None:
+    """Adds to what a write answers the warnings of the texts that it was sent (`RequestWriter`)."""
+    for status, response in operation["responses"].items():
+        schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+        if status.startswith("2") and "$ref" in schema:
+            schemas[schema["$ref"].rpartition("/")[2]]["properties"].setdefault("warnings", _WARNINGS)
+
+
+_WARNINGS: Json = {
+    "type": "array",
+    "items": {"$ref": "#/components/schemas/TextWarning"},
+    "description": "Of the texts that were sent: secrets and personal data. Absent where there are none.",
+}
 _ANY_JSON = "#/components/schemas/JsonValue"
 _NAMES_INSIDE = frozenset({"properties", "patternProperties", "schemas", "responses", "content"})
 

@@ -6,9 +6,10 @@ refused. What lists take of the query is declared here, too, and `Answer`, which
 import asyncio
 import inspect
 import json
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from math import isfinite
@@ -27,8 +28,9 @@ from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import authenticate, header, state_of
 from app.core.metadata_filter import condition_of
-from app.core.schemas import BODY_LIMITS, MAX_SEQ, RULE, BodyLimits, JsonObject
-from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, turn, work_for
+from app.core.schemas import BODY_LIMITS, MAX_SEQ, RULE, BodyLimits, JsonObject, TextWarning
+from app.core.secret_text import PRIVATE, Secret, spans, without
+from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, off_loop, turn, work_for
 from app.errors import (
     MAX_ERRORS,
     BadRequest,
@@ -40,6 +42,8 @@ from app.errors import (
     invalid,
     invalid_fields,
 )
+from app.metrics import SECRETS
+from app.setting_groups import OwnPatterns, SecretPolicy
 from app.storage.repository import Listing
 
 
@@ -202,6 +206,49 @@ def _text_fault(text: str, limits: BodyLimits) -> str | None:
         except UnicodeEncodeError:
             return "must be valid Unicode, without lone surrogates"
     return None
+
+
+_NAME = re.compile(r"(?:^|_)ids?$|^key$")
+"""Fields of a body, or of an item of a list in it, by which a record is named: replaced, two could become one."""
+_SHORTEST = 8
+"""Characters of a text that may hold a secret."""
+_SHORTEST_KEY = 14
+_CARD_NUMBER = 10**13
+"""No number below has as many digits as a card."""
+
+
+def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool) -> Iterator[tuple[str, Secret]]:
+    """Yields the secrets in the texts of a parsed body, each with the pointer to its text. `replaces`: the body has
+    `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`."""
+    containers: list[tuple[Place, Any]] = [((), root)] if isinstance(root, list | dict) else []
+    for place, container in containers:  # the list grows during the iteration
+        # {"items": [{"user_id": …}]}: an item is two steps below the body
+        is_record = not place or (len(place[0]) == 2 and not place[0][0] and place[1].__class__ is int)
+        renamed = dict[str, str]()
+        for name, value in container.items() if isinstance(container, dict) else enumerate(container):
+            shown = name
+            if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
+                shown = renamed[name] = without(name, found)
+                yield from ((_pointer(place), span) for span in found)
+            kind = value.__class__
+            if kind is dict or kind is list:
+                containers.append(((place, shown), value))
+                continue
+            if kind is int and value >= _CARD_NUMBER:
+                text = str(value)
+            elif kind is str and len(value) >= _SHORTEST and not (is_record and _NAME.search(str(name))):
+                text = value
+            else:
+                continue
+            if found := spans(text, own):
+                yield from ((_pointer((place, shown)), span) for span in found)
+                if replaces:
+                    container[name] = without(text, found)
+        if renamed and replaces:
+            entries = [(renamed.get(name, name), value) for name, value in container.items()]
+            container.clear()
+            for name, value in entries:
+                container[name if name not in container else f"{name} {len(container)}"] = value
 
 
 class _NameConvertor(PathConvertor):
@@ -393,6 +440,12 @@ class StrictRequest(Request):
 
     lenient: frozenset[str] = frozenset()
     """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
+    secrets: SecretPolicy = "off"
+    """What becomes of secrets in the texts of the body."""
+    is_search: bool = False
+    """Whether the body is only read. Then nothing is kept and no answer warns, but a model may be given the texts."""
+    warnings: Sequence[TextWarning] = ()
+    """What was found, for the answer."""
 
     @property
     def limits(self) -> BodyLimits:
@@ -421,8 +474,48 @@ class StrictRequest(Request):
         tenant one after the other. Raises BadRequest or Invalid."""
         body, limits = await self.body(), self.limits
         if len(body) <= LARGE_BODY:
-            return parse(body, limits, self.lenient)
-        return await in_turn(parse, body, limits, self.lenient)
+            value = parse(body, limits, self.lenient)
+        else:
+            value = await in_turn(parse, body, limits, self.lenient)
+        if self.secrets != "off" and not (self.is_search and self.secrets == "flag"):
+            await off_loop(len(body), self._screen, value, state_of(self)["resources"].settings.secrets.own)
+        return value
+
+    def _screen(self, value: Any, own: OwnPatterns) -> None:
+        """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
+        Invalid."""
+        policy, is_kept = self.secrets, not self.is_search
+        found = [*secrets_in(value, own, replaces=policy != "flag")]
+        if found and policy != "flag":
+            self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
+        if not is_kept:
+            return
+        for _, span in found:
+            SECRETS.labels(span.kind, policy).inc()
+        if policy == "block" and (refused := [one for one in found if one[1].kind != PRIVATE]):
+            raise invalid_fields(
+                FieldError(
+                    pointer, f"holds a secret ({span.kind}, characters {span.start} to {span.end}): it is refused"
+                )
+                for pointer, span in refused
+            )
+        self.warnings = [_warning(pointer, span, policy) for pointer, span in found[:MOST_WARNINGS]]
+
+
+MOST_WARNINGS = 100
+"""Most secrets that one answer names."""
+
+
+def _warning(pointer: str, span: Secret, policy: SecretPolicy) -> TextWarning:
+    """Returns what an answer says of a secret: what and where, never the value."""
+    where = f"characters {span.start} to {span.end}"
+    if policy == "flag":
+        code, detail = "secret_found", f"{span.kind} at {where}: it is stored as it was sent."
+    elif span.kind == PRIVATE:
+        code, detail = "private_left_out", f"{span.end - span.start} characters are not stored, {where}."
+    else:
+        code, detail = "secret_replaced", f"{span.kind} at {where} is not stored: [secret: {span.kind}] stands there."
+    return {"code": code, "pointer": pointer, "detail": detail, **span._asdict()}  # type: ignore[typeddict-item]
 
 
 class StrictRoute(APIRoute):
@@ -461,6 +554,9 @@ class StrictRoute(APIRoute):
             check(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it
             request.lenient = lenient
+            if verb != "admin":
+                request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
+                request.is_search = verb == "read"
             if body is None:
                 # some clients send {} with every POST
                 if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):

@@ -60,6 +60,8 @@ def add(
         **given(importance=importance, pinned=pinned or None),
     }
     memory = call_once(Target(url, key), "POST", "/v1/memories", body)
+    for warning in memory.get("warnings", ()):
+        print(f"recalld: {warning['detail']}", file=sys.stderr)
     if as_json_:
         as_json(memory)
     else:

@@ -273,6 +273,33 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return merged
 
 
+@shown
+class TextWarning(TypedDict):
+    """What of a text that was sent was not kept, or holds something that nobody should keep."""
+
+    code: Annotated[
+        str,
+        Field(
+            description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: "
+            "the data of an image or file over the limit became `{type, size, sha256}`. `not_kept`: what is over a "
+            "limit of objects was left out. `no_text`: what the place holds is kept, and has no text for memories and "
+            "prompts. `secret_found`: a secret or personal data is stored as it was sent. `secret_replaced`: its "
+            "`kind` stands in its place. `private_left_out`: `<private>…</private>` is not stored."
+        ),
+    ]
+    pointer: Annotated[str, Field(description="Where in the request, such as `/messages/3/content`.")]
+    detail: str
+    kind: NotRequired[
+        Annotated[
+            str | None, Field(default=None, description="What was found.", examples=["openai_key", "card", "iban"])
+        ]
+    ]
+    start: NotRequired[
+        Annotated[Count | None, Field(default=None, description="Its first character in the text as it was sent.")]
+    ]
+    end: NotRequired[Annotated[Count | None, Field(default=None, description="The character behind its last.")]]
+
+
 NextCursor = Annotated[
     str | None, Field(default=None, description="Pass as `cursor` for the next page; null on the last one.")
 ]

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
-from app.core.schemas import BODY_LIMITS, Count, Owned, example, shown
+from app.core.schemas import BODY_LIMITS, Count, Owned, TextWarning, example, shown
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
@@ -27,7 +27,7 @@ from app.llm.base import LLM, configured
 from app.memories.schemas import MemoryCreated
 from app.sessions.long_messages import KeptMessages, within_limit
 from app.sessions.repository import SessionRepository
-from app.sessions.schemas import MessageIn, MessageRecord, MessageWarning
+from app.sessions.schemas import MessageIn, MessageRecord
 from app.storage.changes import Change, Insert
 from app.storage.scope import Scope
 from app.writes.executor import IfMatch, WriteHandler, WriteResult
@@ -65,7 +65,7 @@ class Extracted(TypedDict):
     disputed: Annotated[Count, Field(description="Memories that contradict ones of more trust, or pinned ones.")]
     dropped: Annotated[dict[str, Count], Field(description="What the model said and was not taken, by reason.")]
     llm: Spent
-    warnings: Annotated[list[MessageWarning], Field(default=[], description="What was not read whole, or has no text.")]
+    warnings: Annotated[list[TextWarning], Field(default=[], description="What was not read whole, or has no text.")]
 
 
 @dataclass(frozen=True, slots=True)

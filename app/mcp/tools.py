@@ -523,8 +523,10 @@ class Toolbox:
         """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""
         tool = TOOLS[name]
         body = await off_loop(characters(arguments), self._read, tool.arguments, arguments)
+        request = ToolRequest(self.api, key)
         try:
-            return await tool.run(ToolRequest(self.api, key), body)
+            result = await tool.run(request, body)
+            return {**result, "warnings": request.warnings} if request.warnings and isinstance(result, dict) else result
         except ToolError:
             raise
         except Exception as error:

@@ -209,10 +209,15 @@ class ToolRequest:
 
     api: Api
     key: str | None = None
+    warnings: list[str] = field(default_factory=list)
+    """What was found in the texts that were written: secrets."""
 
     async def __call__(self, method: str, path: str, body: Any = None, headers: Json | None = None) -> ApiAnswer:
         """Calls the API. Raises ToolError."""
-        return checked(await self.api(method, path, body, headers))
+        answer = checked(await self.api(method, path, body, headers))
+        told = answer.body.get("warnings", ()) if isinstance(answer.body, dict) else ()
+        self.warnings.extend(warning["detail"] for warning in told if warning.get("kind"))
+        return answer
 
     async def write(self, path: str, body: Json, step: str = "") -> ApiAnswer:
         """Sends a POST with the idempotency key. `step` distinguishes several POSTs of one tool call."""

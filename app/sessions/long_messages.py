@@ -23,13 +23,12 @@ from urllib.parse import unquote_to_bytes
 
 from pydantic import JsonValue, ValidationError
 
-from app.core.schemas import OBJECT_BYTES, Json, JsonObject
+from app.core.schemas import OBJECT_BYTES, Json, JsonObject, TextWarning
 from app.core.work import off_loop
 from app.sessions.schemas import (
     MARK_CHARS,
     SPEAKING,
     MessageIn,
-    MessageWarning,
     TextPlace,
     is_blob,
     is_thought,
@@ -55,7 +54,7 @@ class KeptMessages:
     """Messages within the limit, and a warning for each text and file that was cut."""
 
     messages: Sequence[MessageIn]
-    warnings: list[MessageWarning]
+    warnings: list[TextWarning]
     characters: int
     """Of all that was sent."""
 
@@ -78,8 +77,8 @@ def _characters(value: JsonValue) -> int:
 
 def _within_limit(
     messages: Sequence[MessageIn], sent: Sequence[Json], limit: int
-) -> tuple[list[MessageIn], list[MessageWarning]]:
-    kept, warnings = list(messages), list[MessageWarning]()
+) -> tuple[list[MessageIn], list[TextWarning]]:
+    kept, warnings = list(messages), list[TextWarning]()
     for number, (message, fields) in enumerate(zip(messages, sent, strict=True)):
         shortening = _Shortening(limit)
         for place, detail in message.left_out.items():
@@ -120,7 +119,7 @@ class _Shortening:
     """Shortens a message, and notes what was cut. `pointer` names the place in the request."""
 
     limit: int
-    warnings: list[MessageWarning] = field(default_factory=list)
+    warnings: list[TextWarning] = field(default_factory=list)
 
     def message(self, fields: Json, pointer: str) -> Json:
         short = dict(fields)

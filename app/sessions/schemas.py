@@ -32,6 +32,7 @@ from app.core.schemas import (
     NotNull,
     Object,
     Schema,
+    TextWarning,
     Timestamp,
     example,
     shown,
@@ -545,28 +546,11 @@ class MessagesAppend(Schema):
 
 
 @shown
-class MessageWarning(TypedDict):
-    """What of a message was not kept."""
-
-    code: Annotated[
-        str,
-        Field(
-            description="`text_shortened`: a text over the limit is kept by its beginning and end. `file_not_kept`: "
-            "the data of an image or file over the limit became `{type, size, sha256}`. `not_kept`: what is over a "
-            "limit of objects was left out. `no_text`: what the place holds is kept, and has no text for memories and "
-            "prompts."
-        ),
-    ]
-    pointer: Annotated[str, Field(description="Where in the request, such as `/messages/3/content`.")]
-    detail: str
-
-
-@shown
 class Appended(TypedDict):
     session_id: str
     items: list[Message]
     memory_ids: Annotated[list[str], Field(description="Long-term memories made from these messages.")]
-    warnings: Annotated[list[MessageWarning], Field(default=[], description="What was not kept whole, or has no text.")]
+    warnings: Annotated[list[TextWarning], Field(default=[], description="What was not kept whole, or has no text.")]
 
 
 @shown

@@ -11,10 +11,10 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Generic, TypeAlias
+from typing import Annotated, Any, Generic, TypeAlias, cast
 
 from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
@@ -381,13 +381,23 @@ class RequestWriter:
             user_id = request.path_params.get("user_id")
             users = () if user_id is None else (user_id,)
             keyed_request = KeyedRequest(tenant, self._caller.lineage, self._key, fingerprint, users)
+
+        async def warning() -> WriteResult[A]:
+            """Adds to the answer what was found in the texts of the body (`StrictRequest.warnings`)."""
+            outcome = await handler()
+            found, body = getattr(request, "warnings", ()), outcome.body
+            if not found or not isinstance(body, dict):
+                return outcome
+            warned = {**body, "warnings": [*body.get("warnings", ()), *found]}
+            return replace(outcome, body=cast(A, warned))
+
         actor = Actor(tenant, self._caller.key_id, request.scope["route"].name)
         limits, quota = self._resources.settings.quotas, None
         if (limits.records or limits.bytes) and not frees and request.method != "DELETE":
             quota = WithinQuota(tenant, limits.records, limits.bytes)
         try:
             answer = await run_write(
-                self._resources.store, self._resources.clock, keyed_request, handler, actor, quota=quota
+                self._resources.store, self._resources.clock, keyed_request, warning, actor, quota=quota
             )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract fb7ffd9ff6e79b67cea3439979bff005."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 11a7628e29a216f0aff4ee6109923bed."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -36,6 +36,7 @@ class Action(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 ActionActor: TypeAlias = Literal["user", "agent", "system"]
@@ -47,6 +48,7 @@ class ActionBatch(TypedDict):
 
 class ActionBatchCreated(TypedDict):
     items: "list[Action]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class ActionCreate(TypedDict):
@@ -117,6 +119,7 @@ class Agent(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class AgentCreate(TypedDict):
@@ -168,6 +171,7 @@ class AliasesChanged(TypedDict):
     truncated: NotRequired["Bound | None"]
     operation_id: str | None
     contends: "list[Contending]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class AliasesCreate(TypedDict):
@@ -214,7 +218,7 @@ class Appended(TypedDict):
     session_id: str
     items: "list[Message]"
     memory_ids: list[str]
-    warnings: NotRequired["list[MessageWarning]"]
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class AssertedFact(TypedDict):
@@ -243,6 +247,7 @@ class AssertedFact(TypedDict):
     created_at: str
     updated_at: str
     superseded: "list[EndedFact]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class AuditEntry(TypedDict):
@@ -324,6 +329,7 @@ class Checkpoint(TypedDict):
     restored_seq: int | None
     state: "JsonObject"
     created_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class CheckpointIn(TypedDict):
@@ -582,6 +588,7 @@ class EvidenceAdded(TypedDict):
     created_at: str
     updated_at: str
     evicted: "list[Evidence]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class EvidenceIn(TypedDict):
@@ -601,6 +608,7 @@ class Experience(TypedDict):
     heuristics: "list[Lesson]"
     user_feedback: "list[Lesson]"
     improvement_areas: "list[Lesson]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class ExperienceCopy(TypedDict):
@@ -635,7 +643,7 @@ class Extracted(TypedDict):
     disputed: int
     dropped: dict[str, int]
     llm: "Spent"
-    warnings: NotRequired["list[MessageWarning]"]
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class Fact(TypedDict):
@@ -671,6 +679,7 @@ class FactBatch(TypedDict):
 
 class FactBatchAsserted(TypedDict):
     items: "list[AssertedFact]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 FactConflictPolicy: TypeAlias = Literal["temporal", "last_write_wins", "keep_both", "merge"]
@@ -769,6 +778,7 @@ class FeedbackRequest(TypedDict):
 
 class FeedbackResult(TypedDict):
     items: "list[FeedbackApplied]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class FindingEvidence(TypedDict):
@@ -796,6 +806,7 @@ class ForgetPlan(TypedDict):
     dry_run: bool
     total: int
     items: "list[Forgettable]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 ForgetReason: TypeAlias = Literal["recency", "type", "access"]
@@ -961,6 +972,7 @@ class Interaction(TypedDict):
     summary: str
     outcome: str | None
     agent_id: NotRequired[str | None]
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class InteractionIn(TypedDict):
@@ -985,6 +997,7 @@ class Issue(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class IssueIn(TypedDict):
@@ -1030,6 +1043,7 @@ class Jotted(TypedDict):
     note: "Note | None"
     evicted: "list[Note]"
     scratchpad: "list[Note]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 JsonObject: TypeAlias = Json
@@ -1154,6 +1168,7 @@ class Memory(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class MemoryBatch(TypedDict):
@@ -1162,6 +1177,7 @@ class MemoryBatch(TypedDict):
 
 class MemoryBatchCreated(TypedDict):
     items: "list[MemoryCreated]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class MemoryCreate(TypedDict):
@@ -1223,6 +1239,7 @@ class MemoryCreated(TypedDict):
     created_at: str
     updated_at: str
     similar: "list[Similar]"
+    warnings: NotRequired["list[TextWarning]"]
 
 
 MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
@@ -1298,6 +1315,7 @@ class Message(TypedDict):
     edited_at: str | None
     deleted_at: str | None
     created_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 MessageContent: TypeAlias = "str | list[ContentPart]"
@@ -1343,14 +1361,6 @@ class MessagePatch(TypedDict):
 
 
 MessageRole: TypeAlias = Literal["system", "developer", "user", "assistant", "tool"]
-
-
-class MessageWarning(TypedDict):
-    """What of a message was not kept."""
-
-    code: str
-    pointer: str
-    detail: str
 
 
 class MessagesAppend(TypedDict):
@@ -1415,6 +1425,7 @@ class Operation(TypedDict):
     can_undo: bool
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class OperationPage(TypedDict):
@@ -1446,6 +1457,7 @@ class OutcomeIn(TypedDict):
 class OutcomeRecorded(TypedDict):
     procedure: "Procedure"
     dropped_notes: list[str]
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class OwnedRecords(TypedDict):
@@ -1556,6 +1568,7 @@ class Procedure(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class ProcedureCreate(TypedDict):
@@ -1836,6 +1849,7 @@ class ReflectionFinding(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class ReflectionFindingPage(TypedDict):
@@ -1915,6 +1929,7 @@ class ResolvedFact(TypedDict):
     created_at: str
     updated_at: str
     operation_id: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class ResolvedMemory(TypedDict):
@@ -1950,6 +1965,7 @@ class ResolvedMemory(TypedDict):
     created_at: str
     updated_at: str
     operation_id: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class Restore(TypedDict):
@@ -2052,6 +2068,7 @@ class Session(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class SessionContext(TypedDict):
@@ -2146,6 +2163,7 @@ class Solution(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class SolutionIn(TypedDict):
@@ -2261,6 +2279,7 @@ class StoredProfile(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 Tag: TypeAlias = str
@@ -2288,6 +2307,7 @@ class Task(TypedDict):
     version: int
     created_at: str
     updated_at: str
+    warnings: NotRequired["list[TextWarning]"]
 
 
 class TaskCreate(TypedDict):
@@ -2343,9 +2363,21 @@ class TaskPatched(TypedDict):
     created_at: str
     updated_at: str
     operation_id: str | None
+    warnings: NotRequired["list[TextWarning]"]
 
 
 TaskStatus: TypeAlias = Literal["pending", "in_progress", "completed", "failed", "cancelled"]
+
+
+class TextWarning(TypedDict):
+    """What of a text that was sent was not kept, or holds something that nobody should keep."""
+
+    code: str
+    pointer: str
+    detail: str
+    kind: NotRequired[str | None]
+    start: NotRequired[int | None]
+    end: NotRequired[int | None]
 
 
 class TookMs(TypedDict):

@@ -108,6 +108,13 @@ function Requests({ metrics }) {
   return html`<${Tag} of=${`${failed.toLocaleString("en")} failed`} tone="bad" /> of ${all.toLocaleString("en")}: ${routes.slice(0, NAMED).map(({ route, count }, index) => html`${index > 0 && ", "}<${Path} of=${route} /> ${count}`)}${routes.length > NAMED && " and others"}`;
 }
 
+/** What was found in the texts that came in, by kind, since the service started; where it stands, each answer said. @param {{ metrics: string }} props */
+function Secrets({ metrics }) {
+  const kinds = Map.groupBy(samples(metrics, "recalld_secrets_found_total"), ({ labels }) => /kind="([^"]*)"/.exec(labels)?.[1] ?? "");
+  const found = [...kinds].map(([kind, of]) => `${words(kind)} ${of.reduce((sum, { value }) => sum + value, 0).toLocaleString("en")}`);
+  return found.length > 0 && html`<dt>Secrets in texts</dt><dd>${found.join(", ")}</dd>`;
+}
+
 /** @param {Schemas["JobInfo"]} job */
 const hasFailed = (job) => job.outcome !== null && job.outcome !== "succeeded";
 
@@ -126,7 +133,7 @@ function Health({ stats, caller, costs }) {
     <dl class="pairs"><dt><a href=${to("operations")}>Operations</a></dt><dd>${succeeded(stats.operations_by_status)}</dd>
       ${admin && html`<dt>Jobs</dt><dd>${jobs.data ? succeeded(outcomes, idle.length) : "…"}${broken.map((job) => html`<div key=${job.name}>${words(job.name)} <${Tag} of=${words(job.outcome ?? "")} tone="bad" /> <${Time} at=${job.last_run} /></div>`)}</dd>`}
       <dt>Requests</dt><dd>${!admin ? html`<span class="quiet">those that failed are counted for a key that administers</span>` : costs.data ? html`<${Requests} metrics=${costs.data.metrics} />` : "…"}</dd>
-      <dt>Speed</dt><dd>${slowest ? html`slowest: ${slowest.method} <${Path} of=${slowest.route} />, 95\u00a0% within ${Math.ceil(slowest.p95_ms)}\u00a0ms` : "too few requests to say how fast it answers"}</dd></dl>
+      ${costs.data && html`<${Secrets} metrics=${costs.data.metrics} />`}<dt>Speed</dt><dd>${slowest ? html`slowest: ${slowest.method} <${Path} of=${slowest.route} />, 95\u00a0% within ${Math.ceil(slowest.p95_ms)}\u00a0ms` : "too few requests to say how fast it answers"}</dd></dl>
     <p class="quiet small">Requests and speed are those since the service started; speed, of what was asked for ${FEW} times or more.</p></section>`;
 }
 
