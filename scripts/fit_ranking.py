@@ -276,7 +276,9 @@ def weights_of(found: Array) -> Weights:
 def compared(case: Case, weights: Weights) -> tuple[Floats, dict[str, Floats]]:
     """The log-odds of all documents before the first ones are ordered, and their parts."""
     of_query, of_documents = case.known[: len(QUERY_FEATURES)], case.known[len(QUERY_FEATURES) :]
-    return log_odds(case.columns, case.query, of_query, of_documents, weights, case.interval)
+    return log_odds(
+        case.columns, case.query, of_query, of_documents, weights, () if case.interval is None else [case.interval]
+    )
 
 
 def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without: int | None = None) -> Weights:

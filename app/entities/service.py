@@ -26,6 +26,7 @@ from app.facts.graph import Bound, GraphService, Sight
 from app.facts.repository import FactRepository, View, any_of, of_partitions
 from app.facts.schemas import Fact, FactRecord, key_of, render
 from app.memories.agents import Decays
+from app.memories.records import told_at
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Memory, MemoryRecord
 from app.retrieval.model_weights import weights_for
@@ -251,7 +252,7 @@ class EntityService:
         )
         seen = [fact["known_from"] for fact in (*first, *current, *earlier)]
         mentioned = (*latest.memories, *earliest.memories)
-        seen += [memory["event_at"] or memory["created_at"] for memory, _ in mentioned]
+        seen += [told_at(memory) for memory, _ in mentioned]
         seen += [action["timestamp"] for action in actions]
         return {
             "name": aliases.name(key) or _name_in(key, (*current, *earlier)) or name,

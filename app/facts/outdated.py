@@ -17,6 +17,7 @@ from app.core.language import STOP_WORDS, Letters, is_unspaced, words
 from app.facts.profile import PREDICATES, field_of, group_of_field
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
+from app.memories.records import told_at
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval
@@ -139,7 +140,7 @@ class Utterance(NamedTuple):
             by = None
         else:
             by = USER if name is None or name == USER_ROLE else key_of(name)
-        return cls(memory["event_at"] or memory["created_at"], by, source.get("session_id"))
+        return cls(told_at(memory), by, source.get("session_id"))
 
 
 def outdated(

@@ -31,6 +31,7 @@ from app.findings.schemas import (
     ReflectionFinding,
     evidence_names,
 )
+from app.memories.records import told_at
 from app.memories.schemas import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Update
@@ -127,7 +128,7 @@ def fingerprint_of(text: str) -> str:
 
 def of_memory(memory: MemoryRecord) -> MemoryEvidence:
     """Returns a memory as evidence."""
-    text, said_at = memory["content"], memory["event_at"] or memory["created_at"]
+    text, said_at = memory["content"], told_at(memory)
     owner = memory.get("agent_id"), memory.get("user_id")
     return MemoryEvidence(
         "memory", memory["memory_id"], text, said_at, memory["trust"], *owner, fingerprint_of(text), memory

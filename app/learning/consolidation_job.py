@@ -222,8 +222,9 @@ def duplicate_digest(memory: MemoryRecord) -> bytes:
     """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
     can be compared."""
     # the same rule as in `identity_hash`
-    said_at = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
-    happened_at = None if said_at else memory["event_at"]
+    extracted = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
+    of_message = extracted and memory["event_at"] == memory["source"].get("said_at")
+    happened_at = None if of_message else memory["event_at"]
     times = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at)
     condition = wording(memory["context"]) if memory["context"] else None
     owner = (memory["agent_id"], memory["user_id"])

@@ -278,7 +278,8 @@ class Rules:
     def source_of(self, quote: Quote) -> Source:
         """Returns the memory of the quoted message, and the quote, as fields of a source."""
         memory = self.message_memories.get(quote.line.seq)
-        return {"memory_ids": [] if memory is None else [memory["memory_id"]], "quote": quote.text}
+        memory_ids = [] if memory is None else [memory["memory_id"]]
+        return {"memory_ids": memory_ids, "quote": quote.text, "said_at": quote.line.at}
 
 
 def about(fact: FactReply, owner: OwnedRecord, *, user: bool) -> Json:

@@ -1,5 +1,6 @@
 """Pure functions that build and revise memories."""
 
+from calendar import monthrange
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
@@ -12,13 +13,22 @@ from app.core.clock import new_id, parse_rfc3339
 from app.core.metadata_filter import canonical
 from app.core.schemas import JsonObject, differing
 from app.memories.embedding import Passage
-from app.memories.schemas import NOT_EMBEDDED, SMALL_TALK, STANDING, MemoryChange, MemoryRecord, Source
+from app.memories.schemas import (
+    NOT_EMBEDDED,
+    SMALL_TALK,
+    STANDING,
+    EventPrecision,
+    MemoryChange,
+    MemoryRecord,
+    Source,
+)
 from app.storage.text import content_hash, normalise_content
 
 SOURCE: Source = {
     "origin": "api",
     "session_id": None,
     "message_seq": None,
+    "said_at": None,
     "speaker": None,
     "role": None,
     "action_ids": [],
@@ -35,7 +45,17 @@ SOURCE: Source = {
 
 SMALL_TALK_IMPORTANCE = 0.05
 """Importance of the memory of a message without content. A caller that raises it makes searches find the memory."""
-IDENTITY = ("content", "context", "event_at", "valid_from", "valid_until", "expires_at", "metadata", "key")
+IDENTITY = (
+    "content",
+    "context",
+    "event_at",
+    "event_at_precision",
+    "valid_from",
+    "valid_until",
+    "expires_at",
+    "metadata",
+    "key",
+)
 """Fields that distinguish two memories of the same partition and type."""
 
 
@@ -68,7 +88,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "contradicts": [],
         "claimed_key": None,
         "source": {**SOURCE, **source},
-        "event_at": fields.get("event_at"),
+        **own_time(fields.get("event_at"), fields.get("event_at_precision")),
         "valid_from": fields.get("valid_from"),
         "valid_until": fields.get("valid_until"),
         "expires_at": fields.get("expires_at"),
@@ -89,6 +109,34 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
     return memory
 
 
+def own_time(event_at: str | None, precision: EventPrecision | None) -> MemoryChange:
+    """Returns the fields that say when a memory happens: `event_until` of 2026-12 is 2026-12-31T23:59:59.999Z."""
+    if event_at is None or precision in (None, "instant"):
+        return {
+            "event_at": event_at,
+            "event_at_precision": None if event_at is None else "instant",
+            "event_until": event_at,
+        }
+    date = event_at[:10]
+    first, last = date, date
+    if precision == "month":
+        first, last = f"{date[:8]}01", f"{date[:8]}{monthrange(int(date[:4]), int(date[5:7]))[1]}"
+    elif precision == "year":
+        first, last = f"{date[:5]}01-01", f"{date[:5]}12-31"
+    return {
+        "event_at": f"{first}T00:00:00.000Z",
+        "event_at_precision": precision,
+        "event_until": f"{last}T23:59:59.999Z",
+    }
+
+
+def told_at(memory: MemoryRecord) -> str:
+    """Returns when a memory was told: in its message, else when it was stored. Who stores what happened before tells of
+    that time: an import of May's notes is known in May."""
+    stored = memory["created_at"]
+    return memory["source"].get("said_at") or min(memory["event_at"] or stored, stored)
+
+
 def is_rule(memory: MemoryRecord) -> bool:
     """Returns whether a memory belongs into every prompt."""
     return bool(memory.get("pinned")) or memory.get("memory_type") == "instruction"
@@ -106,14 +154,16 @@ def identity_hash(memory: MemoryRecord) -> int:
     """Returns a signed 64-bit hash of the `IDENTITY` fields. Texts that differ only in case, width or white space are
     equal.
 
-    The `event_at` of an extracted memory is the time when it was said. It distinguishes two experiences, but not two
-    preferences or facts: these are the same each time they are said.
+    An extracted memory without a time of its own may have that of its message. It distinguishes two experiences, but
+    not two preferences or facts: these are the same each time they are said.
     """
     extracted = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
+    of_message = extracted and memory["event_at"] == memory["source"].get("said_at")
     parts = [
         normalise_content(memory["content"]),
         normalise_content(memory["context"]) if memory["context"] else None,
-        None if extracted else memory["event_at"],
+        None if of_message else memory["event_at"],
+        None if of_message else memory.get("event_at_precision"),
         memory["valid_from"],
         memory["valid_until"],
         memory["expires_at"],
@@ -125,6 +175,8 @@ def identity_hash(memory: MemoryRecord) -> int:
 
 def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChange:
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
+    if "event_at" in fields or "event_at_precision" in fields:  # a new time without a precision is an instant
+        fields = fields | own_time(fields.get("event_at", memory["event_at"]), fields.get("event_at_precision"))
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
     changed = differing(memory, fields)
@@ -178,9 +230,11 @@ def repeated_source(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) 
 
 def passage(memory: MemoryRecord) -> Passage:
     """Returns the text by which a memory is found."""
-    event_at = memory["event_at"]
+    event_at, tags = memory["event_at"], tuple(memory["tags"])
     time = parse_rfc3339(event_at) if event_at else None
-    return Passage(memory["content"], memory["context"], time, tuple(memory["tags"]))
+    if time and (precision := memory.get("event_at_precision")) in ("month", "year"):  # found by its words, by no day
+        tags, time = (*tags, f"{time:%B %Y}" if precision == "month" else f"{time:%Y}"), None
+    return Passage(memory["content"], memory["context"], time, tags)
 
 
 def needs_new_entry(changed: MemoryChange) -> bool:
@@ -190,7 +244,7 @@ def needs_new_entry(changed: MemoryChange) -> bool:
 
 def needs_new_terms(changed: MemoryChange) -> bool:
     """Returns whether a change of these fields changes the words by which a memory is found (`passage`)."""
-    return not changed.keys().isdisjoint(("content", "context", "event_at", "tags"))
+    return not changed.keys().isdisjoint(("content", "context", "event_at", "event_at_precision", "tags"))
 
 
 def speaker_of(source: Source) -> str | None:

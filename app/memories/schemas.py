@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import floor
 from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, cast
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
@@ -41,6 +41,7 @@ INTERNAL = frozenset(
         "identity_hash",
         "dedupe_key",
         "metadata_terms",
+        "event_until",
         "anchored_at",
         "archived_by",
         "archived_at",
@@ -60,6 +61,7 @@ MemoryType = TypeAliasType(
     "MemoryType",
     Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
 )
+EventPrecision = TypeAliasType("EventPrecision", Literal["instant", "day", "month", "year"])
 AlwaysKind = TypeAliasType("AlwaysKind", Literal["health", "identity", "wish"])
 """What belongs into every prompt, whatever is asked: "allergic to peanuts", "is called Ada", "wants short answers"."""
 MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
@@ -77,6 +79,10 @@ class Source(TypedDict, total=False):
     origin: Origin
     session_id: Annotated[str | None, Field(default=None)]
     message_seq: Annotated[int | None, Field(default=None)]
+    said_at: Annotated[
+        str | None,
+        Field(default=None, description="When it was told: the time of its message. Null: when it was stored."),
+    ]
     speaker: Annotated[
         str | None, Field(default=None, description="Name of the speaker; their role where the message had no name.")
     ]
@@ -153,7 +159,13 @@ class Memory(TypedDict, total=False):
         ),
     ]
     source: Source
-    event_at: str | None
+    event_at: Annotated[str | None, Field(description="Its own time: when it happened, or is to happen.")]
+    event_at_precision: Annotated[
+        EventPrecision | None,
+        Field(
+            description="How exact `event_at` is. Of a day, month or year it is the beginning, with the date in UTC."
+        ),
+    ]
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -185,6 +197,7 @@ class MemoryRecord(Memory, OwnedRecord, total=False):
     explains."""
 
     content_hash: int
+    event_until: str | None
     metadata_terms: list[str]
     replaced_by: list[ReplacementLink] | None
     merged: bool
@@ -257,8 +270,13 @@ MEMORIES: Collection[MemoryRecord] = Collection(
     opaque=("metadata",),
     searched=SearchSchema(
         facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing", "always"),
-        ranges=("event_at", "created_at", "expires_at", "valid_from", "valid_until", "trust"),
-        time=("event_at", "created_at"),
+        ranges=(
+            *("event_at", "event_until", "source.said_at", "created_at", "expires_at", "valid_from", "valid_until"),
+            "trust",
+        ),
+        time=("event_at", "source.said_at", "created_at"),
+        until=("event_until",),
+        told=("source.said_at", "created_at"),
         anchor=("anchored_at",),
         content=("identity_hash", "content_hash"),
         later_replaces=True,
@@ -286,6 +304,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 )
 """The collection of memories. Some of its fields:
 
+`event_until` is the last millisecond of `event_at`: of the day, month or year that it stands for, else its moment.
 `anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
 `identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
@@ -407,6 +426,9 @@ class SourceIn(Schema):
 
     session_id: Identifier | None = Field(None, description="The session that it comes from.")
     message_seq: MessageSeq | None = Field(None, description="The message of that session.")
+    said_at: Timestamp | None = Field(
+        None, description="When it was told there. With `now`, a search hides what was told later."
+    )
     action_ids: Annotated[list[Identifier], Field(max_length=100)] = Field(
         [], description="The actions that it comes from."
     )
@@ -419,10 +441,23 @@ class SourceIn(Schema):
 
 
 class _Times(Schema):
-    event_at: Timestamp | None = Field(None, description="When it happened.")
+    event_at: Timestamp | None = Field(None, description="Its own time: when it happened, or is to happen.")
+    event_at_precision: EventPrecision | None = Field(
+        None,
+        description="How exact `event_at` is; default: instant. Of a day, a month or a year the date counts as it is "
+        "written: 2026-12-04T00:00:00+01:00 is 4 December.",
+    )
     valid_from: Timestamp | None = Field(None, description="From when it is true.")
     valid_until: Timestamp | None = Field(None, description="Until when it is true, that moment excluded.")
     expires_at: Timestamp | None = Field(None, description="From when on it is forgotten.")
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _of_written_date(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        body = handler(given)
+        if body.event_at and body.event_at_precision in ("day", "month", "year") and isinstance(given, dict):
+            body.event_at = f"{given['event_at'][:10]}T00:00:00.000Z"
+        return body
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -473,6 +508,12 @@ class MemoryCreate(_Times, Owned):
     on_similar: OnSimilar = Field(
         "keep", description="Keep or supersede near-duplicates of the same agent_id and user_id; never messages."
     )
+
+    @model_validator(mode="after")
+    def _precision_of_a_time(self) -> Self:
+        if self.event_at_precision and not self.event_at:
+            raise ValueError("event_at_precision needs event_at")
+        return self
 
 
 class MemoryBatch(Schema):

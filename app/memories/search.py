@@ -281,14 +281,16 @@ class SearchRequest(Owned, TagAndMetadataFilters):
         "503 where the embedding model does not answer.",
     )
     min_trust: Share | None = None
-    since: Timestamp | None = Field(None, description="By event_at, else created_at.")
+    since: Timestamp | None = Field(
+        None, description="By event_at, with its precision, else when it was told: a plan for October is in October."
+    )
     until: Timestamp | None = Field(None, description="That moment excluded.")
     status: MemoryStatus = "active"
     as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
     now: Timestamp | None = Field(
         None,
         description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
-        "What happened later (`event_at`, else `created_at`) is hidden.",
+        "What was told later is hidden: by the time of its message, else the earlier of `created_at` and `event_at`.",
     )
     timezone: TimeZone | None = None
     top_k: TopK = 10
@@ -428,14 +430,20 @@ def _of_fields(body: SearchRequest) -> Iterator[Filter]:
     if body.min_trust is not None:
         yield Range("trust", ge=body.min_trust)
     if body.since is not None or body.until is not None:
-        yield _happened(ge=body.since, lt=body.until)
+        bounds = {"ge": body.since, "lt": body.until}
+        own = both(Range("event_until", ge=body.since), Range("event_at", lt=body.until))
+        yield Or((own, And((Absent("event_at"), _either(Range(SAID_AT, **bounds), Range("created_at", **bounds))))))
     if body.now is not None:
-        yield _happened(le=body.now)
+        stored = Or((Range("created_at", le=body.now), Range("event_at", le=body.now)))
+        yield _either(Range(SAID_AT, le=body.now), stored)
 
 
-def _happened(**bounds: str | None) -> Filter:
-    """Returns a filter on `event_at`, or on `created_at` for memories without one."""
-    return Or((Range("event_at", **bounds), And((Absent("event_at"), Range("created_at", **bounds)))))
+SAID_AT = "source.said_at"
+
+
+def _either(said: Filter, otherwise: Filter) -> Filter:
+    """Returns a filter on when a memory was told, and another one for memories that do not say so."""
+    return Or((said, And((Absent(SAID_AT), otherwise))))
 
 
 def computed_mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:

@@ -57,6 +57,8 @@ FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
+OTHER_READING = 0.5
+"""What the time counts of the reading that is less likely: asked on Monday "What is on Friday?", last Friday."""
 BY_HAND = frozenset({"importance", "recency"})
 FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
 """The features that each kind of memory has a fitted weight for (`Blend`)."""
@@ -103,11 +105,11 @@ def rank(
     decay: DecayCurve = DEFAULT_DECAY,
     *,
     at_least: int | None = None,
-    interval: tuple[int, int] | None = None,
+    intervals: Sequence[tuple[int, int]] = (),
     calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
-    """Ranks the documents that matched, or at least `at_least` of them. `interval`: the milliseconds that the query
-    names.
+    """Ranks the documents that matched, or at least `at_least` of them. `intervals`: the milliseconds that the query
+    names, in the likeliest reading and, behind it, the other one.
 
     Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
     terms are left out), `hybrid` the probability that the document helps to answer the query (no document is left out).
@@ -121,7 +123,7 @@ def rank(
         return Ranked(_sorted(columns, text, among, at_least), text, {"text": text})
     query_features = features.query_features(columns, query, text)
     document_features = features.document_features(columns, now_ms, decay)
-    odds, parts = log_odds(columns, query, query_features, document_features, weights, interval)
+    odds, parts = log_odds(columns, query, query_features, document_features, weights, intervals)
     order = _sorted(columns, odds, among, at_least)
     candidates: Sequence[tuple[int, int]] = ()
     if weights.first_plain.replaced and query.subject and not asks_for_past(query, parts):
@@ -131,7 +133,7 @@ def rank(
         odds += gained
         parts["first"] = gained
     # what is planned was said before its time, so that only a time that has passed can be missed
-    missable = interval is not None and interval[1] <= now_ms
+    missable = bool(intervals) and intervals[0][1] <= now_ms
     elsewhen = at_another_time(columns, parts["when"]) if missable else None
     plain = plain_or_all(columns)
     asks = asks_of(columns, query, query_features, calibration, among)
@@ -180,7 +182,7 @@ def log_odds(
     query_features: Floats,
     document_features: Floats,
     weights: Weights,
-    interval: tuple[int, int] | None,
+    intervals: Sequence[tuple[int, int]],
 ) -> tuple[Floats, dict[str, Floats]]:
     """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
     has."""
@@ -206,8 +208,10 @@ def log_odds(
             parts[name] = np.zeros(len(odds), np.float32)
             parts[name][at] = 1
             odds[at] += np.float32(weight)
-    if interval is not None:
-        parts["when"] = when(columns.time, interval)
+    if intervals:
+        starts = columns.time if columns.starts is None else columns.starts
+        fits = [when(starts, interval, columns.ends) for interval in intervals]
+        parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
         if query.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]

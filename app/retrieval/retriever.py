@@ -37,7 +37,7 @@ from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
 from app.retrieval.calibration import QueryEvidence, evidence_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.features import importance_at, term_weights
+from app.retrieval.features import MINUTE_MS, importance_at, plain_memories, term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
@@ -82,7 +82,7 @@ from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
-from app.storage.text import IS_QUESTION
+from app.storage.text import HAS_EVENT_TIME, IS_QUESTION
 
 
 @shown
@@ -416,7 +416,7 @@ class Retriever(Generic[R]):
         spare = 0
         while True:
             columns, corrections, decay = await self._search(wanted, mode, query, vector, overview, spare)
-            interval = None if wanted.interval is None else wanted.interval.settled(columns.time, columns.matched)
+            columns, interval = with_plans(columns, wanted.now_ms, wanted.interval)
             subject = True
             if interval is None or not interval.empty:
                 subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
@@ -651,6 +651,31 @@ class Retriever(Generic[R]):
         return {**already_read, **new}
 
 
+def with_plans(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:
+    """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
+    and the reading of the interval that counts.
+
+    What lasts, such as a day, has the beginning and end of the day in the query's zone.
+    """
+    told, starts, ends = columns.told, columns.time, columns.ends
+    if told is None or ends is None:
+        nothing = np.zeros(len(starts), np.bool_)
+        return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
+    minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
+
+    def known_since() -> Ints:
+        ahead = starts > minute
+        return np.where(ahead, told, starts) if ahead.any() else starts
+
+    time = columns.derived.get("known since", (starts, told, minute), known_since)  # the same array for a minute
+    if interval is not None:
+        shift = np.where(ends > starts, interval.offset, 0)
+        starts, ends = starts - shift, ends - shift
+        own = plain_memories(columns) & (columns.flags & HAS_EVENT_TIME != 0)
+        interval = interval.settled(starts, ends, columns.matched, own)
+    return replace(columns, time=time, starts=starts, ends=ends), interval
+
+
 def _rank(
     wanted: RetrievalQuery,
     mode: SearchMode,
@@ -671,7 +696,7 @@ def _rank(
         wanted.now_ms,
         fitted.weights,
         decay,
-        interval=None if interval is None else (interval.start, interval.end),
+        intervals=() if interval is None else interval.readings,
         calibration=fitted.calibration,
     )
     ranked = ranking(at_least=enough)

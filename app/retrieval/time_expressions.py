@@ -13,7 +13,7 @@ import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -50,7 +50,8 @@ class TimeInterval:
 
     `coming`: the second reading of words that do not say whether they mean the time before or after now. In "What is
     on Friday?" the interval is the Friday before now and `coming` is the next one. `empty`: once it is settled, True if
-    no memory is from this time.
+    no memory is from this time. `gone`: once it is settled, the reading that has something of its own time, too.
+    `offset`: milliseconds by which the clocks of the query's zone are ahead of UTC.
     """
 
     start: int
@@ -58,22 +59,33 @@ class TimeInterval:
     words: str
     coming: tuple[int, int] | None = None
     empty: bool = False
+    gone: tuple[int, int] | None = None
+    offset: int = 0
 
-    def settled(self, times: Ints, matched: Bools) -> "TimeInterval":
-        """Returns the one reading that counts for memories of these times (milliseconds, shape (n,)).
+    def settled(self, starts: Ints, ends: Ints, matched: Bools, own: Bools) -> "TimeInterval":
+        """Returns the reading that counts for memories of these times (milliseconds, shape (n,)). `own`: those that
+        happen at their time and were not just told then.
 
-        It is the earlier one, unless no memory is from then and one is from the coming time.
+        A plan for the coming Friday makes it that one, whatever was said on the last. If something happened on the
+        last, too, that reading stays behind it. Without a plan it is the earlier one, unless nothing is from then.
         """
-        if _any_within(times, matched, self.start, self.end):
+
+        def has(among: Bools, reading: tuple[int, int]) -> bool:
+            return bool((among & (ends >= reading[0]) & (starts < reading[1])).any())
+
+        past = self.start, self.end
+        if self.coming is None or not has(matched, self.coming):
+            return replace(self, coming=None, empty=not has(matched, past))
+        planned, happened = has(matched & own, self.coming), has(matched & own, past)
+        if not planned and (happened or has(matched, past)):
             return replace(self, coming=None)
-        if self.coming is None or not _any_within(times, matched, *self.coming):
-            return replace(self, coming=None, empty=True)
         start, end = self.coming
-        return replace(self, start=start, end=end, coming=None)
+        return replace(self, start=start, end=end, coming=None, gone=past if happened else None)
 
-
-def _any_within(times: Ints, matched: Bools, start: int, end: int) -> bool:
-    return bool((matched & (times >= start) & (times < end)).any())
+    @property
+    def readings(self) -> tuple[tuple[int, int], ...]:
+        """The readings that count, the likeliest first, in milliseconds."""
+        return ((self.start, self.end), *(() if self.gone is None else (self.gone,)))
 
 
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
@@ -149,7 +161,8 @@ def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
         return None
     start, end = _milliseconds(reading.span, zone)
     coming = None if reading.coming in (None, reading.span) else _milliseconds(reading.coming, zone)
-    return TimeInterval(start, end, query[reading.start : reading.end].strip(), coming)
+    offset = (zone.utcoffset(now) or timedelta()) // timedelta(milliseconds=1)
+    return TimeInterval(start, end, query[reading.start : reading.end].strip(), coming, offset=offset)
 
 
 def _milliseconds(span: Span, zone: tzinfo) -> tuple[int, int]:
@@ -603,16 +616,21 @@ MOST_HALF_LIFE_MS = 91 * 86_400_000
 """Maximum half-life, a quarter of a year: "before 2020" is long, but its end is meant precisely."""
 
 
-def when(time_ms: Ints, interval: tuple[int, int] | None) -> Floats:
+def when(time_ms: Ints, interval: tuple[int, int] | None, ends_ms: Ints | None = None) -> Floats:
     """Returns how well each time fits the interval (milliseconds since 1970, end excluded), shape (n,).
 
     The value is 1 inside the interval and halves with each half-life of distance. It is 0 everywhere without an
-    interval.
+    interval. `ends_ms`: the last moment of each, if some last longer: a plan for October fits October with 1, and each
+    day of it with the root of 1/31, less than what is on that very day.
     """
     if interval is None:
         return np.zeros(len(time_ms), np.float32)
     start, end = interval
     half_life = min(max(HALF_LIFE * (end - start), LEAST_HALF_LIFE_MS), MOST_HALF_LIFE_MS)
-    distance = np.maximum(np.maximum(start - time_ms, time_ms - (end - 1)), 0)
+    last = time_ms if ends_ms is None else ends_ms
+    gap = np.maximum(np.maximum(start - last, time_ms - (end - 1)), 0)
+    distance = gap + (gap > 0) * np.minimum(last - time_ms, end - start)  # the day before is a day away
     fit: Floats = np.exp2(distance * (-1 / half_life)).astype(np.float32)
+    if ends_ms is not None:
+        fit *= np.sqrt(np.minimum((end - start) / (last - time_ms + 1), 1)).astype(np.float32)
     return fit

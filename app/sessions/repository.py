@@ -184,6 +184,7 @@ def memory_of(message: MessageRecord, session: SessionRecord, key_id: str | None
             "origin": "message",
             "session_id": session["session_id"],
             "message_seq": message["seq"],
+            "said_at": message["timestamp"],
             "speaker": message["name"] or message["role"],
             "role": message["role"],
             "api_key_id": key_id,

@@ -513,7 +513,8 @@ def _follows(
     if not equal_json(new["metadata"], old["metadata"]):
         fields["metadata"] = fresh["metadata"]
     changed = revision(memory, fields, now)
-    source = memory["source"] | {"speaker": fresh["source"]["speaker"]}
+    told = fresh["source"]
+    source = memory["source"] | {"speaker": told["speaker"], "said_at": told["said_at"]}
     return changed if source == memory["source"] else changed | {"source": source}
 
 

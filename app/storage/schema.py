@@ -205,6 +205,10 @@ class SearchSchema(Generic[R]):
     """Fields that say when it happened. The first one present is used."""
     anchor: tuple[str, ...]
     """Fields that say when its decay starts. The first one present is used."""
+    until: tuple[str, ...] = ()
+    """Range fields with the last moment of what lasts, such as a day. The first one present is used, else `time`."""
+    told: tuple[str, ...] = ()
+    """Range fields that say when it was told. The first one present is used, else `time`."""
     content: tuple[str, ...] = ("content_hash",)
     """Fields with a content hash: of documents with equal hashes a search returns only one. The first field present is
     used."""

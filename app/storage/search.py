@@ -142,7 +142,8 @@ class Columns:
     speaker: Ints
     """crc32 of the casefolded speaker's name, 0 for none."""
     time: Ints
-    """Milliseconds since 1970: when it happened (`event_at`), else when it was stored."""
+    """Milliseconds since 1970: when it happened (`event_at`), else when it was told. The retriever sets it to when it
+    was told for what lies ahead, so that no plan is the newest (`with_plans`)."""
     flags: Ints
     """Bits of `storage/text.py`: about the text (a number or time word, a question mark at its end) and about the
     document (who said it, whether it is derived or a summary)."""
@@ -173,6 +174,12 @@ class Columns:
     turned: frozenset[int] = frozenset()
     """Indices of documents that have words of the query the other way round, where another one has them in its order.
     The retriever sets it, no engine does."""
+    starts: Ints | None = None
+    """When it happens, where `time` is when it was told. The retriever sets it; None: as `time`."""
+    ends: Ints | None = None
+    """The last moment of what lasts, such as the day that `event_at` stands for; None: nothing lasts."""
+    told: Ints | None = None
+    """When it was told; None: as `time`."""
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""
@@ -207,7 +214,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
 
 
 _PLAIN = ("rows", "length", "speaker", "time", "flags", "agent", "content")
-_FIXED = (*_PLAIN, "count", "mean_length", "previous", "following", "session")
+_FIXED = (*_PLAIN, "ends", "told", "count", "mean_length", "previous", "following", "session")
 _FADING = ("base_importance", "anchor", "pinned")
 """Decay fields, joined separately: an access changes these and leaves the others unchanged."""
 
@@ -225,8 +232,9 @@ def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
     shifts = np.cumsum([0, *(len(p.rows) for p in parts)])
     codes = np.cumsum([0, *(int(p.session.max(initial=-1)) + 1 for p in parts)])
     count = sum(p.count for p in parts)
+    given = [name for name in ("ends", "told") if getattr(parts[0], name) is not None]
     return {
-        **_in_a_row(parts, _PLAIN),
+        **_in_a_row(parts, (*_PLAIN, *given)),
         "count": count,
         "mean_length": sum(p.mean_length * p.count for p in parts) / max(1, count),
         "previous": np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),

@@ -175,7 +175,7 @@ def _case(
     asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
     read = read_interval(question.query, asked, asked.tzinfo or UTC)
     blank = _known(scope.blank, len(known_items))
-    interval = None if read is None else read.settled(blank.time, blank.matched)
+    interval = None if read is None else read.settled(blank.time, blank.time, blank.matched, ~blank.matched)
     query = adapted_to_model(embed.model, analyse(question.query, speakers))
     subject = True
     if interval is None or not interval.empty:

@@ -40,6 +40,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     )
     (memory,) = await kept(service)
     assert memory["source"] | {"memory_ids": None} == {
+        "said_at": memory["event_at"],
         "origin": "extraction",
         "session_id": "s",
         "message_seq": None,

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from tests.support.memories import OWNER, Json, batch, problem, recall, remember
+from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
 
@@ -84,8 +85,14 @@ async def test_of_two_readings_the_one_with_something_in_it_counts(api: httpx.As
 
     assert await read(f"What is on {day}?") == f"{coming:%Y-%m-%d}", "nothing is from the day before now"
     assert await read(f"What did I do on {day}?") == f"{gone:%Y-%m-%d}", "the words say that it is past"
+    await append(api, said("Good morning!", timestamp=gone.isoformat()))
+    assert await read(f"What is on {day}?") == f"{coming:%Y-%m-%d}", "what was said then does not happen then"
     await batch(api, {"content": "board meeting", "event_at": gone.isoformat()})
-    assert await read(f"What is on {day}?") == f"{gone:%Y-%m-%d}"
+    assert await read(f"What is on {day}?") == f"{coming:%Y-%m-%d}", "a plan for it is there"
+    assert await read(f"What did I do on {day}?") == f"{gone:%Y-%m-%d}", "the words say that it is past"
+    asked = await recall(api, f"What is on {day}?", explain=True)
+    fits = {item["memory"]["content"]: item["scores"]["when"] for item in asked["items"]}
+    assert fits == {"concert of the choir": 1.0, "board meeting": 0.5, "Good morning!": 0.5}
     assert await read(f"Am I free on {day}?") == f"{coming:%Y-%m-%d}", "the words say that it is to come"
 
 
@@ -122,3 +129,70 @@ async def test_no_word_moves_the_log_odds_of_a_memory_by_more_than_two(api: http
     for words in ("", "before it changed", "still"):
         items = (await recall(api, f"{asked} {words}?", now=NOW, explain=True))["items"]
         assert all("latest" not in item["contributions"] for item in items)
+
+
+DENTIST, SHOP = "The dentist is at half past nine", "The shop has new notes on the tills and the stock"
+
+
+@pytest.mark.parametrize("asked", ["2026-12-03T12:00:00Z", "2026-12-03T12:00:00+01:00"])
+async def test_a_plan_is_first_on_its_day_and_not_the_newest(api: httpx.AsyncClient, asked: str) -> None:
+    notes = [
+        {"content": f"{SHOP}, part {number}", "event_at": f"2026-11-{number:02}T09:00:00Z"} for number in range(1, 29)
+    ]
+    told: Json = {"source": {"said_at": "2026-11-20T09:00:00Z"}}
+    await batch(api, *notes, {"content": DENTIST, "event_at": "2026-12-04T09:30:00Z", **told})
+    tomorrow = (await recall(api, "What do I have tomorrow?", now=asked, explain=True))["items"]
+    assert tomorrow[0]["memory"]["content"] == DENTIST
+    assert tomorrow[0]["score"] > 0.3
+    assert tomorrow[0]["scores"]["recency"] < 0.9, "it was told two weeks ago"
+    newest = (await recall(api, "What happened recently?", now=asked))["items"]
+    assert newest[0]["memory"]["event_at"].startswith("2026-11-28")
+    after = (await recall(api, "What did I have on 4 December?", now="2026-12-06T12:00:00Z", explain=True))["items"]
+    assert (after[0]["memory"]["content"], after[0]["scores"]["when"]) == (DENTIST, 1.0)
+    assert after[0]["scores"]["recency"] > 0.9
+
+
+async def test_a_plan_for_a_month_fits_it_and_less_each_of_its_days(api: httpx.AsyncClient) -> None:
+    told: Json = {"source": {"said_at": "2026-06-01T00:00:00Z"}}
+    plans = {
+        "Renew the passport": ("2026-10-20", "month"),
+        "Visit Oslo": ("2026-10-12", "day"),
+        "Buy a van": ("2027-03-01", "year"),
+    }
+    for content, (day, precision) in plans.items():
+        await remember(api, content, event_at=f"{day}T00:00:00+02:00", event_at_precision=precision, **told)
+
+    async def fits(query: str, **options: Any) -> Json:
+        items = (await recall(api, query, now=NOW, explain=True, **options))["items"]
+        return {item["memory"]["content"]: round(item["scores"]["when"], 2) for item in items}
+
+    october = await fits("What do I have to do in October?")
+    assert (october["Renew the passport"], october["Visit Oslo"]) == (1.0, 1.0)
+    twelfth = await fits("What is planned on 12 October?", timezone="America/Los_Angeles")
+    assert (twelfth["Visit Oslo"], twelfth["Renew the passport"]) == (1.0, 0.18), "the date counts in each zone"
+    assert (await fits("What is planned on 13 October?", timezone="Asia/Tokyo"))["Visit Oslo"] < 0.3
+    assert (await fits("What do I do in 2027?"))["Buy a van"] == 1.0
+    for since, until, expected in (
+        ("2026-10-31T00:00:00Z", "2026-11-05T00:00:00Z", {"Renew the passport"}),
+        ("2026-10-12T10:00:00Z", "2026-10-12T11:00:00Z", {"Renew the passport", "Visit Oslo"}),
+        ("2027-12-31T00:00:00Z", "2028-01-01T00:00:00Z", {"Buy a van"}),
+        ("2028-01-01T00:00:00Z", None, set()),
+    ):
+        bounds: Json = {"since": since} if until is None else {"since": since, "until": until}
+        assert {item["memory"]["content"] for item in (await recall(api, "plans", **bounds))["items"]} == expected
+
+
+async def test_the_precision_belongs_to_the_time(api: httpx.AsyncClient) -> None:
+    body = await remember(api, "Visit Oslo", event_at="2026-10-12T23:30:00-05:00", event_at_precision="day")
+    assert (body["event_at"], body["event_at_precision"]) == ("2026-10-12T00:00:00.000Z", "day")
+    path = f"/v1/memories/{body['memory_id']}"
+    for change, expected in (
+        ({"event_at_precision": "month"}, ("2026-10-01T00:00:00.000Z", "month")),
+        ({"event_at": "2026-11-03T08:00:00Z"}, ("2026-11-03T08:00:00.000Z", "instant")),
+        ({"event_at": None}, (None, None)),
+    ):
+        body = (await api.patch(path, json=change)).json()
+        assert (body["event_at"], body["event_at_precision"]) == expected
+    assert (await remember(api, "x", event_at="2026-10-12T00:00:00Z"))["event_at_precision"] == "instant"
+    alone = await api.post("/v1/memories", json={**OWNER, "content": "x", "event_at_precision": "day"})
+    problem(alone, 422, "invalid", "")

@@ -20,14 +20,14 @@ WITHOUT_SUBJECT = replace(NOBODY, order="earliest", subject=False)
 PAST = (NOW - 40 * 86_400_000, NOW)
 
 
-@given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, NOW_ASKED, WITHOUT_SUBJECT)), st.sampled_from((None, PAST)))
+@given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, NOW_ASKED, WITHOUT_SUBJECT)), st.sampled_from(((), (PAST,))))
 def test_the_contributions_are_the_log_odds_that_order_the_hits(
-    columns: Columns, query: SettledQuery, interval: tuple[int, int] | None
+    columns: Columns, query: SettledQuery, intervals: tuple[tuple[int, int], ...]
 ) -> None:
-    ranked = rank(columns, query, "hybrid", NOW, interval=interval)
+    ranked = rank(columns, query, "hybrid", NOW, intervals=intervals)
     text = ranked.parts["text"]
     features = query_features(columns, query, text), document_features(columns, NOW)
-    odds, _ = log_odds(columns, query, *features, DEFAULT_WEIGHTS, interval)
+    odds, _ = log_odds(columns, query, *features, DEFAULT_WEIGHTS, intervals)
     for index in range(len(odds)):
         found = contributions(ranked, columns, query, DEFAULT_WEIGHTS, index)
         assert sum(found.values()) == pytest.approx(float(odds[index]), rel=1e-4, abs=1e-3)

@@ -197,7 +197,7 @@ def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
 
 def odds_of(columns: Columns, query: SettledQuery, weights: Weights) -> Floats:
     known = query_features(columns, query, bm25(columns))
-    odds, _ = log_odds(columns, query, known, document_features(columns, NOW), weights, None)
+    odds, _ = log_odds(columns, query, known, document_features(columns, NOW), weights, ())
     return odds
 
 
@@ -281,7 +281,7 @@ def test_what_lies_in_the_time_that_the_query_speaks_of_comes_first_and_nothing_
     columns = replace(columns_of(4), cosine=np.array([0.4, 0.38, 0.39, 0.36], np.float32), time=NOW - days * DAY_MS)
     assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 0
     yesterday = NOW - DAY_MS - DAY_MS // 2, NOW - DAY_MS // 2
-    ranked = rank(columns, NOBODY, "hybrid", NOW, interval=yesterday)
+    ranked = rank(columns, NOBODY, "hybrid", NOW, intervals=[yesterday])
     assert ranked.order[0] == 1
     assert sorted(ranked.order.tolist()) == [0, 1, 2, 3]
     assert ranked.parts["when"][1] == 1
@@ -293,7 +293,7 @@ def test_what_lies_in_the_time_that_the_query_speaks_of_comes_first_and_nothing_
 @given(scopes())
 def test_a_time_that_every_memory_fits_alike_changes_nothing(columns: Columns) -> None:
     ranked = rank(columns, NOBODY, "hybrid", NOW)
-    other = rank(columns, NOBODY, "hybrid", NOW, interval=(-1, 2 * NOW))
+    other = rank(columns, NOBODY, "hybrid", NOW, intervals=[(-1, 2 * NOW)])
     assert ranked.order.tolist() == other.order.tolist()
     assert ranked.score.tolist() == pytest.approx(other.score.tolist(), rel=1e-3)
 
@@ -336,8 +336,8 @@ def test_no_word_moves_the_log_odds_of_a_memory_by_more_than_two(columns: Column
     known = query_features(columns, NOBODY, bm25(columns))
     lasting = document_features(columns, NOW)
     for weights in (DEFAULT.weights, MULTILINGUAL.weights):
-        plain, _ = log_odds(columns, NOBODY, known, lasting, weights, None)
-        moved, parts = log_odds(columns, replace(NOBODY, order=order), known, lasting, weights, None)
+        plain, _ = log_odds(columns, NOBODY, known, lasting, weights, ())
+        moved, parts = log_odds(columns, replace(NOBODY, order=order), known, lasting, weights, ())
         assert (np.abs(moved - plain) <= 2 + 1e-4).all()
         best = np.flatnonzero(parts["latest"])
         assert (moved[best] >= plain[best].max(initial=-np.inf) - ORDERED_WITHIN - 1e-3).all()
@@ -359,7 +359,7 @@ def test_of_a_query_without_a_subject_the_asked_time_counts_before_words_and_vec
     columns = replace(columns_of(3), cosine=np.array([0.9, 0.1, 0.5], np.float32), time=NOW - np.arange(3) * DAY_MS)
     columns.term_counts[0, 0] = columns.term_counts[1, 0] = 1
     query, yesterday = replace(NOBODY, subject=False), (NOW - DAY_MS, NOW - DAY_MS + 1)
-    assert rank(columns, query, "hybrid", NOW, interval=yesterday).order[0] == 1
+    assert rank(columns, query, "hybrid", NOW, intervals=[yesterday]).order[0] == 1
 
 
 def test_in_a_script_that_the_model_does_not_know_the_words_decide() -> None:

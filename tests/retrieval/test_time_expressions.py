@@ -147,12 +147,18 @@ def test_words_that_say_which_have_one_reading(query: str) -> None:
     assert interval.coming is None
 
 
-@given(st.lists(st.integers(-10, 20)), st.booleans())
-def test_the_reading_that_has_something_in_it_counts_and_the_earlier_of_two(days: list[int], matched: bool) -> None:
+@given(st.lists(st.tuples(st.integers(-10, 20), st.booleans())), st.booleans())
+def test_a_plan_makes_it_the_coming_reading_else_the_one_that_has_something(
+    told: list[tuple[int, bool]], matched: bool
+) -> None:
     interval = TimeInterval(-5, 0, "on Friday", (5, 10))
-    found = interval.settled(np.array(days, np.int64), np.full(len(days), matched))
-    past, coming = ([day for day in days if matched and first <= day < last] for first, last in ((-5, 0), (5, 10)))
-    assert (found.start, found.end) == ((5, 10) if coming and not past else (-5, 0))
+    days, own = np.array([day for day, _ in told], np.int64), np.array([own for _, own in told], np.bool_)
+    found = interval.settled(days, days, np.full(len(told), matched), own)
+    past, coming = ([one for one in told if matched and first <= one[0] < last] for first, last in ((-5, 0), (5, 10)))
+    planned, happened = (any(own for _, own in those) for those in (coming, past))
+    assert (found.start, found.end) == ((5, 10) if planned or (coming and not past) else (-5, 0))
+    assert found.gone == ((-5, 0) if planned and happened else None)
+    assert found.empty == (not past and not coming)
     assert found.coming is None
 
 

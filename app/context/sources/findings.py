@@ -32,6 +32,7 @@ from app.findings.service import (
     quoted,
     whole,
 )
+from app.memories.records import told_at
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.storage.schema import In, Or, both
@@ -168,7 +169,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
             continue
         named_later = evidence[keep["id"]]
         later = as_judged(named_later)
-        if later is None or (said_at := later["event_at"] or later["created_at"]) > request.as_of:
+        if later is None or (said_at := told_at(later)) > request.as_of:
             continue
         later_words = quoted(named_later, later["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):

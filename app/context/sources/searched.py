@@ -38,7 +38,7 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
-from app.memories.records import speaker_of, standing
+from app.memories.records import speaker_of, standing, told_at
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
 from app.memories.search import SearchRequest, SplitFilter, search_filter
 from app.procedures.schemas import PROCEDURES
@@ -223,16 +223,11 @@ def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryR
     repeated = set[int]()
     for best, *others in equal.values():
         if others:
-            same = sorted((hits[at] for at in (best, *others)), key=lambda hit: said_at(hit.doc), reverse=True)
+            same = sorted((hits[at] for at in (best, *others)), key=lambda hit: told_at(hit.doc), reverse=True)
             docs = [memory for hit in same[1:] for memory in (hit.doc, *hit.others)]
             ordered[best] = same[0]._replace(score=hits[best].score, others=[*same[0].others, *docs])
             repeated.update(others)
     return [hit for at, hit in enumerate(ordered) if at not in repeated]
-
-
-def said_at(memory: MemoryRecord) -> str:
-    """Returns when a memory was said, or was stored."""
-    return memory["event_at"] or memory["created_at"]
 
 
 async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:
@@ -309,14 +304,15 @@ def memory_item(
     memory: MemoryRecord, text: str, score: float | None, request: SourceRequest, partner: Candidate | None = None
 ) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
-    source, happened = memory["source"], memory["event_at"] or memory["created_at"]
+    source, happened = memory["source"], memory["event_at"] or told_at(memory)
     said_by = speaker_of(source)
     speaker = f"{said_by}: " if said_by else ""
     status = status_of(memory)
     issue = "" if status is None else f"issue ({status}): "
     context = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
-    day = request.day(happened)
+    day = happened[: SHOWN_OF[precision]] if (precision := memory.get("event_at_precision")) in SHOWN_OF else ""
+    day = day or request.day(happened)
     utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
     spoken = session is not None and seq is not None and source["speaker"] is not None
     if not spoken:
@@ -342,6 +338,10 @@ def memory_item(
         utterance=utterance,
         partner=partner,
     )
+
+
+SHOWN_OF: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
+"""Characters of an `event_at` that is no moment: a day is the same one in each zone."""
 
 
 def _factor_of(memory: MemoryRecord, text: str) -> float:

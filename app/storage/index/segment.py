@@ -654,7 +654,7 @@ class Segment:
             place = np.full(n + 1, -1, np.int64)
             place[live] = np.arange(len(live))
             links = place[links[:, live]]
-        length = heads["length"][at].astype(np.float32)
+        length, time = heads["length"][at].astype(np.float32), heads["time"][at].copy()
         norm = heads["norm"].copy()
         return SegmentView(
             live=live,
@@ -671,7 +671,9 @@ class Segment:
                 "following": links[1].copy(),
                 "session": self._sessions[:n][at].copy(),
                 "speaker": heads["speaker"][at].astype(np.int64),
-                "time": heads["time"][at].copy(),
+                "time": time,
+                "ends": self._first_present(self._spec.until, at, time),
+                "told": self._first_present(self._spec.told, at, time),
                 "flags": heads["flags"][at].astype(np.int64),
                 **fading(heads, live),
                 "agent": np.full(len(length), self._agent, np.int64),
@@ -679,6 +681,16 @@ class Segment:
                 "derived": Memo(),
             },
         )
+
+    def _first_present(self, fields: Sequence[str], at: Any, time: Ints) -> Ints | None:
+        """Returns for each entry the first of these ranges that it has, in milliseconds, else its time."""
+        if not fields:
+            return None
+        values = time.astype(np.float64)
+        for name in reversed(fields):
+            given = self._heads["ranges"][: self._size][at, self._spec.ranges.index(name)]
+            np.copyto(values, given, where=~np.isnan(given))
+        return values.astype(np.int64)
 
 
 def _join_parts(parts: list[JoinedParts]) -> JoinedParts:

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 11a7628e29a216f0aff4ee6109923bed."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 588796602aeb48b0f5be92df99d91219."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -562,6 +562,9 @@ class EntityPage(TypedDict):
     last_seen: str | None
 
 
+EventPrecision: TypeAlias = Literal["instant", "day", "month", "year"]
+
+
 class Evidence(TypedDict):
     source: str
     content: str
@@ -872,6 +875,7 @@ class FoundMemory(TypedDict):
     contradicts: NotRequired[list[str]]
     source: NotRequired["Source"]
     event_at: NotRequired[str | None]
+    event_at_precision: NotRequired["EventPrecision | None"]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1157,6 +1161,7 @@ class Memory(TypedDict):
     contradicts: list[str]
     source: "Source"
     event_at: str | None
+    event_at_precision: "EventPrecision | None"
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -1186,6 +1191,7 @@ class MemoryCreate(TypedDict):
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     event_at: NotRequired[str | None]
+    event_at_precision: NotRequired["EventPrecision | None"]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1227,6 +1233,7 @@ class MemoryCreated(TypedDict):
     contradicts: list[str]
     source: "Source"
     event_at: str | None
+    event_at_precision: "EventPrecision | None"
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -1242,7 +1249,7 @@ class MemoryCreated(TypedDict):
     warnings: NotRequired["list[TextWarning]"]
 
 
-MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
+MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "event_at_precision", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
 
 
 MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed", "any"]
@@ -1258,6 +1265,7 @@ class MemoryPatch(TypedDict):
     """What is absent stays; null clears what can be empty."""
 
     event_at: NotRequired[str | None]
+    event_at_precision: NotRequired["EventPrecision | None"]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1953,6 +1961,7 @@ class ResolvedMemory(TypedDict):
     contradicts: list[str]
     source: "Source"
     event_at: str | None
+    event_at_precision: "EventPrecision | None"
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -2185,6 +2194,7 @@ class Source(TypedDict):
     origin: "Origin"
     session_id: NotRequired[str | None]
     message_seq: NotRequired[int | None]
+    said_at: NotRequired[str | None]
     speaker: NotRequired[str | None]
     role: NotRequired[str | None]
     action_ids: NotRequired[list[str]]
@@ -2202,6 +2212,7 @@ class SourceIn(TypedDict):
 
     session_id: NotRequired[str | None]
     message_seq: NotRequired[int | None]
+    said_at: NotRequired[str | None]
     action_ids: NotRequired[list[str]]
     url: NotRequired[str | None]
     note: NotRequired[str | None]
@@ -2431,6 +2442,7 @@ class MemoryOptions(TypedDict):
     """Optional fields of MemoryCreate."""
 
     event_at: NotRequired[str | None]
+    event_at_precision: NotRequired["EventPrecision | None"]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
