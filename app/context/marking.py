@@ -1,7 +1,8 @@
-"""Marks the texts of a prompt that are out of date, and those that a finding of a judge names.
+"""Marks what is out of date in the texts of a prompt, and what a finding of a judge names.
 
-"I live in Oslo" beside a home in Bergen becomes "I live in Oslo (home since 2026-11-01: Bergen)". The mark states the
-present fact, so it is true beside any text. A text gets it if a value was learned from it that has since been replaced
+"I live in Oslo and have a dog" beside a home in Bergen becomes "I live in Oslo (home since 2026-11-01: Bergen) and have
+a dog": a mark stands behind the words that it is about, and each statement gets one. It states the present fact, so it
+is true beside any text. A text gets it if a value was learned from it that has since been replaced
 (`app/facts/outdated.py`), or if whom the fact is about said it before the present value began, and it has an earlier
 value word for word. Marks are made when a prompt is, so a prompt of another time has those of that time.
 """
@@ -9,12 +10,13 @@ value word for word. Marks are made when a prompt is, so a prompt of another tim
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, tzinfo
+from typing import NamedTuple
 
 from app.context.gathering import Gathered
 from app.context.rendering import one_line
 from app.context.source import Candidate, JudgedStatement, SourceRequest
 from app.core.clock import day_of
-from app.core.language import Letters, place_of, sentences, words
+from app.core.language import Letters, place_of, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
 from app.facts.outdated import MOST_GROUPS, ReplacedValue, Utterance, outdated, values_behind
@@ -58,7 +60,7 @@ async def mark_sections(
     names += [] if request.body.user_id is None else [request.body.user_id]
 
     def mark(item: Candidate) -> Candidate:
-        return mark_judged(mark_values(item, values, names, request.zone), judged, request.zone)
+        return with_marks(item, values, names, judged, request.zone)
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
@@ -66,6 +68,40 @@ async def mark_sections(
         else section
         for section in sections
     ], warnings
+
+
+class Mark(NamedTuple):
+    """A mark and the words of a text that it is about, as a span of characters."""
+
+    span: tuple[int, int]
+    text: str
+
+
+def with_marks(
+    item: Candidate,
+    values: Sequence[ReplacedValue],
+    names: Sequence[str],
+    judged: Sequence[JudgedStatement],
+    zone: tzinfo = UTC,
+) -> Candidate:
+    """Returns the candidate and its partner with a mark behind each statement that was replaced or is doubted.
+    `names`: of the user."""
+    partner = None if item.partner is None else with_marks(item.partner, values, names, judged, zone)
+    placed = value_marks(item.text, item.memory_id, item.utterance, values, names, zone) if values else []
+    return item.marked(inserted(item.text, [*placed, *judged_marks(item, judged, zone)]), partner)
+
+
+def inserted(text: str, placed: Sequence[Mark]) -> str:
+    """Returns the text with each mark behind its words. Of marks about the same words the one about fewer is taken."""
+    taken: list[Mark] = []
+    for mark in sorted(placed, key=lambda mark: mark.span[1] - mark.span[0]):
+        if not any(mark.span[0] < other.span[1] and other.span[0] < mark.span[1] for other in taken):
+            taken.append(mark)
+    for (_, end), shown in sorted(taken, reverse=True):
+        # at the end of the text it stands behind the full stop
+        place = end if any(map(str.isalnum, text[end:])) else len(text)
+        text = f"{text[:place]} {shown}{text[place:]}"
+    return text
 
 
 # --- Values that were replaced ----------------------------------------------------------------------------------------
@@ -80,20 +116,26 @@ def marked(
     zone: tzinfo = UTC,
 ) -> str:
     """Returns the text with a mark for each replaced value that it states. `zone`: whose days the marks name."""
-    stated = outdated(Letters.of(text), memory_id, utterance, values, names)
-    marks = (f"({value.stated(one_line(str(value.present['object']), SHOWN_CHARS), zone)})" for value in stated)
-    return " ".join([text, *dict.fromkeys(marks)])
+    return inserted(text, value_marks(text, memory_id, utterance, values, names, zone))
 
 
-def mark_values(
-    item: Candidate, values: Sequence[ReplacedValue], names: Sequence[str], zone: tzinfo = UTC
-) -> Candidate:
-    """Returns the candidate and its partner with marks behind the texts that state replaced values. `names`: of the
-    user."""
-    if not values:
-        return item
-    partner = None if item.partner is None else mark_values(item.partner, values, names, zone)
-    return item.marked(marked(item.text, item.memory_id, item.utterance, values, names, zone), partner)
+def value_marks(
+    text: str,
+    memory_id: str | None,
+    utterance: Utterance | None,
+    values: Iterable[ReplacedValue],
+    names: Sequence[str],
+    zone: tzinfo = UTC,
+) -> list[Mark]:
+    """Returns the marks of the replaced values that a text states: each is about the value, or else about the words
+    that it was learned from, or about all of a text that says it in other words."""
+    letters, marks = Letters.of(text), list[Mark]()
+    for value in outdated(letters, memory_id, utterance, values, names):
+        quote = Letters.of(value.earlier["source"].get("quote") or "")
+        span = letters.place_of(value.letters) or letters.place_of(quote) or (len(text), len(text))
+        shown = one_line(str(value.present["object"]), SHOWN_CHARS)
+        marks.append(Mark(span, f"({value.stated(shown, zone)})"))
+    return marks
 
 
 async def values_of(
@@ -132,37 +174,39 @@ async def marked_memories(
 # --- What findings of a judge name ------------------------------------------------------------------------------------
 
 SHOWN_OTHER = 80
-"""Characters of a sentence that a mark shows."""
+"""Characters of a statement that a mark shows."""
 LEAST_WORDS = 4
-"""A shorter sentence, such as "How are you?", is no repetition."""
+"""A shorter statement, such as "How are you?", is no repetition."""
 
 
-def mark_judged(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> Candidate:
-    """Returns the candidate and its partner with a mark behind each text that says what a finding doubts or has
-    replaced."""
-    if not judged:
-        return item
-    partner = None if item.partner is None else mark_judged(item.partner, judged, zone)
-    marks = [judged_mark(statement, item.text, zone) for statement in judged if _says(item, statement)]
-    return item.marked(" ".join([item.text, *dict.fromkeys(marks)]), partner)
+def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> list[Mark]:
+    """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
+    ordered = sorted(judged, key=lambda statement: (statement.settled, statement.other_at), reverse=True)
+    return [
+        Mark(span, judged_mark(statement, zone))
+        for statement in ordered
+        if (span := _place(item, statement)) is not None
+    ]
 
 
-def _says(item: Candidate, statement: JudgedStatement) -> bool:
-    """Returns whether a candidate is the record that a finding names, or repeats its sentence word for word, as a
-    summary may. Who reads both sentences in the order in which they were said needs no mark."""
+def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | None:
+    """Returns where a candidate has a statement: it is the record that a finding names, or a part of it, or it repeats
+    the statement word for word, as a summary may. Who reads both statements in the order in which they were said needs
+    no mark."""
+    place = place_of(statement.text, item.text)
     if item.id == statement.id:
-        return True
-    if len(words(statement.text)) < LEAST_WORDS or place_of(statement.text, item.text) is None:
-        return False
-    return statement.settled or not statement.later or place_of(statement.other, item.text) is None
+        is_part = place is None and place_of(item.text, statement.text) is not None
+        return (0, len(item.text)) if is_part else place
+    if place is None or len(words(statement.text)) < LEAST_WORDS:
+        return None
+    is_read_in_order = not statement.settled and statement.later and place_of(statement.other, item.text) is not None
+    return None if is_read_in_order else place
 
 
-def judged_mark(statement: JudgedStatement, text: str, zone: tzinfo = UTC) -> str:
-    """Returns the mark of a text that says what a finding doubts or has replaced, such as "(uncertain; later,
-    2026-05-05: I now live in Oslo.)". If the text says other things, too, the mark names the sentence."""
-    alone = len(sentences(text)) <= len(sentences(statement.text))
-    named = "" if alone else f", \u201c{one_line(statement.text, SHOWN_OTHER)}\u201d"
+def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
+    """Returns the mark of what a finding has replaced, such as "(until 2026-05-05: I now live in Oslo.)", or doubts:
+    "(uncertain; later, 2026-05-05: I now live in Oslo.)"."""
     day, other = day_of(statement.other_at, zone), one_line(statement.other, SHOWN_OTHER)
     if statement.settled:
-        return f"(earlier{named}; since {day}: {other})"
-    return f"(uncertain{named}; {'later' if statement.later else 'earlier'}, {day}: {other})"
+        return f"(until {day}: {other})"
+    return f"(uncertain; {'later' if statement.later else 'earlier'}, {day}: {other})"

@@ -157,8 +157,8 @@ class SourceRequest:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStatement:
-    """A sentence that a finding of a judge names, "I live in Oslo.", and the one that contradicts it, "I now live in
-    Bergen.". Texts that repeat the first are marked."""
+    """Words that a finding of a judge names, "I live in Oslo", and those that contradict them, "I now live in
+    Bergen". Texts that repeat the first are marked."""
 
     id: str
     """The record that says it."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from app.core.caches import kept
 from app.core.clock import day_of
-from app.core.language import STOP_WORDS, Letters, is_unspaced, words
+from app.core.language import STOP_WORDS, Letters, is_unspaced, place_of, sentences, words
 from app.facts.profile import PREDICATES, field_of, group_of_field
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
@@ -173,6 +173,20 @@ def outdated(
     return list(by_fact.values())
 
 
+MOST_BESIDE = 6
+"""The most words that a sentence has besides a value if it says nothing else: "I live in Oslo, near the harbour"."""
+
+
+def says_only(text: str, fact: FactRecord) -> bool:
+    """Returns whether a text says nothing besides a fact: it has the words that the fact was learned from and no
+    others, or else it is one short sentence. "I have a deadly peanut allergy and live in Oslo" keeps its place once the
+    home is Bergen, because somebody may ask for the allergy."""
+    place = place_of(fact["source"].get("quote") or "", text)
+    if place is not None:
+        return STOP_WORDS.issuperset(words(text[: place[0]] + " " + text[place[1] :]))
+    return len(words(text)) - len(words(fact["object"])) <= MOST_BESIDE and len(sentences(text)) == 1
+
+
 @kept(1 << 20, longest=256)
 def telling(value: str) -> bool:
     """Returns whether a value is more than a number, a time or a short common word, so that a text that has its words
@@ -228,8 +242,8 @@ async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> lis
 async def present_first(
     store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit[MemoryRecord]]
 ) -> list[Hit[MemoryRecord]]:
-    """Returns the hits of a search of memories, each that states a replaced value behind the one that states the
-    present value.
+    """Returns the hits of a search of memories, each that states a replaced value and nothing else behind the one that
+    states the present value.
 
     "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", which it replaced, so it gets
     that one's place and score: its own one, not what that one may have got from a third. Only hits are moved: none is
@@ -250,7 +264,8 @@ async def present_first(
     stating = dict[str, list[int]]()  # id of a present fact → places of the hits that state it
     pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value
     for place, hit in enumerate(hits):
-        for value in outdated(letters[place], hit.doc["memory_id"], utterances[place], values, [user_id]):
+        stated = outdated(letters[place], hit.doc["memory_id"], utterances[place], values, [user_id])
+        for value in (value for value in stated if says_only(hit.doc["content"], value.earlier)):
             fact_id = value.present["fact_id"]
             if fact_id not in stating:
                 stating[fact_id] = [at for at, other in enumerate(hits) if _states(other.doc, letters[at], value)]

@@ -3,8 +3,8 @@
 "I live in Rome" stays active, and gets a link to "I now live in Oslo": kind and id of the later statement, where the
 quotes stand in both texts, the finding, and when the link was made. It stores no text, so nothing outlives its record.
 A link counts as long as both texts are as they were judged and the later statement stands, holds and is among what is
-asked about. A replaced memory then ranks behind the later one and is marked. It is a memory that is linked; what
-replaces it is a memory or a fact.
+asked about. The words that no longer hold are then marked, and a memory that says nothing else ranks behind the later
+one. It is a memory that is linked; what replaces it is a memory or a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,7 +38,9 @@ class ReplacedStatement(NamedTuple):
 
     memory_id: str
     words: str
-    """The sentences of the memory that no longer hold."""
+    """The words of the memory that no longer hold."""
+    alone: bool
+    """Whether it says nothing else. A memory that does keeps its rank."""
     later: TextEvidence
     """What replaces them."""
     later_words: str
@@ -115,13 +117,16 @@ async def replaced(
         if matches(record, is_visible) and later.said_at <= viewpoint.as_of and holds(record, viewpoint.as_of):
             words = quoted(link["said"], memory["content"])
             statements.append(
-                ReplacedStatement(memory["memory_id"], words, later, quoted(link, later.text), link["at"])
+                ReplacedStatement(
+                    memory["memory_id"], words, "span" not in link["said"], later, quoted(link, later.text), link["at"]
+                )
             )
     return statements
 
 
 def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[ReplacedStatement]) -> list[Hit[MemoryRecord]]:
-    """Returns the hits, those that replace others before these, and each with what replaced it.
+    """Returns the hits, those that replace others before these, and each with what replaced it. A hit that says other
+    things, too, keeps its place: somebody may have asked for these.
 
     "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", so it gets that one's score,
     and so does what replaced it in turn.
@@ -133,6 +138,7 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
         place: {
             later
             for statement in by_memory.get(hit.doc["memory_id"], ())
+            if statement.alone
             for later, other in enumerate(hits)
             if _is_same(other.doc, statement.later)
         }

@@ -54,8 +54,9 @@ class Proposal(TypedDict):
     action: Annotated[
         ProposedAction,
         Field(
-            description="`supersede`: `keep` replaces `retire`. `end`: `retire` stops being valid. `store`: a memory "
-            "of `details` is stored. `revise`: a procedure gets `details`. `none`: nothing changes."
+            description="`supersede`: `keep` replaces `retire`; of a memory that says other things, too, only what is "
+            "replaced goes. `end`: `retire` stops being valid. `store`: a memory of `details` is stored. `revise`: a "
+            "procedure gets `details`. `none`: nothing changes."
         ),
     ]
     keep: Annotated[RecordName | None, Field(default=None)]
@@ -78,8 +79,14 @@ class FindingEvidence(RecordName):
     ]
     quote: Annotated[
         str | None,
+        Field(default=None, description="The words of it that the finding is about; null if it is about all of it."),
+    ]
+    shortened: Annotated[
+        str | None,
         Field(
-            default=None, description="The sentences of it that the finding is about; null if it is about all of it."
+            default=None,
+            description="What accepting the finding makes of it, if the finding retires it: its text without `quote`. "
+            "Null if it says nothing else.",
         ),
     ]
 

@@ -4,6 +4,7 @@ them as they stand now.
 Methods that write return a `WriteResult` and commit nothing.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +15,7 @@ import orjson
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import Clock, rfc3339
-from app.core.language import sentence_spans
+from app.core.language import STOP_WORDS, place_of, tokens, words
 from app.core.schemas import Page
 from app.errors import Conflict
 from app.facts.repository import FactRepository
@@ -201,21 +202,71 @@ def whole(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> boo
 
 
 def as_found(evidence: EvidenceName, records: Mapping[Name, EvidenceRecord]) -> EvidenceRecord | None:
-    """Returns the record that a piece of evidence names, or None if it does not stand as it was found."""
+    """Returns the record that a piece of evidence names, or None if it does not stand as it was found, or as accepting
+    the finding made it."""
     record = records.get((evidence["kind"], evidence["id"]))
-    return record if record is not None and record.fingerprint == evidence["mark"] else None
+    marks = (evidence["mark"], evidence.get("judged", evidence)["mark"])
+    return record if record is not None and record.fingerprint in marks else None
+
+
+# --- The words of a text that are meant -------------------------------------------------------------------------------
+
+MOST_JOINING = 2
+"""The most words on each side of a clause that go with it, such as "and my" or "but". Beside a text of which nothing is
+to be left it is one: the "I" of "I live in Rome", of which "live in Rome" was quoted."""
+_NO_JOINT = re.compile(r"[^\w\s'\u2019-]")
+_SEAM = re.compile(r"[\s,;:\u3001\uff0c\uff1b\uff1a\u2013\u2014-]+$")
+_ENDED = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\n][\"'\u201d\u2019)\u300d]*$")
+
+
+def meant(words_meant: str, left: str, text: str) -> EvidenceName | None:
+    """Returns where a model's words stand in a text, as a finding stores it: nothing if the text says nothing else, and
+    None if it does not have them.
+
+    `left`: what the text says besides, as the model copied it. It is believed as far as it leaves out no more than the
+    words that join the clause to the rest (`MOST_JOINING`). If it is not believed, the clause alone is taken out:
+    `meant("my sister is vegetarian", "", "I have an allergy and my sister is vegetarian.")` leaves "I have an allergy
+    and.".
+    """
+    span = place_of(words_meant, text)
+    if span is None:
+        return None
+    before = [token for token in tokens(text) if token.end <= span[0]]
+    after = [token for token in tokens(text) if token.start >= span[1]]
+    most, wanted, cut = MOST_JOINING if left.strip() else 1, words(left), span
+    for first, last in ((first, last) for first in range(most + 1) for last in range(most + 1)):
+        kept_before, kept_after = before[: len(before) - first], after[last:]
+        begin = before[len(before) - first].start if 0 < first <= len(before) else span[0]
+        end = after[last - 1].end if 0 < last <= len(after) else span[1]
+        joined = _NO_JOINT.search(text[begin : span[0]] + text[span[1] : end]) is None
+        if joined and [token.word for token in (*kept_before, *kept_after)] == wanted:
+            cut = begin, end
+            break
+    if STOP_WORDS.issuperset(words(text[: cut[0]] + " " + text[cut[1] :])):
+        return {}
+    return {"span": [*span], "cut": [*cut]}
 
 
 def quoted(named: EvidenceName, text: str) -> str:
-    """Returns the sentences of a text that a finding is about. `named`: its record, as the finding stores it."""
+    """Returns the words of a text that a finding is about. `named`: its record, as the finding stores it."""
     start, end = named.get("span") or (0, len(text))
     return text[start:end]
 
 
-def says_more(named: EvidenceName, text: str) -> bool:
-    """Returns whether a record's text has sentences that the finding is not about."""
-    start, end = named.get("span") or (0, len(text))
-    return any(first < start or last > end for first, last in sentence_spans(text))
+def shortened(named: EvidenceName, text: str) -> str | None:
+    """Returns a record's text without the words that a finding is about; None if it says nothing else: of "I have a
+    dog and I live in Rome." it is "I have a dog."."""
+    if "cut" not in named:
+        return None
+    start, end = named["cut"]
+    before, after = text[:start], text[end:]
+    kept_before = _SEAM.sub("", before)
+    if kept_before and not _ENDED.search(kept_before):  # within a sentence: its end, or its next clause, follows
+        follows = after.lstrip()
+        space = " " if follows[:1].isalnum() and after != follows else ""
+        return f"{kept_before}{space}{follows}"
+    kept = "".join(re.split(r"(\w)", after, maxsplit=1)[1:])  # without what ended or joined the clause
+    return (before + kept).strip() if kept else before.strip()
 
 
 DECIDED = ("accepted", "dismissed")
@@ -234,18 +285,16 @@ def new_finding(
     proposal: Proposal,
     confidence: float,
     now: str,
-    spans: Mapping[Name, tuple[int, int]] | None = None,
+    clauses: Mapping[Name, EvidenceName] | None = None,
 ) -> FindingRecord:
-    """Returns an open finding, its evidence oldest first. `spans`: where the sentences stand in a record's text that
-    the finding is about, if it is not about all of it.
+    """Returns an open finding, its evidence oldest first. `clauses`: where the words stand in a record's text that the
+    finding is about (`meant`), if it is not about all of it.
 
     Its id is derived from the owners, the kind and the evidence with its fingerprints. So the same finding always has
     the same id.
     """
-    named: list[EvidenceName] = []
-    for record in sorted(evidence, key=lambda record: (record.said_at, record.id)):
-        span = (spans or {}).get(record.name)
-        named.append(record.named() if span is None else {**record.named(), "span": [*span]})
+    ordered = sorted(evidence, key=lambda record: (record.said_at, record.id))
+    named: list[EvidenceName] = [{**record.named(), **(clauses or {}).get(record.name, {})} for record in ordered]
     return {
         "finding_id": finding_id(agent_id, user_id, kind, named),
         "agent_id": agent_id,
@@ -299,12 +348,13 @@ class FindingRepository(Repository[FindingRecord]):
         self, finding: FindingRecord, status: FindingStatus, by: str | None, now: str, operation_id: str | None = None
     ) -> Update[FindingRecord]:
         """Returns the change that settles an open finding. It expects that nobody has settled it meanwhile. Its
-        proposal is stored as the finding has it: as it was carried out."""
+        proposal and evidence are stored as the finding has them: as it was carried out."""
         settled: FindingRecord = {
             "status": status,
             "settled_by": by,
             "settled_at": now,
             "proposal": finding["proposal"],
+            "evidence": finding["evidence"],
         }
         if operation_id is not None:
             settled["operation_id"] = operation_id
@@ -339,7 +389,8 @@ def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> 
                 "said_at": record.said_at if record else None,
                 "trust": record.trust if record else None,
                 "source": record.source if record else None,
-                "quote": quoted(named, record.text) if record and says_more(named, record.text) else None,
+                "quote": quoted(named, record.text) if record and "span" in named else None,
+                "shortened": shortened(named, record.text) if record else None,
             }
         )
     shown = cast(ReflectionFinding, {**FINDINGS.public(finding), "evidence": evidence})

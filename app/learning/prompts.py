@@ -294,12 +294,15 @@ class MergedFact(Shape):
 
 
 class JudgedPair(Shape):
-    """What a model says of two records. The quotes come before the reason, so that a model writes them first."""
+    """What a model says of two records. The quotes come before the reason, so that a model writes them first.
+    `earlier_words`: "my sister is vegetarian", `earlier_left`: "I have a peanut allergy"."""
 
     id: Annotated[int, Field(ge=0, le=1000)]
     verdict: Literal["same", "contradicts", "replaces", "unrelated"]
     earlier_words: QuoteText
+    earlier_left: QuoteText = ""
     later_words: QuoteText
+    later_left: QuoteText = ""
     reason: Annotated[str, StringConstraints(max_length=1000)]
 
 

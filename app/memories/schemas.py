@@ -117,12 +117,16 @@ NOT_EMBEDDED: EmbeddingInfo = {"model": "", "dim": 0, "status": "pending"}
 
 class EvidenceName(TypedDict, total=False):
     """A statement as findings and links name it, without its text: `{"kind": "memory", "id": "mem_1", "mark": "9f…"}`.
-    `mark` is a digest of its text; `span` says where the sentences stand in it, if it is not all of it."""
+    `mark` is a digest of its text. Of a text that says other things, too, `span` says where the words stand that are
+    meant, and `cut` what goes with them where they are taken out: "and" of "I have a dog and I live in Rome". Once they
+    were taken out, `judged` is the statement as it was judged."""
 
     kind: str
     id: str
     mark: str
     span: list[int]
+    cut: list[int]
+    judged: "EvidenceName"
 
 
 class ReplacementLink(EvidenceName, total=False):

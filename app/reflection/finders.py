@@ -38,7 +38,7 @@ from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
 from app.memories.records import repeated_source
 from app.memories.repository import of_partition
-from app.memories.schemas import MEMORIES, SMALL_TALK, MemoryRecord
+from app.memories.schemas import MEMORIES, SMALL_TALK, EvidenceName, MemoryRecord
 from app.memories.search import true_at
 from app.profiles.users import ProfileReader
 from app.retrieval.model_weights import weights_for
@@ -95,11 +95,11 @@ class PartitionView:
         evidence: Sequence[EvidenceRecord],
         proposal: Proposal,
         sure: float,
-        spans: Mapping[Name, tuple[int, int]] | None = None,
+        clauses: Mapping[Name, EvidenceName] | None = None,
     ) -> FindingRecord:
         """Returns a finding of this partition."""
         owner, at = self.owner, rfc3339(self.now)
-        return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, at, spans)
+        return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, at, clauses)
 
     def owns(self, *records: EvidenceRecord) -> bool:
         """Returns whether a finding about these records belongs to this partition: one of them does."""
@@ -405,12 +405,12 @@ async def near_pairs(look: PartitionView, findings: Sequence[FindingRecord]) -> 
 
 
 class Judged(NamedTuple):
-    """What a model said of a pair: `stale` or `contradiction`, why, and where the sentences stand in each text that
-    cannot both hold; no entry for a text that is meant as a whole."""
+    """What a model said of a pair: `stale` or `contradiction`, why, and where the words stand in each text that
+    cannot both hold."""
 
     kind: Literal["stale", "contradiction"]
     reason: str
-    spans: Mapping[Name, tuple[int, int]]
+    clauses: Mapping[Name, EvidenceName]
     by: ProposalDetails
     """The model and the version of its prompt."""
 
@@ -419,7 +419,7 @@ def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> 
     """Returns the finding about a pair that a model has judged."""
     proposal = _replacing(Contradiction(pair.earlier, pair.later), {"aspect": "statement", **judged.by})
     evidence = [pair.earlier, pair.later]
-    return look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.spans)
+    return look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.clauses)
 
 
 def _replacing(conflict: Contradiction, details: ProposalDetails) -> Proposal:

@@ -17,19 +17,20 @@ from typing import Literal, NamedTuple
 import orjson
 
 from app.core.clock import rfc3339
-from app.core.language import place_of, sentence_spans
+from app.core.language import place_of
 from app.core.prompt_text import count
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
 from app.findings.replacing import linking
 from app.findings.schemas import FindingRecord, ProposalDetails
-from app.findings.service import EvidenceRecord, FindingRepository, Name
+from app.findings.service import EvidenceRecord, FindingRepository, Name, meant
 from app.jobs.runner import Run
 from app.learning import prompts
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of
 from app.llm.base import LLM, Budget
 from app.memories.repository import MemoryRepository
+from app.memories.schemas import EvidenceName
 from app.reflection.finders import CandidatePair, Judged, Owner, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
@@ -77,11 +78,11 @@ KINDS: Mapping[Verdict, Literal["stale", "contradiction"]] = {"replaces": "stale
 
 
 class PairVerdict(NamedTuple):
-    """What a model said of a pair: its verdict, why, and where the sentences stand that cannot both hold."""
+    """What a model said of a pair: its verdict, why, and where the words stand that cannot both hold."""
 
     verdict: Verdict
     reason: str = ""
-    spans: Mapping[Name, tuple[int, int]] = {}
+    clauses: Mapping[Name, EvidenceName] = {}
 
 
 @dataclass(slots=True)
@@ -200,12 +201,12 @@ class Judge:
             "model": self._llm.model_for(prompts.JudgedPairs),
             "prompt_version": self._prompt.id,
         }
-        for pair, (verdict, reason, spans) in verdicts.items():
+        for pair, (verdict, reason, clauses) in verdicts.items():
             judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict, now))
             if (kind := KINDS.get(verdict)) is not None:
                 if len(findings) >= room:
                     continue
-                finding = of_judged_pair(look, pair, Judged(kind, reason, spans, by))
+                finding = of_judged_pair(look, pair, Judged(kind, reason, clauses, by))
                 findings.append(finding)
                 stored: list[Change] = [repository.insert(finding), judged]
                 if not await _linked(run, look, finding, stored):
@@ -302,24 +303,21 @@ def _read(
         if len({answer.verdict for answer in given}) != 1:
             continue
         answer = given[0]
-        quotes = ((pair.earlier, answer.earlier_words), (pair.later, answer.later_words))
+        quotes = (
+            (pair.earlier, answer.earlier_words, answer.earlier_left),
+            (pair.later, answer.later_words, answer.later_left),
+        )
         if answer.verdict not in KINDS:
             yield pair, PairVerdict(answer.verdict)
-        elif all(place_of(words, _text(record)) is not None for record, words in quotes):
-            spans = {record.name: span for record, words in quotes if (span := _sentences(words, record)) is not None}
-            yield pair, PairVerdict(answer.verdict, safe_reason(answer.reason), spans)
+        elif all(place_of(words, _text(record)) is not None for record, words, _ in quotes):
+            clauses = {
+                record.name: clause  # a fact is one statement
+                for record, words, left in quotes
+                if record.kind == "memory" and (clause := meant(words, left, record.text)) is not None
+            }
+            yield pair, PairVerdict(answer.verdict, safe_reason(answer.reason), clauses)
         else:
             yield pair, PairVerdict("unfounded")
-
-
-def _sentences(quote: str, record: EvidenceRecord) -> tuple[int, int] | None:
-    """Returns where the sentences stand in a record's text that a quote is of; None if it is of all of them."""
-    place = place_of(quote, record.text)
-    spans = sentence_spans(record.text)
-    of_quote = [] if place is None else [span for span in spans if span[0] < place[1] and place[0] < span[1]]
-    if not of_quote or of_quote == spans:
-        return None
-    return of_quote[0][0], of_quote[-1][1]
 
 
 def safe_reason(reason: str) -> str:

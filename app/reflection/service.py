@@ -24,8 +24,9 @@ from app.findings.service import (
     FindingService,
     MemoryEvidence,
     Name,
+    fingerprint_of,
     of_memory,
-    says_more,
+    shortened,
     whole,
 )
 from app.jobs import queue
@@ -37,7 +38,7 @@ from app.memories.create import MemoryPlanner
 from app.memories.embedding import Embeddings
 from app.memories.records import revision
 from app.memories.repository import MemoryRepository, same_partition
-from app.memories.schemas import MemoryCreate, Source
+from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.profiles.schemas import ProfilePatch
@@ -63,7 +64,15 @@ class Applier:
         records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
         keep = None if proposal["keep"] is None else self._needed(records, proposal["keep"])
         retired = [self._needed(records, name) for name in proposal["retire"]]
-        retired = [record for record in retired if not _stays(record, finding)]
+        texts = shorter_texts(finding, records)
+        edits = [
+            change
+            for record in retired
+            if isinstance(record, MemoryEvidence) and record.name in texts
+            for memory in await self._memories.saying(record.id)
+            for change in await self._shorten(memory, texts[record.name], now)
+        ]
+        retired = [record for record in retired if record.name not in texts]
         learned = [
             memory
             for record in retired
@@ -74,7 +83,7 @@ class Applier:
         match proposal["action"]:
             case "supersede":
                 assert keep is not None  # the proposal names what replaces the others
-                return await self._supersede(keep, retired, now)
+                return [*edits, *await self._supersede(keep, retired, now)]
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for record in retired for change in self._end_validity(record, until, now)]
@@ -83,6 +92,11 @@ class Applier:
             case "revise":
                 return await self._revise(retired, proposal["details"])
         return []
+
+    async def _shorten(self, memory: MemoryRecord, text: str, now: str) -> list[Change]:
+        """Returns the changes by which a memory keeps only what still holds of its text."""
+        changed = revision(memory, {"content": text}, now)
+        return (await self._memories.rewritten(memory, changed, now, Embeddings(self._tools.embedder)))[1]
 
     def _needed(self, records: Mapping[Name, EvidenceRecord], name: RecordName) -> EvidenceRecord:
         """Returns a record that a proposal names. Raises Conflict if it no longer stands."""
@@ -158,11 +172,22 @@ class Applier:
         ]
 
 
-def _stays(record: EvidenceRecord, finding: FindingRecord) -> bool:
-    """Returns whether a memory says other things, too, than the sentence that a finding replaces. Then it stays, and
-    prompts name the sentence as replaced."""
-    named = [evidence for evidence in finding["evidence"] if (evidence["kind"], evidence["id"]) == record.name]
-    return record.kind == "memory" and any(says_more(evidence, record.text) for evidence in named)
+def shorter_texts(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> dict[Name, str]:
+    """Returns the texts of the memories that say other things, too, than what a finding replaces, without that."""
+    retired = {(name["kind"], name["id"]) for name in finding["proposal"]["retire"]}
+    named = {(evidence["kind"], evidence["id"]): evidence for evidence in finding["evidence"]}
+    texts = ((name, shortened(named[name], records[name].text)) for name in retired & named.keys() & records.keys())
+    return {name: text for name, text in texts if text is not None}
+
+
+def carried_out(finding: FindingRecord, texts: Mapping[Name, str]) -> FindingRecord:
+    """Returns an accepted finding whose evidence names the shortened texts, and keeps what was judged of them."""
+    evidence: list[EvidenceName] = []
+    for named in finding["evidence"]:
+        text = texts.get((named["kind"], named["id"]))
+        shorter: EvidenceName = {"kind": named["kind"], "id": named["id"], "judged": named}
+        evidence.append(named if text is None else {**shorter, "mark": fingerprint_of(text)})
+    return {**finding, "evidence": evidence}
 
 
 class ReflectRequest(Schema):
@@ -246,7 +271,10 @@ class ReflectionService:
         finding = await self._open(finding_id, precondition)
         if body.keep is not None:
             finding = {**finding, "proposal": keeping(finding["proposal"], body.keep)}
-        return await self._settled(finding, "accepted", await Applier(self._tools, self._scope).changes(finding))
+        changes = await Applier(self._tools, self._scope).changes(finding)
+        now = rfc3339(self._tools.clock.now())
+        records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
+        return await self._settled(carried_out(finding, shorter_texts(finding, records)), "accepted", changes)
 
     async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult[ReflectionFinding]:
         """Settles a finding and removes the link that it made between its statements, as an operation that can be

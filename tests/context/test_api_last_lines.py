@@ -123,4 +123,4 @@ async def test_lines_with_a_value_that_was_replaced_are_marked(service: Service)
         assert (await api.post("/v1/facts", json=fact)).status_code == 201
     body = problem_free(await ask(api, HELLO, session_id="new"))
     (line,) = texts(body, "summary")
-    assert line == "user: I live in Stromness now, in a flat above the harbour (home since 2026-05-20: Kirkwall)"
+    assert line == "user: I live in Stromness (home since 2026-05-20: Kirkwall) now, in a flat above the harbour"

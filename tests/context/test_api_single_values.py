@@ -31,7 +31,7 @@ async def test_a_memory_of_an_earlier_home_is_marked(api: httpx.AsyncClient) -> 
     assert "(home" not in (await context(api))["text"]
     await lives(api, "Oslo", "2026-01-01T00:00:00Z")
     found = await context(api)
-    assert "I live in Rome, near the river. (home since 2026-01-01: Oslo)" in found["text"]
+    assert "I live in Rome (home since 2026-01-01: Oslo), near the river." in found["text"]
     assert "home: Oslo" in found["text"]
     assert "I like tea.\n" in found["text"]
     then = await context(api, as_of="2025-06-01T00:00:00Z")
@@ -88,7 +88,7 @@ async def test_the_experience_prompt_is_marked_too(api: httpx.AsyncClient) -> No
     await lives(api, "Rome", None)
     await lives(api, "Oslo", "2026-01-01T00:00:00Z")
     text = (await api.get(path, params={"user_id": "ada"})).json()["text"]
-    assert "I live in Rome, near the river. (home since 2026-01-01: Oslo)" in text
+    assert "I live in Rome (home since 2026-01-01: Oslo), near the river." in text
     assert '"I like tea."' in text
     assert '"home":"Oslo"' in text.replace(" ", "")
 

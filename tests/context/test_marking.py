@@ -1,13 +1,15 @@
 """Which texts of a prompt are marked: those from which a replaced value was learned, or in which its subject said it
 before, and those that a finding of a judge names."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.marking import judged_mark, mark_judged, mark_values, marked
+from app.context.marking import judged_mark, marked, with_marks
 from app.context.source import Candidate, JudgedStatement
 from app.facts.outdated import ReplacedValue, Utterance, telling
 from app.facts.schemas import USER
@@ -36,8 +38,10 @@ MARK = "(home since 2026-10-01: Bergen)"
         "我住在Oslo",
     ],
 )
-def test_what_the_user_said_before_with_an_earlier_value_is_marked(text: str) -> None:
-    assert marked(text, "m", BEFORE, [HOME], ()) == f"{text} {MARK}"
+def test_what_the_user_said_before_with_an_earlier_value_is_marked_behind_the_value(text: str) -> None:
+    start, value, rest = re.split("(oslo)", text, maxsplit=1, flags=re.IGNORECASE)
+    marked_text = f"{text} {MARK}" if rest in ("", ".") else f"{start}{value} {MARK}{rest}"
+    assert marked(text, "m", BEFORE, [HOME], ()) == marked_text
     assert marked(text, "m", AFTER, [HOME], ()) == text
     assert marked(text, "m", Utterance(BEFORE.at, None), [HOME], ()) == text, "the assistant said it"
     assert marked(text, "m", None, [HOME], ()) == text
@@ -77,18 +81,28 @@ def test_other_values_are_told_by_their_words(value: str) -> None:
 
 
 def test_a_text_with_two_earlier_values_of_one_fact_gets_one_mark() -> None:
-    assert marked("Oslo, then Rome", "m", BEFORE, [HOME, replaced("Rome", "Bergen")], ()) == f"Oslo, then Rome {MARK}"
+    assert marked("Oslo, then Rome", "m", BEFORE, [HOME, replaced("Rome", "Bergen")], ()) == f"Oslo {MARK}, then Rome"
+
+
+def test_a_value_that_was_learned_in_other_words_is_marked_behind_the_quote() -> None:
+    home = row("Oslo", None, SINCE, source={"memory_ids": ["m"], "quote": "by the opera"})
+    value = ReplacedValue.of(home, row("Bergen", SINCE))
+    text = "I am allergic to nuts and live by the opera and ski."
+    assert marked(text, "m", None, [value], ()) == f"I am allergic to nuts and live by the opera {MARK} and ski."
 
 
 @given(st.text(max_size=80), st.sampled_from([HOME, BEN]), st.sampled_from([BEFORE, AFTER]))
 def test_a_text_is_kept_whole(text: str, value: ReplacedValue, said: Utterance) -> None:
     found = marked(text, "mem Oslo", said, [value], ())
-    assert found.startswith(text)
+    assert (
+        found.replace(" (home since 2026-10-01: Bergen)", "").replace(" (since 2026-10-01: Ben works at Acme)", "")
+        == text
+    )
 
 
 def test_a_partner_is_marked_too() -> None:
     partner = Candidate("p", "message", "In Oslo.", utterance=BEFORE)
-    found = mark_values(Candidate("m", "message", "Where?", partner=partner), [HOME], ())
+    found = with_marks(Candidate("m", "message", "Where?", partner=partner), [HOME], (), ())
     assert found.partner is not None
     assert found.partner.text == f"In Oslo. {MARK}"
 
@@ -103,7 +117,7 @@ UNCERTAIN = "(uncertain; later, 2026-02-01: It is on 19 March.)"
 
 
 def doubted(text: str, doubt: JudgedStatement = DOUBT, of: str = "other") -> str:
-    return mark_judged(Candidate(of, "message", text), [doubt]).text
+    return with_marks(Candidate(of, "message", text), (), (), [doubt]).text
 
 
 def test_a_repetition_is_marked_and_a_shared_word_is_not() -> None:
@@ -112,11 +126,21 @@ def test_a_repetition_is_marked_and_a_shared_word_is_not() -> None:
     assert doubted("7 March is a Saturday.") == "7 March is a Saturday."
 
 
-def test_the_record_itself_is_marked_and_the_sentence_named_if_it_says_more() -> None:
+def test_in_the_record_itself_the_words_are_marked_and_no_others() -> None:
     assert doubted("My lesson …", of="m1") == f"My lesson … {UNCERTAIN}"
     more = "I love chess. My lesson is on 7 March in the hall. Bring cake."
-    named = "(uncertain, “My lesson is on 7 March in the hall.”; later, 2026-02-01: It is on 19 March.)"
-    assert doubted(more, of="m1") == f"{more} {named}"
+    marked_text = f"I love chess. My lesson is on 7 March in the hall {UNCERTAIN}. Bring cake."
+    assert doubted(more, replace(DOUBT, text="My lesson is on 7 March in the hall"), of="m1") == marked_text
+    assert doubted("I love chess.", of="m1") == "I love chess."
+
+
+def test_a_statement_has_one_mark_however_many_judge_it() -> None:
+    said, later = "my sister is vegetarian", replace(DOUBT, other="She eats meat.", other_at="2026-04-01", settled=True)
+    several = [replace(DOUBT, text=said), replace(later, text=said), replace(later, text=f"and {said}")]
+    item = Candidate("m1", "message", f"I have a peanut allergy and {said}.")
+    assert with_marks(item, (), (), several).text == (
+        f"I have a peanut allergy and {said}. (until 2026-04-01: She eats meat.)"
+    )
 
 
 def test_who_reads_both_in_their_order_needs_no_mark() -> None:
@@ -126,15 +150,17 @@ def test_who_reads_both_in_their_order_needs_no_mark() -> None:
 
 def test_what_was_replaced_is_marked_with_what_stands_in_its_place() -> None:
     settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", FOUND, later=True, settled=True)
-    assert judged_mark(settled, "a") == f"(earlier; since 2026-01-01: {'x' * 80}…)"
+    assert judged_mark(settled) == f"(until 2026-01-01: {'x' * 80}…)"
     earlier = JudgedStatement("m", "a", "b\nc", "2026-01-01", FOUND, later=False)
-    assert judged_mark(earlier, "a") == "(uncertain; earlier, 2026-01-01: b c)"
+    assert judged_mark(earlier) == "(uncertain; earlier, 2026-01-01: b c)"
 
 
 @given(st.lists(st.text("ab .7", max_size=30), max_size=5), st.text("ab .7", max_size=30))
-def test_a_mark_stands_behind_the_text_and_marks_nothing_twice(texts: list[str], said: str) -> None:
+def test_a_mark_changes_no_word_and_marks_nothing_twice(texts: list[str], said: str) -> None:
     items = [Candidate(str(at), "message", text) for at, text in enumerate(texts)]
     doubt = JudgedStatement("x", said, "b", "2026-01-01", FOUND, later=True)
     for before in items:
-        after = mark_judged(before, [doubt, doubt])
-        assert after.text in (before.text, f"{before.text} {judged_mark(doubt, before.text)}")
+        after = with_marks(before, (), (), [doubt, doubt])
+        mark = f" {judged_mark(doubt)}"
+        assert after.text.count(mark) <= 1
+        assert after.text.replace(mark, "") == before.text

@@ -112,3 +112,13 @@ async def test_a_text_may_state_one_present_value_and_another_that_was_replaced(
     await assert_home(api, "teacher", "2026-06-15T00:00:00Z", predicate="works_as")
     found = await asked(api, now="2026-08-01T00:00:00Z")
     assert found == [both, OLD, "Since summer I am a teacher."], "what replaced the work tells nothing of the home"
+
+
+async def test_a_text_that_says_other_things_too_keeps_its_place(api: httpx.AsyncClient) -> None:
+    allergy = "I have a deadly peanut allergy and live in Oslo."
+    await told(api, (allergy, "2026-01-05T00:00:00Z"), (NEW, "2026-04-02T00:00:00Z"))
+    before = await asked(api, "Is the user allergic to peanuts?")
+    await assert_home(api, "Oslo", "2025-01-01T00:00:00Z")
+    await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
+    assert await asked(api, "Is the user allergic to peanuts?") == before
+    assert before[0] == allergy

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.language import place_of
+from app.findings.service import shortened
 from app.learning.prompts import JudgedPair
 from app.reflection.finders import CandidatePair
 from app.reflection.judge import (
@@ -132,27 +134,49 @@ async def test_without_a_model_nothing_is_found_of_texts(service: Service) -> No
     assert await findings(service) == []
 
 
-async def test_a_text_that_says_more_stays_and_its_sentence_is_named_as_replaced(judged: Service, llm: Model) -> None:
-    more, later = "I have a dog. I live in Rome. My sister paints.", "I now live in Oslo."
-    llm.says["JudgedPairs"] = knows(more, later, said="replaces", earlier="i live in ROME")
+async def test_a_text_that_says_more_loses_what_was_replaced_once_that_is_accepted(judged: Service, llm: Model) -> None:
+    more, later = "I have a dog and I live in Rome. My sister paints.", "I now live in Oslo."
+    left = "I have a dog. My sister paints."
+    llm.says["JudgedPairs"] = knows(more, later, said="replaces", earlier="i live in ROME", earlier_left=left)
     first = await memory(judged, more, "2026-01-05T00:00:00Z")
     last = await memory(judged, later, "2026-03-05T00:00:00Z")
     await reflect(judged)
     (finding,) = await findings(judged)
     assert (finding["kind"], finding["proposal"]["details"]["model"]) == ("stale", "scripted")
-    assert [one["quote"] for one in finding["evidence"]] == ["I live in Rome.", None]
-    before = (await judged.client.get(f"/v1/memories/{first}")).json()
+    assert [one["quote"] for one in finding["evidence"]] == ["I live in Rome", None]
+    assert [one["shortened"] for one in finding["evidence"]] == [left, None]
+    query = {**OWNER, "query": "Where does the user live?"}
+    marked = f"I have a dog and I live in Rome (until 2026-03-05: {later}). My sister paints."
+    assert marked in (await judged.client.post("/v1/context", json=query)).json()["text"]
     accepted = (await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")).json()
     assert accepted["status"] == "accepted"
-    assert (await judged.client.get(f"/v1/memories/{first}")).json() == before
+    settled = (await judged.client.get(f"/v1/findings/{finding['finding_id']}")).json()
+    assert [one["text"] for one in settled["evidence"]] == [left, later]
+    stored = (await judged.client.get(f"/v1/memories/{first}")).json()
+    assert (stored["content"], stored["status"]) == (left, "active")
+    versions = (await judged.client.get(f"/v1/memories/{first}/history")).json()["items"]
+    assert more in [version["record"]["content"] for version in versions]
     assert (await judged.client.get(f"/v1/memories/{last}")).json()["supersedes"] == []
-    query = {**OWNER, "query": "Where does the user live?"}
     prompt = (await judged.client.post("/v1/context", json=query)).json()["text"]
-    assert f"{more} (earlier, \u201cI live in Rome.\u201d; since 2026-03-05: I now live in Oslo.)" in prompt
+    assert (left in prompt, "Rome" in prompt) == (True, False)
     await undo(judged, accepted["operation_id"])
     assert [one["status"] for one in await findings(judged)] == ["open"]
-    prompt = (await judged.client.post("/v1/context", json=query)).json()["text"]
-    assert f"{more} (earlier, \u201cI live in Rome.\u201d; since 2026-03-05: I now live in Oslo.)" in prompt
+    assert marked in (await judged.client.post("/v1/context", json=query)).json()["text"]
+
+
+async def test_what_was_taken_out_is_marked_where_another_text_still_says_it(judged: Service, llm: Model) -> None:
+    more, later = "I have a dog and my sister lives in Rome.", "My sister has moved to Oslo."
+    repeated = "Ann and I talked about pets, and my sister lives in Rome."
+    llm.says["JudgedPairs"] = knows(
+        more, later, said="replaces", earlier="my sister lives in Rome", earlier_left="I have a dog"
+    )
+    for text, day in ((more, "05"), (repeated, "06"), (later, "07")):
+        await memory(judged, text, f"2026-01-{day}T00:00:00Z")
+    await reflect(judged)
+    (finding,) = await findings(judged)
+    await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
+    prompt = await judged.client.post("/v1/context", json={**OWNER, "query": "Where does my sister live?"})
+    assert f"{repeated} (until 2026-01-07: {later})" in prompt.json()["text"]
 
 
 @pytest.mark.parametrize(
@@ -290,14 +314,31 @@ def test_a_loop_is_many_findings_with_the_same_words() -> None:
     assert not _loops([answer(number, "same") for number in range(9)])
 
 
-def test_the_sentences_of_a_quote_are_what_is_meant() -> None:
-    whole, more = record("I live in Rome!"), record("Hi. I live in Rome, near the river. My dog is Rex.")
-    pair = CandidatePair(whole, more, 0.5)
-    ((_, found),) = _read([pair], [answer(0, "replaces", "live in rome", "I live in Rome")])
-    assert (found.verdict, {name: more.text[slice(*span)] for name, span in found.spans.items()}) == (
-        "replaces",
-        {more.name: "I live in Rome, near the river."},
-    )
+@pytest.mark.parametrize(
+    ("text", "words", "left", "shorter"),
+    [
+        ("I live in Rome!", "live in rome", "", None),
+        ("I have an allergy and my sister is vegan.", "my sister is vegan", "I have an allergy", "I have an allergy."),
+        ("My sister is vegan and I have an allergy.", "My sister is vegan", "I have an allergy", "I have an allergy."),
+        ("I have a dog. I live in Rome. I ski.", "I live in Rome", "I have a dog. I ski.", "I have a dog. I ski."),
+        ("I live in Rome. I ski.", "I live in Rome", "I ski.", "I ski."),
+        ("I ski, my sister is vegan, and I cook.", "my sister is vegan", "I ski and I cook", "I ski, and I cook."),
+        ("Ich bin Anna und wohne in Rom.", "wohne in Rom", "Ich bin Anna", "Ich bin Anna."),
+        ("我对花生过敏，妹妹吃素。", "妹妹吃素", "我对花生过敏", "我对花生过敏。"),
+        ("Nussallergie und meine Schwester ist Veganerin", "meine Schwester ist Veganerin", "", "Nussallergie und"),
+        ("I have an allergy and my sister is vegan.", "my sister is vegan", "I ski", "I have an allergy and."),
+        ("Nuts kill me, my sister is vegan", "my sister is vegan", "", "Nuts kill me"),
+    ],
+)
+def test_of_a_text_the_quoted_clause_is_meant_and_the_rest_is_left(
+    text: str, words: str, left: str, shorter: str | None
+) -> None:
+    pair = CandidatePair(record(text), record("No.", 2), 0.5)
+    reply = answer(0, "replaces", words, "No").model_copy(update={"earlier_left": left})
+    ((_, found),) = _read([pair], [reply])
+    named = found.clauses[pair.earlier.name]
+    assert shortened(named, text) == shorter
+    assert shorter is None or place_of(words, text) == tuple(named["span"])
 
 
 @pytest.mark.parametrize("quote", ["I live in Oslo", "in live Rome", "", "Hi Rex"])

@@ -68,14 +68,14 @@ async def test_the_later_statement_comes_first_at_once_and_an_undo_restores(judg
     assert (kept["status"], kept["superseded_by"]) == ("active", None)
     assert "replaced_by" not in kept
     text = await prompt(judged)
-    assert f"{OLD} (earlier; since 2026-03-05: {NEW})" in text
+    assert f"{OLD} (until 2026-03-05: {NEW})" in text
     assert "uncertain" not in text
     (finding,) = await findings(judged)
     assert finding["status"] == "open"
     await undo(judged, done["operation_id"])
     assert texts(await asked(judged)) == [OLD, NEW]
     assert not marks(await asked(judged))
-    assert "earlier" not in await prompt(judged)
+    assert "(until" not in await prompt(judged)
     assert await findings(judged) == []
 
 
@@ -130,7 +130,7 @@ async def test_a_later_statement_that_no_longer_stands_counts_for_nothing(judged
     found = await asked(judged)
     assert texts(found)[0] == OLD
     assert not marks(found)
-    assert "earlier" not in await prompt(judged)
+    assert "(until" not in await prompt(judged)
 
 
 async def test_what_replaced_it_in_turn_comes_first(judged: Service, llm: Model) -> None:
@@ -147,8 +147,8 @@ async def test_at_a_time_before_the_later_statement_nothing_moves(judged: Servic
     then = await asked(judged, as_of="2026-02-01T00:00:00Z")
     assert texts(then)[0] == OLD
     assert not marks(then)
-    assert "(earlier" not in await prompt(judged, as_of="2026-02-01T00:00:00Z")
-    assert "(earlier" in await prompt(judged)
+    assert "(until" not in await prompt(judged, as_of="2026-02-01T00:00:00Z")
+    assert "(until" in await prompt(judged)
 
 
 async def test_a_link_counts_for_what_was_known_once_it_was_made(judged: Service) -> None:
@@ -157,8 +157,8 @@ async def test_a_link_counts_for_what_was_known_once_it_was_made(judged: Service
     judged.clock.move(days=1)
     await reflect(judged)
     judged.clock.move(days=1)
-    assert "(earlier" not in await prompt(judged, known_at=before)
-    assert "(earlier" in await prompt(judged, known_at=judged.clock.now().isoformat())
+    assert "(until" not in await prompt(judged, known_at=before)
+    assert "(until" in await prompt(judged, known_at=judged.clock.now().isoformat())
 
 
 async def test_a_query_that_names_a_time_keeps_its_order(judged: Service) -> None:

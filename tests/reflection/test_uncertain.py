@@ -103,16 +103,13 @@ async def test_a_text_that_repeats_what_is_doubted_is_marked_until_it_is_settled
     await reflect(judged)
     asked = (await context(judged, "Which dentist is near the user's home?"))["text"]
     assert (
-        "dentist. (uncertain, “I live in Rome, near the river.”; later, 2026-05-05: I now live in Oslo, on a hill.)"
+        "I live in Rome, near the river (uncertain; later, 2026-05-05: I now live in Oslo, on a hill.). They asked"
         in asked
     )
     (finding,) = await findings(judged)
     await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
     settled = (await context(judged, "Which dentist is near the user's home?"))["text"]
-    assert (
-        "dentist. (earlier, “I live in Rome, near the river.”; since 2026-05-05: I now live in Oslo, on a hill.)"
-        in settled
-    )
+    assert "near the river (until 2026-05-05: I now live in Oslo, on a hill.). They asked" in settled
     assert "uncertain" not in settled
 
 

@@ -78,11 +78,13 @@ def record(text: str, day: int = 1, trust: float = 1.0) -> MemoryEvidence:
 def verdict(
     pair: Json, said: str = "contradicts", reason: str = "Only one of them can be true.", **quotes: str
 ) -> Json:
-    """What a judge answers of a pair that it was shown. `quotes`: the words of each text, all of them by default."""
+    """What a judge answers of a pair that it was shown. `quotes`: the words of each text, all of them by default, and
+    what is left of it, nothing by default."""
     if said not in ("contradicts", "replaces"):
         return {"id": pair["id"], "verdict": said, "earlier_words": "", "later_words": "", "reason": ""}
     words = {f"{side}_words": quotes.get(side, pair[side]["text"]) for side in ("earlier", "later")}
-    return {"id": pair["id"], "verdict": said, **words, "reason": reason}
+    left = {f"{side}_left": quotes[f"{side}_left"] for side in ("earlier", "later") if f"{side}_left" in quotes}
+    return {"id": pair["id"], "verdict": said, **words, **left, "reason": reason}
 
 
 def knows(*texts: str, said: str = "contradicts", **quotes: str) -> Callable[[Json], Json]:

@@ -34,10 +34,13 @@ from app.findings.service import (
 )
 from app.memories.records import told_at
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MEMORIES, STANDING, EvidenceName, MemoryRecord
+from app.memories.schemas import HISTORY, MEMORIES, STANDING, EvidenceName, MemoryRecord
+from app.storage.repository import Repository
 from app.storage.schema import In, Or, both
 from app.storage.text import text_ids
 
+MOST_VERSIONS = 200
+"""The number of earlier texts of shortened memories that are looked through, the latest ones."""
 MOST_OPEN = 100
 """The number of findings that are looked at, the latest ones."""
 NEAR = 10
@@ -138,7 +141,7 @@ def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, Evidenc
 
 
 async def _accepted_statements(request: SourceRequest, accepted: Sequence[FindingRecord]) -> list[JudgedStatement]:
-    """Returns the sentences that accepted findings replaced. Memories that say more, and summaries, may still have
+    """Returns the statements that accepted findings replaced. Memories and summaries that repeat them may still have
     them.
 
     The evidence of a finding names its memories, each with a fingerprint of its text; `proposal` says which of them is
@@ -156,10 +159,21 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         [named["id"] for finding in replacements for named in finding["evidence"]]
     )
 
+    cut = tuple(named["id"] for finding in replacements for named in finding["evidence"] if "judged" in named)
+    past = Repository(request.resources.store, request.scope, HISTORY)
+    texts = {
+        (version["record_id"], fingerprint_of(version["record"]["content"])): version["record"]["content"]
+        for version in (await past.find(In("record_id", cut), limit=MOST_VERSIONS) if cut else ())
+    }
+
     def as_judged(named: EvidenceName) -> MemoryRecord | None:
-        """Returns the memory that a finding names, if its text is still the one that was judged."""
+        """Returns the memory that a finding names, with the text that was judged, if that is still its text or if the
+        finding has changed it."""
         memory = memories.get(named["id"])
-        return memory if memory is not None and fingerprint_of(memory["content"]) == named["mark"] else None
+        if memory is None or fingerprint_of(memory["content"]) != named["mark"]:
+            return None
+        judged = named.get("judged", named)
+        return memory | {"content": texts.get((named["id"], judged["mark"]), memory["content"])}
 
     statements = list[JudgedStatement]()
     for finding in replacements:
@@ -171,10 +185,10 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         later = as_judged(named_later)
         if later is None or (said_at := told_at(later)) > request.as_of:
             continue
-        later_words = quoted(named_later, later["content"])
+        later_words = quoted(named_later.get("judged", named_later), later["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
-                words, found_at = quoted(named, memory["content"]), finding["created_at"]
+                words, found_at = quoted(named.get("judged", named), memory["content"]), finding["created_at"]
                 statements.append(
                     JudgedStatement(named["id"], words, later_words, said_at, found_at, later=True, settled=True)
                 )

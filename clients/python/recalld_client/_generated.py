@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 588796602aeb48b0f5be92df99d91219."""
+"""Made by scripts/generate_clients.py; do not edit. Contract d233bfd13b8ead78680313221ad44876."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -792,6 +792,7 @@ class FindingEvidence(TypedDict):
     trust: NotRequired[float | None]
     source: NotRequired["Source | None"]
     quote: NotRequired[str | None]
+    shortened: NotRequired[str | None]
 
 
 FindingKind: TypeAlias = Literal["contradiction", "stale", "insight", "failing_procedure", "merge", "alias"]
