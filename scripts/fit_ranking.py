@@ -40,8 +40,7 @@ from app.retrieval.ranking import (
     FITTED,
     NO_ORDER,
     PROPERTIES,
-    asks_for_past,
-    groups_of_first,
+    first_hits,
     log_odds,
     order_first_hits,
     properties,
@@ -245,11 +244,12 @@ def of_first_hits(
         order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
         only: dict[str, Any] = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
         ordered = replace(by_fold[case.fold], **only)
-        for first, _ in groups_of_first(case.columns, order, ordered, parts):
-            right = case.evidence[first]
-            if right.any() and not right.all():
-                known = properties(case.columns, odds, first, parts, past=asks_for_past(case.query, parts))
-                used.append((case, known[[PROPERTIES.index(name) for name in names]].T, right, odds[first]))
+        first = first_hits(case.columns, case.query, odds, order, ordered, parts)
+        first.replaced = []  # the texts are not at hand that would tell
+        right = case.evidence[first.group]
+        if right.any() and not right.all():
+            known = properties(case.columns, odds, first, parts)
+            used.append((case, known[[PROPERTIES.index(name) for name in names]].T, right, odds[first.group]))
     count = Counter(case.group for case, *_ in used)
     found = ConditionalLogit([-np.inf] * len(names), one_will_do=True)
     for case, known, right, before in used:
@@ -295,7 +295,9 @@ def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without
 def odds_of(case: Case, weights: Weights) -> Floats:
     odds, parts = compared(case, weights)
     order = np.argsort(-odds, kind="stable")
-    _, gained = order_first_hits(case.columns, case.query, odds, order, weights, parts)
+    first = first_hits(case.columns, case.query, odds, order, weights, parts)
+    first.replaced = []
+    _, gained = order_first_hits(case.columns, first, odds, order, weights, parts)
     return odds if gained is None else odds + gained
 
 

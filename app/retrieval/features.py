@@ -8,6 +8,7 @@ must get equal numbers at every position.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import TypeAlias, TypeVar
@@ -312,7 +313,7 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
         count, with_term = columns.count, columns.df
         if (groups := equal_contents(columns)) is not None:
             has_term = columns.term_counts > 0
-            count -= len(groups.order) - len(groups.starts)
+            count -= len(groups.order) - len(groups.starts) + 1
             with_term = with_term - np.count_nonzero(has_term, axis=1) + np.count_nonzero(groups.most(has_term), axis=1)
         weights = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]
         if columns.emphasis is not None:
@@ -324,15 +325,22 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
 
 @dataclass(frozen=True, slots=True)
 class EqualContents:
-    """Documents in the order of their contents, and where each content starts there."""
+    """Documents in the order of their contents, and where each content starts there; at last, where all end."""
 
     order: Ints
     starts: Ints
+    code: Ints
+    """The place of each document's content among `starts`."""
 
     def most(self, values: NDArray[Number]) -> NDArray[Number]:
         """Returns the largest value of each content, shape (…, contents), of values of shape (…, n)."""
-        largest_of_each: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts, axis=-1)
+        largest_of_each: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts[:-1], axis=-1)
         return largest_of_each
+
+    def like(self, indices: Sequence[int]) -> Ints:
+        """Returns the documents with the contents of these."""
+        codes = {*self.code[indices].tolist()}
+        return np.concatenate([self.order[self.starts[code] : self.starts[code + 1]] for code in codes])
 
 
 def equal_contents(columns: Columns) -> EqualContents | None:
@@ -341,8 +349,13 @@ def equal_contents(columns: Columns) -> EqualContents | None:
     def group() -> EqualContents | None:
         order = np.argsort(columns.content, kind="stable")
         ordered = columns.content[order]
-        starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
-        return None if len(starts) >= len(order) else EqualContents(order, starts)
+        begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+        starts = np.flatnonzero(begins)
+        if len(starts) >= len(order):
+            return None
+        code = np.empty_like(order)
+        code[order] = np.cumsum(begins) - 1
+        return EqualContents(order, np.append(starts, len(order)), code)
 
     groups: EqualContents | None = columns.derived.get("contents", (columns.content,), group)
     return groups

@@ -10,9 +10,10 @@ says what a hit's score is made of.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -20,6 +21,7 @@ import numpy as np
 import orjson
 from typing_extensions import TypeAliasType
 
+from app.core.caches import kept_by_digest
 from app.retrieval import features
 from app.retrieval.calibration import asks_of, at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
@@ -77,11 +79,6 @@ class Ranked:
     """The parts of the score that are no features, by name, each of shape (n,): `vector`, `text`, and those that not
     every query has: `echo`, `filler`, `when`, `latest`, `first`; and
     `asks`, the probability that the query asks for anything, if it is known."""
-    possible_replacements: Sequence[tuple[int, int]] = ()
-    """Pairs of an earlier and a later hit, of which the later one may say what holds instead (`Columns.replaced`)."""
-    alike: Sequence[Sequence[int]] = ()
-    """Groups of hits with the same words of the query, of which some may have them the other way round
-    (`Columns.turned`)."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -115,6 +112,26 @@ def rank(
     terms are left out), `hybrid` the probability that the document helps to answer the query (no document is left out).
     Equal scores are ordered by time, newest first, then by engine handle.
     """
+    ranked = by_features(columns, query, mode, now_ms, weights, decay, at_least=at_least, intervals=intervals)
+    if mode == "hybrid":
+        first = first_hits(columns, query, ranked.score, ranked.order, weights, ranked.other_parts)
+        finish(ranked, columns, query, first, now_ms, weights, intervals, calibration)
+    return ranked
+
+
+def by_features(
+    columns: Columns,
+    query: SettledQuery,
+    mode: SearchMode,
+    now_ms: int,
+    weights: Weights,
+    decay: DecayCurve,
+    *,
+    at_least: int | None = None,
+    intervals: Sequence[tuple[int, int]] = (),
+) -> Ranked:
+    """Returns the ranking, of a hybrid search by the features alone, with log-odds as scores: `finish` does the
+    rest."""
     among = index_of(results(columns, mode))
     if mode == "vector":
         return Ranked(_sorted(columns, columns.cosine, among, at_least), columns.cosine, {"vector": columns.cosine})
@@ -124,26 +141,37 @@ def rank(
     query_features = features.query_features(columns, query, text)
     document_features = features.document_features(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, query_features, document_features, weights, intervals)
-    order = _sorted(columns, odds, among, at_least)
-    candidates: Sequence[tuple[int, int]] = ()
-    if weights.first_plain.replaced and query.subject and not asks_for_past(query, parts):
-        candidates = possible_replacements(columns, order, parts)
-    order, gained = order_first_hits(columns, query, odds, order, weights, parts)
+    others = {"vector": columns.cosine, "text": text, **parts}
+    return Ranked(_sorted(columns, odds, among, at_least), odds, others, query_features, document_features)
+
+
+def finish(
+    ranked: Ranked,
+    columns: Columns,
+    query: SettledQuery,
+    first: "FirstHits",
+    now_ms: int,
+    weights: Weights,
+    intervals: Sequence[tuple[int, int]],
+    calibration: Calibration,
+) -> None:
+    """Orders the first hits of a hybrid ranking among themselves, and turns its log-odds into probabilities."""
+    odds, parts = ranked.score, ranked.other_parts
+    ranked.order, gained = order_first_hits(columns, first, odds, ranked.order, weights, parts)
     if gained is not None:
-        odds += gained
+        odds = odds + gained
         parts["first"] = gained
+    assert ranked.query_features is not None
     # what is planned was said before its time, so that only a time that has passed can be missed
     missable = bool(intervals) and intervals[0][1] <= now_ms
     elsewhen = at_another_time(columns, parts["when"]) if missable else None
+    among = index_of(columns.matched)
+    asks = asks_of(columns, query, ranked.query_features, calibration, among)
     plain = plain_or_all(columns)
-    asks = asks_of(columns, query, query_features, calibration, among)
-    score = probabilities(columns, query, odds, query_features, plain, calibration, among, elsewhen)
+    ranked.score = probabilities(columns, query, odds, ranked.query_features, plain, calibration, among, elsewhen)
     if asks is not None:
         parts["asks"] = np.broadcast_to(np.float32(asks), len(odds))
-        score *= np.float32(asks)
-    others = {"vector": columns.cosine, "text": text, **parts}
-    groups = alike(columns, order, odds) if query.subject else ()
-    return Ranked(order, score, others, candidates, groups, query_features, document_features)
+        ranked.score *= np.float32(asks)
 
 
 def results(columns: Columns, mode: SearchMode) -> Bools:
@@ -161,18 +189,20 @@ def different_matches(columns: Columns, mode: SearchMode) -> int:
     return len(np.unique(columns.content[results(columns, mode)]))
 
 
-def top(ranked: Ranked, columns: Columns, k: int) -> list[int]:
-    """Returns the indices of the first k documents with distinct contents. Of equal contents the best placed stays."""
+def top(ranked: Ranked, columns: Columns, k: int, without: Set[int] = frozenset()) -> list[int]:
+    """Returns the indices of the first k documents with distinct contents. Of equal contents the best placed stays.
+    `without`: contents that are passed over."""
     best = ranked.order[:k]
-    if len(set(columns.content.take(best).tolist())) == k:  # the usual case
+    if not without and len(set(columns.content.take(best).tolist())) == k:  # the usual case
         return list(best.tolist())
     chosen: dict[int, int] = {}
     for start in range(0, len(ranked.order), 2 * k):
         piece = ranked.order[start : start + 2 * k]
         for index, content in zip(piece.tolist(), columns.content.take(piece).tolist(), strict=True):
-            chosen.setdefault(content, index)
-            if len(chosen) == k:
-                return list(chosen.values())
+            if content not in without:
+                chosen.setdefault(content, index)
+                if len(chosen) == k:
+                    return list(chosen.values())
     return list(chosen.values())
 
 
@@ -349,22 +379,91 @@ USER = name_id("user")
 """The speaker of what a user without a name says."""
 
 
-def order_first_hits(
+@dataclass(slots=True)
+class FirstHits:
+    """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
+    kind (column)."""
+
+    group: Ints
+    """Indices of the documents that are ordered among themselves, of each kind the best first."""
+    plain: Bools
+    """Which of them are plain memories."""
+    same: Bools
+    """The other one has the same text."""
+    share: Floats
+    """The share of the query's words of the hit, weighed by rarity, that the other one has, too: asked "What is the
+    budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too."""
+    has_all: Bools
+    """It has all of them, and they are `ENOUGH_OF_QUERY`."""
+    later: Bools
+    """It is a later statement of the same speaker. A question is none, nor is the same text said again."""
+    replaced: Sequence[tuple[int, int]] = ()
+    """Pairs of an earlier and a later memory, of which the later one may say what holds instead. Their texts tell
+    (`same_subject`), so that whoever has them leaves here those that do."""
+    alike: Sequence[Sequence[int]] = ()
+    """Groups of memories with the same words of the query, of which some may have them the other way round."""
+    turned: Sequence[int] = ()
+    """Those of them that do, as their texts tell (`turned`)."""
+
+
+def first_hits(
     columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
+) -> FirstHits:
+    """Returns the first hits, turns and plain memories, at least two of a kind that has weights for its order. A query
+    of a time alone, which is ordered by that time, has none.
+
+    Turns are ordered if an assistant said one of the first documents, be it "Noted.", or if all turns are of a user
+    without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
+
+    `odds`: the log-odds of each document. `order`: indices of the documents, the best first. `parts`: the parts of
+    these log-odds that not every query has, by name, such as `echo` and `when`.
+    """
+    start = order[: 2 * FIRST] if query.subject else order[:0]
+    with_assistant = assistants(columns)[start].any()
+    start = start[says_something(parts, start)]
+    plain = plain_memories(columns)[start]
+    turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
+    groups = alike(columns, memories, odds)
+    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
+        turns = turns[:0]
+    if len(memories) < 2 or weights.first_plain == NO_ORDER:
+        memories = memories[:0]
+    past = asks_for_past(query, parts)
+    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
+    first.alike = groups
+    if weights.first_plain.replaced and len(memories) and not past:
+        first.replaced = _possible_replacements(columns, first)
+    return first
+
+
+def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
+    """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
+    that no later document replaces an earlier one."""
+    plain, same = plain_memories(columns)[group], _same_texts(columns, group)
+    if past or not len(group):
+        return FirstHits(group, plain, same, np.zeros(same.shape, np.float32), np.zeros_like(same), np.zeros_like(same))
+    weights, total = term_weights(columns)
+    has = columns.term_counts[:, group] > 0
+    common = np.einsum("ti,tj->ij", has * weights, has, dtype=np.float32)
+    of_hit = common.diagonal()[:, None]
+    time, speaker = columns.time[group], columns.speaker[group]
+    later = (time > time[:, None]) & (speaker == speaker[:, None]) & (plain == plain[:, None])
+    later &= ~(same | questions(columns)[group])
+    has_all = (common >= of_hit) & (of_hit >= ENOUGH_OF_QUERY * max(total, TINY))
+    return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
+
+
+def order_first_hits(
+    columns: Columns, first: FirstHits, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
 ) -> tuple[Ints, Floats | None]:
     """Returns `order` with the first hits ordered among themselves, turns and plain memories apart, and the log-odds
     that each document gains by this, shape (n,). A document that falls gains less than 0; None stands for no change.
-
-    `order`: indices of the documents, the best first. `odds`: the log-odds of each document. `parts`: the parts of
-    these log-odds that not every query has, by name, such as `echo` and `when`.
-    """
-    if not query.subject:  # a query of a time alone is ordered by that time
-        return order, None
-    start = order[: 2 * FIRST]
+    `odds`, `order`, `parts`: as in `first_hits`."""
     gained = np.zeros(len(odds), np.float32)
-    for group, fitted in groups_of_first(columns, start, weights, parts):
-        gained[group] = gains(properties(columns, odds, group, parts, past=asks_for_past(query, parts)), fitted)
-    gained[list(columns.turned)] -= np.float32(TURNED)
+    if len(first.group):
+        gained[first.group] = gains(properties(columns, odds, first, parts), first, weights)
+    gained[list(first.turned)] -= np.float32(TURNED)
     if not gained.any():
         return order, None
     # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
@@ -377,27 +476,6 @@ def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
     return "when" in parts or query.order == "earliest"
 
 
-def groups_of_first(
-    columns: Columns, start: Ints, weights: Weights, parts: Mapping[str, Floats]
-) -> Iterator[tuple[Ints, FirstHitWeights]]:
-    """Yields the turns and the plain memories that are ordered among themselves, at least two of a kind, with the
-    weights of their order.
-
-    `start`: indices of the best documents, the best first. Turns are ordered if an assistant said one of the documents
-    in `start`, be it "Noted.", or if all turns are of a user without a name: when two people talk, "I" in the turns of
-    one is not "I" in those of the other.
-    """
-    with_assistant = assistants(columns)[start].any()
-    start = start[says_something(parts, start)]
-    plain = plain_memories(columns)[start]
-    turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
-    if len(turns) > 1 and weights.first_turns != NO_ORDER and of_one_person:
-        yield turns, weights.first_turns
-    if len(memories) > 1 and weights.first_plain != NO_ORDER:
-        yield memories, weights.first_plain
-
-
 def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
     """Returns the mask, shape (len(among),), of the documents that are neither an `echo` (a question that asks what the
     query asks) nor a `filler` ("Noted."). `among`: indices of documents."""
@@ -408,10 +486,9 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
     return stating
 
 
-def properties(columns: Columns, odds: Floats, group: Ints, parts: Mapping[str, Floats], *, past: bool) -> Floats:
-    """Returns the properties of the first hits of one kind, a row for each name of `PROPERTIES` and a column for each
-    hit. `group`: indices of the hits. `parts`: as in `order_first_hits`. `past`: the query names a time, or asks for
-    the earliest, so that no later hit replaces an earlier hit.
+def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats]) -> Floats:
+    """Returns the properties of the first hits, a row for each name of `PROPERTIES` and a column for each hit. Each hit
+    is compared with those of its kind. `odds`, `parts`: as in `first_hits`.
 
     - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
     - `cosine`: that of the hit and the query.
@@ -420,26 +497,31 @@ def properties(columns: Columns, odds: Floats, group: Ints, parts: Mapping[str, 
     - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
     - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
     - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
-    - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1. The words of
-      the query that the hit has are looked for in the later hit. For `renewed` their share counts, and less in a long
-      text; for `replaced` the later hit must have all of them.
+    - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1: the less, the
+      farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
+      and less in a long text; for `replaced` the pairs that are known.
     """
-    time, same = columns.time[group], _same_texts(columns, group)
-    newest_time = np.where(same, time, time.min()).max(axis=1)  # a text that was said twice is as new as its last time
-    times = np.unique(newest_time)
-    newness = times.searchsorted(newest_time) / max(len(times) - 1, 1)
-    asks = questions(columns)[group]
+    group, plain = first.group, first.plain
+    time = columns.time[group]
+    # a text that was said twice is as new as its last time
+    newest_time = np.where(first.same, time, time.min()).max(axis=1)
+    gap, newness = odds[group], np.zeros(len(group), np.float32)
+    for of_kind in (plain, ~plain) if plain.any() and not plain.all() else (slice(None),):
+        times = np.unique(newest_time[of_kind])
+        newness[of_kind] = times.searchsorted(newest_time[of_kind]) / max(len(times) - 1, 1)
+        gap[of_kind] -= gap[of_kind].max()
+    np.maximum(gap, -FAR, out=gap)
     by_assistant = assistants(columns)[group]
-    statement = ~(by_assistant | asks)
-    gap = np.maximum(odds[group] - odds[group].max(), -FAR)
+    statement = ~(by_assistant | questions(columns)[group])
     length = np.log1p(columns.length[group]) / LONG_TEXT
     brief = np.maximum(1 - length, 0)
-    renewed = replaced = np.zeros(len(group), np.float32)
-    if not past:
-        share, has_all = _common_words(columns, group)
-        later = _later(columns, gap, group, asks, same)
-        renewed = (share * later).max(axis=1, initial=0)
-        replaced = (has_all * later * _replaces(columns, group)).max(axis=1, initial=0)
+    behind = np.maximum(gap[:, None] - gap, 0) / FAR
+    near = (1 - behind**2) * first.later
+    renewed, replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
+    if first.replaced:
+        places = {index: place for place, index in enumerate(group.tolist())}
+        for earlier, later in first.replaced:
+            replaced[places[earlier]] = near[places[earlier], places[later]]
     second_hand = np.zeros(len(group), np.bool_)
     if "echo" in parts:
         before = columns.previous[group]
@@ -447,33 +529,6 @@ def properties(columns: Columns, odds: Floats, group: Ints, parts: Mapping[str, 
     newness *= statement * brief
     rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, replaced
     return np.array(rows, np.float32)
-
-
-def _common_words(columns: Columns, group: Ints) -> tuple[Floats, Bools]:
-    """Returns for each hit (row) and each other hit (column) what the other hit has of the query's words that the hit
-    has: their share, weighed by rarity, and whether it has all of them and they are `ENOUGH_OF_QUERY`.
-
-    Asked "What is the budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too:
-    the share is 1.
-    """
-    weights, total = term_weights(columns)
-    has = columns.term_counts[:, group] > 0
-    common = np.add.reduce((has[:, :, None] & has[:, None, :]) * weights[:, :, None], axis=0)
-    of_hit = common.diagonal()[:, None]
-    lacks = (has[:, :, None] & ~has[:, None, :]).any(axis=0)
-    has_all: Bools = (of_hit >= ENOUGH_OF_QUERY * max(total, TINY)) & ~lacks
-    return common / np.maximum(of_hit, TINY), has_all
-
-
-def _later(columns: Columns, gap: Floats, group: Ints, asks: Bools, same: Bools) -> Floats:
-    """Returns for each hit (row) how much each other hit (column) counts as a later statement of the same speaker, 0 to
-    1: the less, the farther its log-odds are behind those of the row's hit. A question counts nothing, nor does the
-    same text said again."""
-    time, speaker = columns.time[group], columns.speaker[group]
-    behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & ~asks & ~same
-    counts: Floats = (1 - behind**2) * later
-    return counts
 
 
 def _same_texts(columns: Columns, group: Ints) -> Bools:
@@ -487,41 +542,30 @@ def _same_texts(columns: Columns, group: Ints) -> Bools:
     return same
 
 
-def _replaces(columns: Columns, group: Ints) -> Bools:
-    """Returns for each hit (row) which other hits (columns) are known to replace it (`Columns.replaced`)."""
-    pairs: Bools = np.zeros((len(group), len(group)), np.bool_)
-    places = {index: place for place, index in enumerate(group.tolist())}
-    for earlier, later in columns.replaced:
-        if earlier in places and later in places:
-            pairs[places[earlier], places[later]] = True
-    return pairs
+def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:
+    """Returns the log-odds that each hit gains on the first hit of its kind, shape (len(group),).
 
-
-def gains(values: Floats, weights: FirstHitWeights) -> Floats:
-    """Returns the log-odds that each hit gains on the first hit, shape (len(group),).
-
-    `values`: what `properties` returns for hits with falling log-odds. The first hit gains 0: it keeps its log-odds,
-    and with them its place among documents of the other kind.
+    `values`: what `properties` returns for hits of which each kind has falling log-odds. The first hit gains 0: it
+    keeps its log-odds, and with them its place among documents of the other kind.
     """
-    factors = np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
+    factors = np.where(first.plain, _factors(weights.first_plain), _factors(weights.first_turns))
     gain: Floats = np.add.reduce(factors * values, axis=0)
-    gain -= gain[0]
+    gain -= np.where(first.plain, gain[first.plain.argmax()], gain[first.plain.argmin()])
     return gain
 
 
-def possible_replacements(columns: Columns, order: Ints, parts: Mapping[str, Floats]) -> list[tuple[int, int]]:
+@lru_cache(maxsize=64)
+def _factors(weights: FirstHitWeights) -> Floats:
+    """Returns the weights of `PROPERTIES`, shape (PROPERTIES, 1)."""
+    return np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
+
+
+def _possible_replacements(columns: Columns, first: FirstHits) -> list[tuple[int, int]]:
     """Returns, for each of the first plain memories, the newest of those that have all its words of the query and are
     later: the pairs whose texts tell whether they speak of the same subject."""
-    start = order[: 2 * FIRST]
-    start = start[says_something(parts, start)]
-    group = start[plain_memories(columns)[start]][:FIRST]
-    if len(group) < 2:
-        return []
-    time, speaker = columns.time[group], columns.speaker[group]
-    _, has_all = _common_words(columns, group)
-    later = has_all & (time > time[:, None]) & (speaker == speaker[:, None]) & ~_same_texts(columns, group)
-    newest = np.where(later, time, np.iinfo(np.int64).min).argmax(axis=1)
-    return [(int(group[at]), int(group[newest[at]])) for at in np.flatnonzero(later.any(axis=1))]
+    later = first.has_all & first.later & first.plain
+    newest = np.where(later, columns.time[first.group], np.iinfo(np.int64).min).argmax(axis=1)
+    return [(int(first.group[at]), int(first.group[newest[at]])) for at in np.flatnonzero(later.any(axis=1))]
 
 
 def same_subject(earlier: str, later: str, query: str) -> bool:
@@ -539,9 +583,10 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     if max(len(earlier), len(later)) > LONGEST:
         return False
     asked = set(terms(query))
-    old, new = _clause_about(earlier, asked), _clause_about(later, asked)
-    if {*terms(earlier)} < {*terms(later)}:
+    (old_terms, old_clauses), (new_terms, new_clauses) = _read(earlier), _read(later)
+    if old_terms < new_terms:
         return True
+    old, new = _about(old_clauses, asked), _about(new_clauses, asked)
     first = next((at for at, word in enumerate(new) if word in asked), len(new))
     changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
     in_common = [at for at, (tag, *_) in enumerate(changes) if tag == "equal"]
@@ -559,26 +604,30 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     return True
 
 
-def _clause_about(text: str, asked: Set[str]) -> list[str]:
-    """Returns the words of a text, as terms, from the first clause with a word of the query to the last one."""
-    clauses = [words_in_order(clause) for clause in _CLAUSE_END.split(text)]
+def _about(clauses: Sequence[Sequence[str]], asked: Set[str]) -> list[str]:
+    """Returns the words from the first clause with a word of the query to the last one."""
     about = [at for at, clause in enumerate(clauses) if not asked.isdisjoint(clause)]
     return [word for clause in clauses[about[0] : about[-1] + 1] for word in clause] if about else []
+
+
+@kept_by_digest(4 << 20, lambda read: 100 * (2 + len(read[0]) + sum(1 + len(clause) for clause in read[1])))
+def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
+    """Returns the terms of a text, and the words of its clauses in their order."""
+    return frozenset(terms(text)), [words_in_order(clause) for clause in _CLAUSE_END.split(text)]
 
 
 _CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
 
 
-def alike(columns: Columns, order: Ints, odds: Floats) -> list[list[int]]:
-    """Returns groups of the first plain memories that have the same words of the query, two words at least, and about
+def alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
+    """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
     the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
-    start = order[plain_memories(columns)[order]][:FIRST]
-    start = start[odds[start] >= odds[start[:1]] - TURNED]  # what lies farther behind stays behind
-    has = columns.term_counts[:, start] > 0
+    memories = memories[odds[memories] >= odds[memories[:1]] - TURNED]  # what lies farther behind stays behind
+    has = columns.term_counts[:, memories] > 0
     groups: dict[bytes, list[int]] = {}
-    for place, index in enumerate(start.tolist()):
-        if np.count_nonzero(has[:, place]) > 1:
-            groups.setdefault(has[:, place].tobytes(), []).append(index)
+    for index, words, count in zip(memories.tolist(), has.T, np.count_nonzero(has, axis=0).tolist(), strict=True):
+        if count > 1:
+            groups.setdefault(words.tobytes(), []).append(index)
     return [group for group in groups.values() if len(group) > 1]
 
 
@@ -592,7 +641,7 @@ def turned(texts: Mapping[int, str], query: str) -> list[int]:
     asked, genitive = terms(query), _GENITIVE.search(query) is not None
     counts: dict[int, int] = {}
     for index, text in texts.items():
-        words = words_in_order(text) if len(text) <= LONGEST else []
+        words = [word for clause in _read(text)[1] for word in clause] if len(text) <= LONGEST else []
         at = {word: words.index(word) for word in asked if word in words}
         before_of = {word for word, place in at.items() if genitive and words[place + 1 : place + 2] == ["of"]}
         counts[index] = sum(

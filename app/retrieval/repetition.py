@@ -22,9 +22,10 @@ from app.storage.protocol import Fetched
 from app.storage.search import Bools, Columns
 from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, name_id
 
-COMPARED = 20
-"""So many of the best documents are compared with each other, or twice as many as there are hits. Where some of them
-say the same, those that come in their place are compared, too, `ROUNDS` times at most."""
+COMPARED = 24
+"""So many of the best documents are compared with each other, or twice as many as there are hits: no fewer than those
+that are ordered among themselves (`2 * ranking.FIRST`). Where some of them say the same, those that come in their place
+are compared, too, `ROUNDS` times at most."""
 ROUNDS = 4
 MOST_NAMED = 20
 """Others that `explain` names."""
@@ -155,9 +156,11 @@ def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns
     do not count in the frequencies of the query's words."""
     others = [index for repetition in repetitions for index in repetition[1:] if columns.matched[index]]
     with_term = np.count_nonzero(columns.term_counts[:, others], axis=1)
+    matched, groups = columns.matched.copy(), equal_contents(columns)
+    matched[others if groups is None or not others else groups.like(others)] = False
     return replace(
         columns,
-        matched=columns.matched & ~np.isin(columns.content, columns.content[others]),
+        matched=matched,
         df=np.maximum(columns.df - with_term, 0).astype(np.float32),
         count=columns.count - len(others),
         repeated=[newest for newest, *_ in repetitions],
@@ -169,16 +172,17 @@ def repetitions_of_hits(
 ) -> dict[int, HitRepetition]:
     """Returns what says the same as each hit, by the hit's index, for hits that are not alone. `findable`: what matched
     before `said_once`. `said_again`: the repetitions that it was given."""
-    if not best or (not said_again and equal_contents(columns) is None):
+    groups = equal_contents(columns)
+    if not said_again and groups is None:
         return {}
-    contents_of = {indices[0]: columns.content[list(indices)] for indices in said_again}
-    contents = {index: contents_of.get(index, columns.content[[index]]) for index in best}
-    candidates = np.flatnonzero(findable & np.isin(columns.content, np.concatenate([*contents.values()])))
+    said_as = {indices[0]: indices for indices in said_again}
     repetitions: dict[int, HitRepetition] = {}
-    for index, own in contents.items():
-        same = candidates[np.isin(columns.content[candidates], own)]
+    for index in best:
+        own = said_as.get(index, [index])
+        same = np.array(own) if groups is None else groups.like(own)
+        same = same[findable[same]]
         if len(same) > 1:
-            others = same[same != index]
+            others = np.sort(same[same != index])  # as they are stored
             newest = others[np.argsort(-columns.time[others], kind="stable")]
             repetitions[index] = HitRepetition(len(same), int(columns.time[same].min()), newest[:MOST_NAMED].tolist())
     return repetitions

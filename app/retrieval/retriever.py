@@ -56,12 +56,15 @@ from app.retrieval.query import (
 from app.retrieval.ranking import (
     NO_ORDER,
     Explanation,
+    FirstHits,
     Ranked,
     SearchMode,
     as_short,
+    by_features,
     different_matches,
     explained,
-    rank,
+    finish,
+    first_hits,
     same_subject,
     top,
     turned,
@@ -442,32 +445,37 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Ranks, reads the first hits, and ranks again without repetitions of other documents, at most `ROUNDS`
-        times."""
+        """Ranks, reads the first hits, and ranks again without repetitions of other documents. At most `ROUNDS` times
+        what comes in their place is read, too. What the texts tell of the first hits goes into their order."""
         # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
-        findable, repetitions, rounds = columns.matched, list[list[int]](), 0
+        comparing = wanted.merge_repetitions is not None and wanted.interval is None and self._collection.spec.said_with
+        rounds = ROUNDS if comparing else 0
+        findable, repetitions, known = columns.matched, list[list[int]](), set[int]()
         documents: Mapping[int, Fetched[R]] = {}
+        times = () if interval is None else interval.readings
         while True:
-            ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
-            if not rounds and (ranked.possible_replacements or ranked.alike):
-                pairs = *ranked.possible_replacements, *ranked.alike
-                documents = await self._documents(
-                    columns, [*(index for pair in pairs for index in pair), *best[: wanted.k]], documents
-                )
-                columns = self._compared(wanted.query, columns, ranked, documents)
-                if columns.replaced or columns.turned:
-                    ranked, best = _rank(wanted, mode, columns, query, decay, interval, k, fitted)
-            first = top(ranked, columns, compared)
-            new: list[list[int]] = []
-            if rounds < ROUNDS and wanted.merge_repetitions is not None and wanted.interval is None:
-                new, documents = await self._repetitions(wanted, columns, first, best, documents)
-            if not new:
-                return _RankedScope(columns, query, interval, ranked, best, findable, repetitions, documents)
-            # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
-            repetitions = merged(columns, repetitions, new)
+            ranked = _by_features(wanted, mode, columns, query, decay, times, k, fitted)
+            without = set[int]()
+            first = top(ranked, columns, compared) if rounds else []
+            while rounds and not known.issuperset(first):
+                new, documents = await self._repetitions(wanted, columns, first, known, documents)
+                known.update(first)
+                if not new:
+                    break
+                # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
+                repetitions, rounds = merged(columns, repetitions, new), rounds - 1
+                without.update(columns.content[[index for _, *others in repetitions for index in others]].tolist())
+                first = top(ranked, columns, compared, without)
+            if not without:
+                break
             columns = said_once(columns, repetitions)
-            rounds += 1
+        if mode == "hybrid":
+            hits = first_hits(columns, query, ranked.score, ranked.order, fitted.weights, ranked.other_parts)
+            if hits.replaced or hits.alike:
+                documents = await self._compare(wanted, columns, ranked, hits, documents)
+            finish(ranked, columns, query, hits, wanted.now_ms, fitted.weights, times, fitted.calibration)
+        return _RankedScope(columns, query, interval, ranked, top(ranked, columns, k), findable, repetitions, documents)
 
     async def _search(
         self,
@@ -530,17 +538,18 @@ class Retriever(Generic[R]):
         wanted: RetrievalQuery[R],
         columns: Columns,
         first: Sequence[int],
-        best: Sequence[int],
+        known: set[int],
         documents: Mapping[int, Fetched[R]],
     ) -> tuple[list[list[int]], Mapping[int, Fetched[R]]]:
         """Returns lists of documents of `first` that say the same, the newest first, and `documents` with the documents
-        that were read to compare them. There are no lists in a collection whose texts are not compared."""
+        that were read to compare them. `known`: those that were compared with each other before."""
         spec = self._collection.spec
-        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day") if spec.said_with else []
+        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day")
+        groups = [group for group in groups if not known.issuperset(group)]
         if not groups:
             return [], documents
         suspected = [index for group in groups for index in group]
-        documents = await self._documents(columns, [*suspected, *best[: wanted.k]], documents)  # one reading for both
+        documents = await self._documents(columns, [*suspected, *first[: wanted.k]], documents)  # one reading for both
         texts = {
             index: (spec.text(documents[index].doc), [documents[index].doc.get(name) for name in spec.said_with])
             for index in suspected
@@ -548,21 +557,32 @@ class Retriever(Generic[R]):
         }
         return repetitions_among(columns, groups, texts), documents
 
-    def _compared(self, query: str, columns: Columns, ranked: Ranked, documents: Mapping[int, Fetched[R]]) -> Columns:
-        """Returns the columns with what the texts of the first hits tell: which ones later ones replace, and which have
-        the words of the query the other way round."""
-        texts = {index: self._collection.spec.text(document.doc) for index, document in documents.items()}
-        replaced = [
+    async def _compare(
+        self,
+        wanted: RetrievalQuery[R],
+        columns: Columns,
+        ranked: Ranked,
+        first: FirstHits,
+        documents: Mapping[int, Fetched[R]],
+    ) -> Mapping[int, Fetched[R]]:
+        """Notes what the texts of the first hits tell: which ones later ones replace, and which have the words of the
+        query the other way round. Returns `documents` with those that were read for it."""
+        indices = [index for pair in (*first.replaced, *first.alike) for index in pair]
+        documents = await self._documents(
+            columns, [*indices, *ranked.order[: wanted.k].tolist()], documents
+        )  # one reading for both
+        texts = {index: self._collection.spec.text(documents[index].doc) for index in indices if index in documents}
+        first.replaced = [
             (earlier, later)
-            for earlier, later in ranked.possible_replacements
-            if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], query)
+            for earlier, later in first.replaced
+            if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], wanted.query)
         ]
-        backwards = (
-            turned({index: texts[index] for index in group if index in texts}, query) for group in ranked.alike
-        )
-        return replace(
-            columns, replaced=frozenset(replaced), turned=frozenset(index for group in backwards for index in group)
-        )
+        first.turned = [
+            index
+            for group in first.alike
+            for index in turned({index: texts[index] for index in group if index in texts}, wanted.query)
+        ]
+        return documents
 
     async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:
         """Reorders the first hits by the reranker.
@@ -676,35 +696,23 @@ def with_plans(columns: Columns, now_ms: int, interval: TimeInterval | None) -> 
     return replace(columns, time=time, starts=starts, ends=ends), interval
 
 
-def _rank(
+def _by_features(
     wanted: RetrievalQuery,
     mode: SearchMode,
     columns: Columns,
     query: SettledQuery,
     decay: DecayCurve,
-    interval: TimeInterval | None,
+    times: Sequence[tuple[int, int]],
     k: int,
     fitted: ModelWeights,
-) -> tuple[Ranked, list[int]]:
-    """Returns the ranking and the best `k` documents with distinct contents."""
+) -> Ranked:
+    """Returns the ranking by features, of at least `k` documents with distinct contents."""
     enough = max(8 * k, 2 * COMPARED)
-    ranking = partial(
-        rank,
-        columns,
-        query,
-        mode,
-        wanted.now_ms,
-        fitted.weights,
-        decay,
-        intervals=() if interval is None else interval.readings,
-        calibration=fitted.calibration,
-    )
+    ranking = partial(by_features, columns, query, mode, wanted.now_ms, fitted.weights, decay, intervals=times)
     ranked = ranking(at_least=enough)
-    best = top(ranked, columns, k)
-    if len(best) < k and len(ranked.order) >= enough:  # too many of the first documents have equal contents
-        ranked = ranking()
-        best = top(ranked, columns, k)
-    return ranked, best
+    if len(ranked.order) >= enough and len(top(ranked, columns, k)) < k:  # too many of the first have equal contents
+        return ranking()
+    return ranked
 
 
 def _took(started: float, embedding: float, reranking: float | None) -> TookMs:

@@ -168,12 +168,6 @@ class Columns:
     """(terms,): factor of each query term's weight; None: 1 for all. The ranking sets it, no engine does."""
     repeated: Sequence[int] = ()
     """Indices of the documents that stand for others that say the same. The retriever sets it, no engine does."""
-    replaced: frozenset[tuple[int, int]] = frozenset()
-    """Indices of documents with those of later ones that say something else about the same subject. The retriever sets
-    it, no engine does."""
-    turned: frozenset[int] = frozenset()
-    """Indices of documents that have words of the query the other way round, where another one has them in its order.
-    The retriever sets it, no engine does."""
     starts: Ints | None = None
     """When it happens, where `time` is when it was told. The retriever sets it; None: as `time`."""
     ends: Ints | None = None

@@ -29,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 
 from app.retrieval.features import term_weights
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.ranking import FIRST, PROPERTIES, asks_for_past, properties, says_something
+from app.retrieval.ranking import FIRST, PROPERTIES, asks_for_past, compare_hits, properties, says_something
 from app.storage.search import Floats, Ints
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases
@@ -64,7 +64,8 @@ def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
     first = order[once][:FIRST]
     known = np.zeros((len(PROPERTIES), 0), np.float32)
     if len(first):
-        known = properties(case.columns, before, first, parts, past=asks_for_past(case.query, parts))
+        compared_hits = compare_hits(case.columns, first, past=asks_for_past(case.query, parts))
+        known = properties(case.columns, before, compared_hits, parts)
     return {
         "set": case.group,
         "life": world.name,

@@ -1,8 +1,12 @@
 """Repetitions count once and appear once."""
 
+from typing import Any
+
 import httpx
 import pytest
 
+from app.retrieval.ranking import Ranked, by_features
+from app.storage.search import Columns
 from tests.support.context import ask, dropped, texts
 from tests.support.memories import batch, found, recall, remember
 from tests.support.sessions import append, said
@@ -78,3 +82,24 @@ async def test_a_context_has_one_of_them_and_lists_the_others_as_duplicates(api:
 async def test_where_no_hit_is_sure_enough_nothing_is_repeated(api: httpx.AsyncClient) -> None:
     await batch(api, *({"content": "Went running", "event_at": f"2026-05-{day:02}T08:00:00Z"} for day in (1, 2)))
     assert (await recall(api, "the colour of the boat", min_score=1.0))["items"] == []
+
+
+async def test_a_scope_is_ranked_once_and_once_more_where_texts_say_the_same(
+    api: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them come to light one after the other, and although the texts of first hits tell their order."""
+    rankings = []
+
+    def counted(columns: Columns, *args: Any, **kwargs: Any) -> Ranked:
+        rankings.append(len(columns.rows))
+        return by_features(columns, *args, **kwargs)
+
+    monkeypatch.setattr("app.retrieval.retriever.by_features", counted)
+    await batch(api, {"content": "Olaf manages Pia"}, {"content": "Mira manages Olaf"})
+    assert await found(api, "Who manages Olaf?") == ["Mira manages Olaf", "Olaf manages Pia"]
+    assert rankings == [2]
+    await runs(api, 28)
+    await batch(api, *({"content": f"Bought {the} lamp"} for the in ("the", "her", "my")))
+    rankings.clear()
+    assert len(await found(api, "Where do I go running?", top_k=6)) == 6
+    assert rankings == [36, 36]

@@ -1,6 +1,7 @@
 """The order of the first hits: newer before older, a statement before a question and before what an assistant said, and
 what replaces another before it."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,19 +16,21 @@ from app.retrieval.ranking import (
     NO_ORDER,
     PROPERTIES,
     alike,
+    compare_hits,
+    first_hits,
     gains,
     order_first_hits,
-    possible_replacements,
     properties,
     rank,
     same_subject,
     turned,
 )
-from app.storage.search import Columns
+from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, scopes
 
 NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
+NO_PARTS: Mapping[str, Floats] = {}
 RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHitWeights(replaced=-1.0))
 
 
@@ -48,15 +51,33 @@ def notes(*hits: list[int]) -> Columns:
     """Plain memories, oldest first, that have these terms of the query as often as said."""
     terms = np.array(hits, np.float32).T
     columns = replace(columns_of(len(hits)), time=np.arange(len(hits)) * 1_000, has_vector=np.zeros(len(hits), bool))
-    earlier_and_later = frozenset((at, later) for later in range(len(hits)) for at in range(later))
-    df = np.count_nonzero(terms, axis=1).astype(np.float32)
-    return replace(columns, term_counts=terms, df=df, replaced=earlier_and_later)
+    return replace(columns, term_counts=terms, df=np.count_nonzero(terms, axis=1).astype(np.float32))
+
+
+Parts = Mapping[str, Floats]
+
+
+def order_and_gain(
+    columns: Columns, odds: Sequence[float], weights: Weights, query: SettledQuery = NOBODY, parts: Parts = NO_PARTS
+) -> tuple[list[int], Floats | None]:
+    """The texts are taken to speak of one subject."""
+    of_each = np.array(odds, np.float32)
+    order = (-of_each).argsort(kind="stable")
+    first = first_hits(columns, query, of_each, order, weights, parts)
+    order, gained = order_first_hits(columns, first, of_each, order, weights, parts)
+    return list(order.tolist()), gained
 
 
 def ordered(columns: Columns, odds: list[float], weights: Weights, query: SettledQuery = NOBODY) -> list[int]:
-    of_each = np.array(odds, np.float32)
-    order, _ = order_first_hits(columns, query, of_each, (-of_each).argsort(kind="stable"), weights, {})
-    return list(order.tolist())
+    return order_and_gain(columns, odds, weights, query)[0]
+
+
+def properties_of(
+    columns: Columns, odds: Sequence[float], group: Sequence[int], parts: Parts = NO_PARTS, *, past: bool = False
+) -> Floats:
+    first = compare_hits(columns, np.array(group), past=past)
+    first.replaced = [(at, later) for later in group for at in group if columns.time[at] < columns.time[later]]
+    return properties(columns, np.array(odds, np.float32), first, parts)
 
 
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
@@ -65,9 +86,11 @@ def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -
 
 
 def test_without_the_evidence_of_the_texts_no_memory_replaces_another() -> None:
-    columns = replace(notes([1, 1], [1, 1]), replaced=frozenset())
-    assert ordered(columns, [0.5, 0.0], RENEWED) == [0, 1]
-    assert possible_replacements(columns, np.arange(2), {}) == [(0, 1)]
+    columns, odds, order = notes([1, 1], [1, 1]), np.array([0.5, 0.0], np.float32), np.arange(2)
+    first = first_hits(columns, NOBODY, odds, order, RENEWED, {})
+    assert first.replaced == [(0, 1)]
+    first.replaced = []
+    assert order_first_hits(columns, first, odds, order, RENEWED, {})[0].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -123,8 +146,7 @@ def test_a_later_memory_with_fewer_words_of_the_query_does_not_come_first() -> N
 
 
 def test_a_later_memory_that_is_far_behind_renews_nothing() -> None:
-    columns = notes([1], [1])
-    assert properties(columns, np.array([4.0, 0.0], np.float32), np.arange(2), {}, past=False)[-1].tolist() == [0, 0]
+    assert properties_of(notes([1], [1]), [4.0, 0.0], range(2))[-1].tolist() == [0, 0]
 
 
 def test_a_text_that_is_said_again_renews_nothing() -> None:
@@ -133,26 +155,24 @@ def test_a_text_that_is_said_again_renews_nothing() -> None:
 
 
 def test_a_query_for_the_earliest_or_for_a_time_keeps_the_order() -> None:
-    columns, odds = notes([1], [1]), np.array([0.5, 0.0], np.float32)
+    columns = notes([1], [1])
     assert ordered(columns, [0.5, 0.0], RENEWED, replace(NOBODY, order="earliest")) == [0, 1]
     named = {"when": np.ones(2, np.float32)}
-    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(2), RENEWED, named)
-    assert order.tolist() == [0, 1]
-    assert gained is None
+    assert order_and_gain(columns, [0.5, 0.0], RENEWED, parts=named) == ([0, 1], None)
 
 
 def test_what_another_one_says_or_asks_later_renews_nothing() -> None:
-    columns, odds = conversation(3, by_assistant=1), np.zeros(3, np.float32)
+    columns = conversation(3, by_assistant=1)
     columns.flags[2] |= IS_QUESTION
     columns = replace(columns, term_counts=np.ones((1, 3), np.float32), df=np.array([3], np.float32))
-    assert properties(columns, odds, np.arange(3), {}, past=False)[-1].tolist() == [0, 0, 0]
+    assert properties_of(columns, [0] * 3, range(3))[-1].tolist() == [0, 0, 0]
 
 
 def test_of_equal_turns_the_newest_statement_is_first_and_the_assistants_last() -> None:
     columns = conversation(4, by_assistant=3)
     columns.flags[2] |= IS_QUESTION
-    order, gained = order_first_hits(columns, NOBODY, np.zeros(4, np.float32), np.arange(4), NEWER, {})
-    assert order.tolist() == [1, 0, 2, 3]
+    order, gained = order_and_gain(columns, [0] * 4, NEWER)
+    assert order == [1, 0, 2, 3]
     assert gained is not None
     assert gained[1] > gained[0] == 0 > gained[2] >= gained[3]
 
@@ -162,18 +182,15 @@ def test_what_an_assistant_answered_to_the_same_question_is_second_hand() -> Non
     columns = replace(columns, previous=np.arange(-1, 3), following=np.array([1, 2, 3, -1]))
     columns.flags[1] |= IS_QUESTION
     echo = {"echo": np.array([0, 1, 0, 0], np.float32)}
-    group, odds = np.array([2, 0, 3]), np.zeros(4, np.float32)
     at = PROPERTIES.index("second_hand")
-    assert properties(columns, odds, group, echo, past=False)[at].tolist() == [1, 0, 0]
-    assert properties(columns, odds, group, {}, past=False)[at].tolist() == [0, 0, 0]
+    assert properties_of(columns, [0] * 4, (2, 0, 3), echo)[at].tolist() == [1, 0, 0]
+    assert properties_of(columns, [0] * 4, (2, 0, 3))[at].tolist() == [0, 0, 0]
 
 
 def test_in_a_talk_of_named_people_the_order_stays() -> None:
-    columns, odds = conversation(4, by_assistant=None), np.zeros(4, np.float32)
+    columns = conversation(4, by_assistant=None)
     columns.speaker[:] = name_id("Ada")
-    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), NEWER, {})
-    assert order.tolist() == [0, 1, 2, 3]
-    assert gained is None
+    assert order_and_gain(columns, [0] * 4, NEWER) == ([0, 1, 2, 3], None)
 
 
 def test_what_a_user_writes_down_alone_is_ordered() -> None:
@@ -182,24 +199,21 @@ def test_what_a_user_writes_down_alone_is_ordered() -> None:
 
 
 def test_without_weights_the_order_stays() -> None:
-    columns, odds = conversation(4, by_assistant=3), np.zeros(4, np.float32)
     weights = replace(DEFAULT_WEIGHTS, first_turns=NO_ORDER)
-    order, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), weights, {})
-    assert order.tolist() == [0, 1, 2, 3]
-    assert gained is None
+    assert order_and_gain(conversation(4, by_assistant=3), [0] * 4, weights) == ([0, 1, 2, 3], None)
 
 
 def test_the_newness_of_a_long_text_counts_less() -> None:
     columns = notes([1], [1], [1])
     columns.length[:] = (10, 10, 400)
-    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=True)[PROPERTIES.index("newness")]
+    newness = properties_of(columns, [0] * 3, range(3), past=True)[PROPERTIES.index("newness")]
     assert newness[1] > newness[2] == newness[0] == 0
 
 
 def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
-    columns, odds = conversation(4, by_assistant=3), np.zeros(4, np.float32)
+    columns = conversation(4, by_assistant=3)
     columns.session[1] = -1
-    _, gained = order_first_hits(columns, NOBODY, odds, np.arange(4), NEWER, {})
+    _, gained = order_and_gain(columns, [0] * 4, NEWER)
     assert gained is not None
     assert gained[1] == 0
     assert gained[2] > gained[0] > gained[3]
@@ -211,9 +225,13 @@ def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
 )
 def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     columns = conversation(n, by_assistant=0)
-    found = properties(columns, -np.arange(n).astype(np.float32), np.arange(n), {}, past=False)
+    columns.session[n // 2 :] = -1
+    first = compare_hits(columns, np.arange(n), past=False)
+    found = properties(columns, -np.arange(n).astype(np.float32), first, {})
     assert found.shape == (len(PROPERTIES), n)
-    assert gains(found, FirstHitWeights(*weights))[0] == 0
+    of_both = FirstHitWeights(*weights)
+    gain = gains(found, first, replace(DEFAULT_WEIGHTS, first_turns=of_both, first_plain=of_both))
+    assert gain[0] == gain[n // 2] == 0
 
 
 @given(
@@ -223,7 +241,8 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
 )
 def test_equal_hits_gain_the_same_at_every_place(n: int, weights: list[float], of_each: list[float]) -> None:
     values = np.tile(np.array(of_each, np.float32)[:, None], n)
-    assert (gains(values, FirstHitWeights(*weights)) == 0).all()
+    first = compare_hits(notes(*[[1]] * n), np.arange(n), past=True)
+    assert (gains(values, first, replace(DEFAULT_WEIGHTS, first_plain=FirstHitWeights(*weights))) == 0).all()
 
 
 def test_a_first_hit_that_loses_is_placed_by_its_score_beyond_the_first() -> None:
@@ -242,7 +261,7 @@ def test_a_ranking_with_it_is_sorted_by_its_score(columns: Columns) -> None:
 def test_a_text_that_is_said_again_is_as_new_as_its_newest() -> None:
     columns = notes([1], [1], [1])
     columns.content[:] = (7, 8, 7)
-    newness = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=True)[PROPERTIES.index("newness")]
+    newness = properties_of(columns, [0] * 3, range(3), past=True)[PROPERTIES.index("newness")]
     assert newness[0] == newness[2] > newness[1]
 
 
@@ -250,7 +269,7 @@ def test_equal_texts_under_two_keys_replace_nothing() -> None:
     columns = notes([1], [1], [1])
     columns.has_vector[:] = True
     columns.cosine[:] = (0.5, 0.5, 0.4)
-    of_each = properties(columns, np.zeros(3, np.float32), np.arange(3), {}, past=False)
+    of_each = properties_of(columns, [0] * 3, range(3))
     assert of_each[:, 0].tolist() == of_each[:, 1].tolist()
     assert (of_each[:, 0] != of_each[:, 2]).any()
 
@@ -274,6 +293,8 @@ def test_words_of_the_query_the_other_way_round_are_another_statement(query: str
 
 
 def test_what_is_turned_falls_behind_what_is_not() -> None:
-    columns = replace(notes([1, 1], [1, 1]), replaced=frozenset(), turned=frozenset({0}))
-    assert ordered(columns, [0.5, 0.0], RENEWED) == [1, 0]
-    assert alike(columns, np.arange(2), np.array([0.5, 0.0], np.float32)) == [[0, 1]]
+    columns, odds, order = notes([1, 1], [1, 1]), np.array([0.5, 0.0], np.float32), np.arange(2)
+    first = first_hits(columns, NOBODY, odds, order, DEFAULT_WEIGHTS, {})
+    assert first.alike == alike(columns, order, odds) == [[0, 1]]
+    first.turned = [0]
+    assert order_first_hits(columns, first, odds, order, DEFAULT_WEIGHTS, {})[0].tolist() == [1, 0]
