@@ -8,7 +8,7 @@ from app.context import rendering
 from app.context.gathering import Gathered
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
-from app.context.source import Candidate, part_of
+from app.context.source import SMALL_DOCUMENTS, Candidate, floor_of, part_of
 from app.core import prompt_text
 from app.retrieval.calibration import QueryEvidence
 
@@ -54,10 +54,8 @@ def asks_in(sections: Sequence[Gathered]) -> float:
 
 # --- The layout -------------------------------------------------------------------------------------------------------
 
-FLOOR, FILLED_FLOOR = 0.005, 0.001
-"""Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
-SMALL_DOCUMENTS, SMALL_TOKENS = 60, 300
-"""A scope of so many documents whose entries take so many tokens, and half of the budget, is given whole."""
+SMALL_TOKENS = 300
+"""A scope of at most `SMALL_DOCUMENTS` whose entries take so many tokens, and half of the budget, is given whole."""
 NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
 """Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
@@ -74,17 +72,14 @@ class PromptPlan:
     asks: bool
     """Whether the query asks for anything."""
     scale: float = 1.0
-    """The probability that it does, by which all scores are multiplied: what fits "thanks!" best is what would help if
-    it asked."""
+    """The probability that it does."""
     small: bool = False
     """Whether so little is stored that all of it is given."""
 
     @property
     def floor(self) -> float:
         """The least score of what competes."""
-        if self.body.min_score is not None:
-            return self.body.min_score
-        return 0.0 if self.small else self.scale * (FILLED_FLOOR if self.body.fill else FLOOR)
+        return 0.0 if self.small and self.body.min_score is None else floor_of(self.body, self.scale)
 
     @property
     def most_tokens(self) -> int | None:

@@ -29,11 +29,13 @@ from app.storage.records import damage_warnings
 
 
 def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
-    """Returns the dropped items, hidden ones first. An item that two sections found is listed once."""
+    """Returns the dropped items: hidden memories first, those below the floor last. An item that two sections found is
+    listed once."""
     chosen = list(prompt.chosen)
     packed_ids = {item.id for item in chosen}
+    left_out = [left for section in prompt.sections for left in section.result.left_out]
     reasons: dict[str, DropReason] = {
-        memory["memory_id"]: "importance" for section in prompt.sections for memory in section.result.hidden
+        left.memory["memory_id"]: left.reason for left in left_out if left.reason == "importance"
     }
     chains, repetitions = dict[str, Candidate](), dict[str, Candidate]()
     for item, reason in prompt.packed.dropped:
@@ -43,6 +45,8 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
             repetitions[item.id] = item
         if len(item.links) > 1:
             chains[item.id] = item
+    for left in left_out:
+        reasons.setdefault(left.memory["memory_id"], left.reason)
     dropped: list[Dropped] = [
         {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
     ]
@@ -60,8 +64,8 @@ def explain(prompt: PackedContext) -> dict[str, DroppedEntry]:
     """Returns what each dropped item is, by id. Its tokens are counted here, also where packing ended before it."""
     explained = dict[str, DroppedEntry]()
     for section in prompt.sections:
-        for memory in section.result.hidden:
-            item = memory_item(memory, passage(memory["content"], {}), None, section.request)
+        for memory, score, _ in section.result.left_out:
+            item = memory_item(memory, passage(memory["content"], {}), score, section.request)
             explained[item.id] = _entry_answer(item, section)
     sections = dict(_sections_of_items(prompt))
     for item, _ in prompt.packed.dropped:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
+from typing import NamedTuple
 
-from app.context.schemas import ContextRequest, Intent, PromptMessage, SectionName
+from app.context.schemas import ContextRequest, DropReason, Intent, PromptMessage, SectionName
 from app.core.clock import day_of, rfc3339, zone_named
 from app.errors import RecalldError
 from app.facts.outdated import Utterance
@@ -188,6 +189,15 @@ class JudgedStatement:
         )
 
 
+class LeftOut(NamedTuple):
+    """A memory that was found and can have no place in the prompt. Of a search's 124 hits these are some 100, and to
+    make candidates of them would take a fifth of the time of a context."""
+
+    memory: MemoryRecord
+    score: float
+    reason: DropReason
+
+
 @dataclass(frozen=True, slots=True)
 class SourceResult:
     """What a source returns: the candidates of its section, best first, and what other sections need of it."""
@@ -203,10 +213,24 @@ class SourceResult:
     """Statements of findings, whether the query touches them or not."""
     evidence: Sequence[QueryEvidence] = ()
     """What the searched collections have of the query: each collection once in a context."""
-    hidden: Sequence[MemoryRecord] = ()
-    """Memories that were found and that `min_importance` leaves out."""
+    left_out: Sequence[LeftOut] = ()
+    """Memories that were found and are no candidates."""
     faults: Sequence[RecalldError] = ()
     """Errors of parts that could not be read."""
+
+
+FLOOR, FILLED_FLOOR = 0.005, 0.001
+"""Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
+SMALL_DOCUMENTS = 60
+"""A scope of so many documents may be given whole."""
+
+
+def floor_of(body: ContextRequest, asks: float) -> float:
+    """Returns the least score of what competes. `asks`: the probability that the query asks for anything, by which all
+    scores are multiplied: what fits "thanks!" best is what would help if it asked."""
+    if body.min_score is not None:
+        return body.min_score
+    return asks * (FILLED_FLOOR if body.fill else FLOOR)
 
 
 def part_of(budget: int, share: float) -> Fraction:

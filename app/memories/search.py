@@ -434,11 +434,16 @@ def _of_fields(body: SearchRequest) -> Iterator[Filter]:
         own = both(Range("event_until", ge=body.since), Range("event_at", lt=body.until))
         yield Or((own, And((Absent("event_at"), _either(Range(SAID_AT, **bounds), Range("created_at", **bounds))))))
     if body.now is not None:
-        stored = Or((Range("created_at", le=body.now), Range("event_at", le=body.now)))
-        yield _either(Range(SAID_AT, le=body.now), stored)
+        yield told_by(body.now)
 
 
 SAID_AT = "source.said_at"
+
+
+def told_by(now: str) -> Filter:
+    """Returns the filter of memories that had been told by then, or had been stored or had happened where nobody says
+    when they were told."""
+    return _either(Range(SAID_AT, le=now), Or((Range("created_at", le=now), Range("event_at", le=now))))
 
 
 def _either(said: Filter, otherwise: Filter) -> Filter:

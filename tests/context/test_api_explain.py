@@ -76,3 +76,16 @@ async def test_what_had_no_room_in_its_section_names_the_entry_that_has_its_word
     (told,) = items(body, "episodes")
     (answer,) = body["dropped"]
     assert (answer["reason"], answer["repeats"]) == ("section_budget", [told["id"]])
+
+
+async def test_a_memory_below_the_floor_is_told_too(api: httpx.AsyncClient) -> None:
+    await remember(api, "My sister Ines keeps bees behind the old brewery in Ghent")
+    for at in range(70):
+        await remember(api, f"Paid invoice {at} of the printing house")
+    body = await ask(api, "What does Ines keep behind the brewery?", explain=True, token_budget=2000)
+    below = [answer for answer in body["dropped"] if answer["reason"] == "score"]
+    found = [item["id"] for item in items(body, "memories")] + [answer["id"] for answer in body["dropped"]]
+    assert len(found) == len(set(found)) == 71
+    assert len(below) > 60
+    assert all(answer["entry"]["score"] < 0.005 and answer["entry"]["tokens"] > 5 for answer in below)
+    assert all(answer["entry"]["text"].startswith("Paid invoice") for answer in below)

@@ -12,12 +12,15 @@ from app.api.retrievers import retriever_of
 from app.context.passages import LONG_TEXT, LONGEST, passage
 from app.context.rendering import one_line
 from app.context.source import (
+    SMALL_DOCUMENTS,
     Candidate,
     ContextSource,
     Heading,
     JudgedStatement,
+    LeftOut,
     SourceRequest,
     SourceResult,
+    floor_of,
     same_content,
     same_memory,
     same_message,
@@ -40,7 +43,7 @@ from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
 from app.memories.records import speaker_of, standing, told_at
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
-from app.memories.search import SearchRequest, SplitFilter, search_filter
+from app.memories.search import SplitFilter, told_by, true_at
 from app.procedures.schemas import PROCEDURES
 from app.procedures.track_record import (
     LEAST_CANDIDATES,
@@ -57,8 +60,8 @@ from app.profiles.schemas import status_of
 from app.profiles.users import recorded_interactions
 from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
-from app.storage.repository import Repository
-from app.storage.schema import Collection, Filter, R, Range, both
+from app.storage.repository import Repository, unexpired
+from app.storage.schema import Collection, Eq, Filter, R, Range, both
 from app.storage.text import content_hash, is_question, terms
 
 # --- Interactions -----------------------------------------------------------------------------------------------------
@@ -173,28 +176,36 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     store, scope, viewpoint = request.resources.store, request.scope, request.viewpoint
     statements = await replaced(store, scope, viewpoint, memories)
     if request.interval is None:  # who names a time is answered by what held then
-        hits = later_first(await present_first(store, scope, viewpoint, hits), statements)
+        hits = await present_first(store, scope, viewpoint, hits)
+        hits = later_first(hits, statements) if statements else hits
+    floor, known = 0.0, retrieved.evidence
+    if known is not None and known.count > SMALL_DOCUMENTS:
+        floor = floor_of(request.body, 1.0 if known.asks is None else known.asks)
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
-    query_hash, now, hidden = content_hash(request.body.query), to_ms(request.now), list[MemoryRecord]()
+    query_hash, now, left_out = content_hash(request.body.query), to_ms(request.now), list[LeftOut]()
 
-    async def is_important(memory: MemoryRecord) -> bool:
+    async def is_important(memory: MemoryRecord, score: float) -> bool:
         if least == 0 or standing(memory) == STANDING or await decays.importance(memory, now) >= least:
             return True
-        hidden.append(memory)
+        left_out.append(LeftOut(memory, score, "importance"))
         return False
 
     shown = list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
+        if hit.score < floor:
+            found = (hit.doc, hit.partner, *hit.others)
+            left_out += [LeftOut(memory, hit.score, "score") for memory in found if memory is not None]
+            continue
         # of memories with one text the first that is important enough stands for all
-        equal = [memory for memory in (hit.doc, *hit.others) if await is_important(memory)]
+        equal = [memory for memory in (hit.doc, *hit.others) if await is_important(memory, hit.score)]
         if not equal:
             continue
-        partner = hit.partner
-        if partner is not None and (_is_query(partner, query_hash, request) or not await is_important(partner)):
+        partner, worth = hit.partner, hit.score * PARTNER_WORTH
+        if partner is not None and (_is_query(partner, query_hash, request) or not await is_important(partner, worth)):
             partner = None
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
@@ -204,7 +215,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
         evidence=evidence_of(retrieved),
-        hidden=hidden,
+        left_out=left_out,
     )
 
 
@@ -262,19 +273,11 @@ def visible(request: SourceRequest) -> SplitFilter:
     """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
     have the tags and metadata that it asks for."""
     body = request.body
-    search_request = SearchRequest(
-        query=body.query or "?",  # the filter does not depend on it
-        agent_id=body.agent_id,
-        user_id=body.user_id,
-        min_trust=body.min_trust,
-        as_of=body.as_of,
-        now=body.now,
-        tags=body.tags,
-        tags_match=body.tags_match,
-        exclude_tags=body.exclude_tags,
-        metadata=body.metadata,
-    )
-    where, keep = search_filter(search_request, rfc3339(request.now))
+    where, keep = body.split_filter()
+    now, trust = rfc3339(request.now), body.min_trust
+    trusted = None if trust is None else Range("trust", ge=trust)
+    told = None if body.now is None else told_by(body.now)
+    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), where, trusted, told)
     # what was learned from a turn says when the turn was: at that time nobody knew it
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     return SplitFilter(both(where, NO_SMALL_TALK, known), keep)
