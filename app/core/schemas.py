@@ -194,7 +194,7 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 TopK = Annotated[int, Field(strict=True, ge=1, le=100), WHOLE]
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
-Count = Annotated[int, Field(strict=True, ge=0), WHOLE]
+Count = Annotated[int, Field(strict=True, ge=0)]
 Object: TypeAlias = JsonObject
 
 

@@ -110,6 +110,9 @@ async def off_loop(characters: int, work: Callable[P, T], *args: P.args, **kwarg
     return await in_turn(work, *args, **kwargs)
 
 
+_CONTAINERS = frozenset((dict, list, tuple))
+
+
 def characters(*values: Any, most: int = LONG_TEXT) -> int:
     """Returns about how many characters JSON values have. Stops to count once they are more than `most`."""
     total, left = -len(values), list[Any]([values])
@@ -118,12 +121,11 @@ def characters(*values: Any, most: int = LONG_TEXT) -> int:
         total += len(container)
         # a page of memories has 40 values for each: `isinstance` would take a tenth of the time of a list
         for value in container.values() if container.__class__ is dict else container:
-            kind = value.__class__
-            if kind is str:
+            if value.__class__ is str:
                 total += len(value)
                 if total > most:
                     return total
-            elif kind is dict or kind is list or kind is tuple:
+            elif value and value.__class__ in _CONTAINERS:
                 left.append(value)
     return total
 

@@ -143,10 +143,9 @@ class Decays:
     async def importance(self, memory: MemoryRecord, now_ms: int) -> float:
         """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have
         not faded by any settings, and none are read."""
-        if memory["pinned"] or to_ms(memory["anchored_at"]) >= now_ms:
+        if memory["pinned"] or (anchored := to_ms(memory["anchored_at"])) >= now_ms:
             return float(memory["base_importance"])
-        curve = await self.of(memory["agent_id"])
-        return fading_one_by_one(now_ms, curve)(memory["base_importance"], to_ms(memory["anchored_at"]))
+        return fading_one_by_one(now_ms, await self.of(memory["agent_id"]))(memory["base_importance"], anchored)
 
     async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:
         """Returns a memory as responses show it, with its importance at that time."""

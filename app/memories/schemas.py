@@ -588,9 +588,7 @@ class FeedbackResult(TypedDict):
 
 def render(memory: MemoryRecord, importance: float) -> Memory:
     """Returns a stored memory as responses show it. `importance`: its current value (`memories/agents.py`)."""
-    answer: Memory = MEMORIES.as_record(MEMORIES.public(memory))
-    answer["importance"] = rounded(importance)
-    return answer
+    return cast(Memory, {**MEMORIES.public(memory), "importance": rounded(importance)})
 
 
 def rounded(importance: float) -> float:

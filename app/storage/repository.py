@@ -93,11 +93,30 @@ async def render_items(
 
     Raises errors of the service that `render` raises: they are not about the document.
     """
-    items: list[A] = []
+    shown: list[tuple[str, A]] = []
     for doc in docs:
-        if (fault := await fault_of(doc, render, shape, items)) is not None:
-            left_out(collection, doc[collection.id_field], fault)
+        try:
+            item = render(doc)
+            shown.append((doc[collection.id_field], await item if isinstance(item, Awaitable) else item))
+        except RecalldError:
+            raise
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)
+            left_out(collection, doc[collection.id_field], type(error).__name__)
+    items = [item for _, item in shown]
+    try:
+        _validator(list[shape]).validate_python(items)
+    except ValueError:  # at least one of them does not fit: which?
+        items = [item for doc_id, item in shown if _fits(collection, doc_id, item, shape)]
     return items
+
+
+def _fits(collection: Collection[R], doc_id: str, item: Mapping[str, Any], shape: Any) -> bool:
+    try:
+        require_fit(item, shape)
+    except ValueError as error:
+        left_out(collection, doc_id, type(error).__name__)
+        return False
+    return True
 
 
 def page_of(items: list[A], cursor: str | None) -> Page[A]:
@@ -107,20 +126,6 @@ def page_of(items: list[A], cursor: str | None) -> Page[A]:
     if warnings:
         page["warnings"] = warnings
     return page
-
-
-async def fault_of(doc: R, render: Callable[[R], A | Awaitable[A]], shape: Any, items: list[A]) -> str | None:
-    """Appends the rendered document to `items`, or returns the class of the error why it cannot be shown."""
-    try:
-        rendered = render(doc)
-        item = await rendered if isinstance(rendered, Awaitable) else rendered
-        require_fit(item, shape)
-    except RecalldError:
-        raise
-    except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)
-        return type(error).__name__
-    items.append(item)
-    return None
 
 
 FORGIVEN = ("missing", "extra_forbidden")

@@ -350,27 +350,29 @@ class EmbeddedStore:
         after: After | None = None,
         limit: int = 100,
     ) -> list[R]:
-        async def first(most: int) -> Read[R]:
-            def read(connection: apsw.Connection) -> list[tuple[str, str]]:
-                return select_documents(connection, collection, tenant, where, order, after, most)
+        return await first_whole(limit, partial(self._first, collection, tenant, where, order, after))
 
-            if tenant is None:
-                return await self._readers.apart(lambda connection: parsed(collection, read(connection)))
-            if collection.cached and after is None:
-                key = (collection.name, tenant, where, order, most)
+    async def _first(
+        self, collection: Collection[R], tenant: str | None, where: Filter, order: Order, after: After | None, most: int
+    ) -> Read[R]:
+        def read(connection: apsw.Connection) -> list[tuple[str, str]]:
+            return select_documents(connection, collection, tenant, where, order, after, most)
 
-                def load() -> tuple[Read[R], int]:
-                    texts = read(self._reader)
-                    return parsed(collection, texts), sum(len(text) for _, text in texts)
+        if tenant is None:
+            return await self._readers.apart(lambda connection: parsed(collection, read(connection)))
+        if collection.cached and after is None:
 
-                return [*self._reads.get(key, load)]
-            rows = await self._readers.bounded(read)
-            if len(rows) <= PARSED_INLINE:
-                return parsed(collection, rows)
-            # background work reads many pages: this lets others run
-            return await asyncio.to_thread(parsed, collection, rows)
+            def load() -> Any:
+                texts = read(self._reader)
+                return parsed(collection, texts), sum(len(text) for _, text in texts)
 
-        return await first_whole(limit, first)
+            held: Read[R] = self._reads.get((collection.name, tenant, where, order, most), load)
+            return [*held]
+        rows = await self._readers.bounded(read)
+        if len(rows) <= PARSED_INLINE:
+            return parsed(collection, rows)
+        # background work reads many pages: this lets others run
+        return await asyncio.to_thread(parsed, collection, rows)
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
