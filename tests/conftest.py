@@ -202,6 +202,7 @@ LONGEST = (
     "faults/test_full_disk.py",
     "contract/test_second_store.py",
     "contract/test_metadata_filters.py",
+    "contract/test_record_filters.py",
     "api/test_broken_records.py",
     "test_operating.py",
     "console/test_keyboard.py",

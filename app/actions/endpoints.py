@@ -11,10 +11,10 @@ from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, StrictRoute, answer
+from app.api.strict import Answer, InListing, StrictRoute, answer, asked_of
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
-from app.core.schemas import Identifier, Page, Timestamp
+from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
 from app.errors import invalid
 from app.memories.embedding import Embeddings
 from app.storage.repository import Repository
@@ -46,8 +46,7 @@ WordParameter = Annotated[str | None, Query(min_length=1, max_length=128)]
 
 
 async def list_filters(
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
+    asked: Annotated[RecordFilters, Depends(asked_of(schemas.ACTION_FIELDS))],
     session_id: Annotated[Identifier | None, Query()] = None,
     task_id: Annotated[Identifier | None, Query()] = None,
     event_type: WordParameter = None,
@@ -60,8 +59,7 @@ async def list_filters(
 ) -> schemas.ActionFilters:
     """Collects the filters of a list of actions."""
     return {
-        "agent_id": agent_id,
-        "user_id": user_id,
+        **asked,
         "session_id": session_id,
         "task_id": task_id,
         "event_type": event_type,

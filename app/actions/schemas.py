@@ -9,10 +9,11 @@ from app.core.schemas import (
     UNSET,
     WHOLE,
     Count,
+    FilteredSearch,
     Flag,
     Identifier,
     Object,
-    Owned,
+    RecordFilters,
     Schema,
     Text,
     Timestamp,
@@ -22,7 +23,9 @@ from app.core.schemas import (
 )
 from app.memories.schemas import Source, SourceIn
 from app.retrieval.retriever import HowSearched
+from app.storage.record_filters import fields_of
 from app.storage.schema import Collection, OwnedRecord, SearchSchema, Unique
+from app.storage.text import normalise_content
 
 Outcome = TypeAliasType("Outcome", Literal["success", "failure", "partial"])
 ActionActor = TypeAliasType("ActionActor", Literal["user", "agent", "system"])
@@ -173,6 +176,15 @@ ACTIONS: Collection[ActionRecord] = Collection(
 )
 
 
+ACTION_FIELDS = fields_of(
+    ACTIONS,
+    Action,
+    *("session_id", "task_id", "event_type", "action_type", "outcome", "timestamp", "created_at"),
+    run_id="session_id",
+    tool="tool",
+    duration_ms="duration_ms",
+    keys={"entities": ("entity_keys", normalise_content), "tags": ("tag_keys", normalise_content)},
+)
 ACTION_DAYS: Collection[ActionDayRecord] = Collection(
     name="action_days",
     id_field="day_id",
@@ -232,7 +244,8 @@ class ActionBatchCreated(TypedDict):
     items: list[Action]
 
 
-class ActionSearch(Owned):
+class ActionSearch(FilteredSearch):
+    record_fields = ACTION_FIELDS
     model_config = example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
 
     query: Text
@@ -301,11 +314,9 @@ class Stats(Figures):
     ]
 
 
-class ActionFilters(TypedDict, total=False):
+class ActionFilters(RecordFilters, total=False):
     """What a list of actions is narrowed by: fields that equal the values, and bounds of the time. None: by nothing."""
 
-    agent_id: str | None
-    user_id: str | None
     session_id: str | None
     task_id: str | None
     event_type: str | None

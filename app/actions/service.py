@@ -20,6 +20,7 @@ from app.actions.roll_ups import (
 )
 from app.actions.schemas import (
     ACTION_DAYS,
+    ACTION_FIELDS,
     ACTIONS,
     Action,
     ActionBatchCreated,
@@ -47,7 +48,8 @@ from app.memories.repository import of_partition
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
-from app.storage.repository import Listing, Repository, between, having, page_of, pages, render_items
+from app.storage.record_filters import split_filter
+from app.storage.repository import Listing, Repository, between, having, page_of, pages, partitions_of, render_items
 from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -117,9 +119,9 @@ class ActionService:
 
     async def page(self, filters: ActionFilters, listing: Listing) -> Page[Action]:
         """Returns a page of actions that match the filters."""
-        actions, cursor = await self._actions.page(
-            _list_filter(filters), listing, request=repr(sorted(filters.items()))
-        )
+        asked, keep = split_filter(filters, ACTION_FIELDS, ACTIONS)
+        where, request = both(_list_filter(filters), asked), repr(sorted(filters.items()))
+        actions, cursor = await self._actions.page(where, listing, request=request, keep=keep)
         return page_of(await render_items(ACTIONS, actions, render, Action), cursor)
 
     async def get(self, action_id: str) -> Action:
@@ -146,9 +148,12 @@ class ActionService:
         """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
         the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        partitions = self._actions.scope.partitions(body.agent_id, body.user_id, body.include_shared)
+        shared, of_actions = body.include_shared, (self._actions.store, self._actions.scope, ACTIONS)
+        partitions = await partitions_of(*of_actions, body.agent_id, body.user_id, include_shared=shared)
+        asked, keep = split_filter(body.asked(), ACTION_FIELDS, ACTIONS, searched=True)
+        where = both(_searched(body), asked)
         retrieved = await self._lookup.find(
-            RetrievalQuery(body.query, partitions, _searched(body), to_ms(now), body.top_k)
+            RetrievalQuery(body.query, partitions, where, to_ms(now), body.top_k, keep=keep)
         )
         items: list[FoundAction] = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}

@@ -9,7 +9,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from math import isfinite
@@ -27,8 +27,18 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import authenticate, header, state_of
-from app.core.metadata_filter import condition_of
-from app.core.schemas import BODY_LIMITS, MAX_SEQ, RULE, BodyLimits, JsonObject, TextWarning
+from app.core.metadata_filter import RecordFields, condition_of
+from app.core.schemas import (
+    BODY_LIMITS,
+    MAX_SEQ,
+    RULE,
+    BodyLimits,
+    Identifier,
+    JsonObject,
+    RecordFilters,
+    TextWarning,
+    owner_of,
+)
 from app.core.secret_text import PRIVATE, Secret, spans, without
 from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, off_loop, turn, work_for
 from app.errors import (
@@ -334,29 +344,48 @@ async def listing(
 InListing = Annotated[Listing, Depends(listing)]
 
 
-async def metadata_filter(
-    metadata: Annotated[
-        str | None,
-        Query(
-            max_length=8_192,
-            description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "priority": {"gte": 3}}`.',
-        ),
-    ] = None,
-) -> JsonObject | None:
-    """Returns the filter on metadata in the query string. Raises Invalid if it is none."""
-    if metadata is None:
+def asked_of(fields: RecordFields) -> Callable[..., Awaitable[RecordFilters]]:
+    """Returns the dependency that reads what a list asks of owner, metadata and fields."""
+
+    async def asked(
+        agent_id: Annotated[Identifier | None, Query()] = None,
+        user_id: Annotated[Identifier | None, Query()] = None,
+        metadata: Annotated[
+            str | None,
+            Query(
+                max_length=8_192,
+                description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "n": {"gte": 3}}`.',
+            ),
+        ] = None,
+        filters: Annotated[
+            str | None,
+            Query(
+                max_length=8_192,
+                description='As `filters` of a search: a JSON object, as `{"user_id": "ada", "topic": "billing"}`.',
+            ),
+        ] = None,
+    ) -> RecordFilters:
+        given: RecordFilters = {"agent_id": agent_id, "user_id": user_id}
+        given["metadata"] = _filter("metadata", metadata, condition_of)
+        given["filters"] = _filter("filters", filters, lambda entries: owner_of(entries, fields, given))
+        owner: Any = owner_of(given["filters"] or {}, fields, {})
+        return {**given, **owner}
+
+    return asked
+
+
+def _filter(name: str, given: str | None, check: Callable[[JsonObject], object]) -> JsonObject | None:
+    """Returns a filter in the query string. Raises Invalid if it is none."""
+    if given is None:
         return None
-    entries = _parsed("metadata", metadata, "object")
+    entries = _parsed(name, given, "object")
     if not isinstance(entries, dict):
-        raise invalid("/query/metadata", 'must be a JSON object, as {"topic": "billing"}')
+        raise invalid(f"/query/{name}", 'must be a JSON object, as {"topic": "billing"}')
     try:
-        condition_of(entries)
+        check(entries)
     except ValueError as error:
-        raise invalid("/query/metadata", str(error)) from None
+        raise invalid(f"/query/{name}", str(error)) from None
     return entries
-
-
-InMetadata = Annotated[JsonObject | None, Depends(metadata_filter)]
 
 
 def texts_in_query(name: str, given: str | None, valid: TypeAdapter[list[str]]) -> list[str] | None:

@@ -4,6 +4,7 @@
 """
 
 import importlib
+import json
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -68,6 +69,9 @@ def add(
         print(memory["memory_id"])
 
 
+FiltersOption = Annotated[
+    str | None, typer.Option(help='Over fields and metadata, as JSON: \'{"topic": "billing", "trust": {"gte": 0.5}}\'.')
+]
 HARDLY = 0.01
 """A hit whose score is below hardly fits: a terminal shows it in grey."""
 
@@ -77,13 +81,20 @@ def search(
     user: UserOption = None,
     agent: AgentOption = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100, help="Most memories.")] = 10,
+    filters: FiltersOption = None,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json_: AsJson = False,
 ) -> None:
     """Find memories by meaning and words, the best first. Without --user and --agent it searches what is known of the
     user `me`."""
-    body = {"query": query, "top_k": limit, **owners(agent, user)}
+    body: Json = {"query": query, "top_k": limit}
+    try:
+        body |= given(filters=None if filters is None else json.loads(filters))
+    except ValueError:
+        raise invalid("/filters", "must be a JSON object") from None
+    named = isinstance(body.get("filters"), dict) and not {"agent_id", "user_id"}.isdisjoint(body["filters"])
+    body |= given(agent_id=agent, user_id=user) if named else owners(agent, user)
     answer = call_once(Target(url, key), "POST", "/v1/memories/search", body)
     for warning in answer["warnings"]:
         print(f"recalld: {warning['detail']}", file=sys.stderr)
@@ -101,13 +112,14 @@ def list_(
     limit: LimitOption = 20,
     memory_type: Annotated[str | None, typer.Option("--type", help="Only of this type.")] = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    filters: FiltersOption = None,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json_: AsJson = False,
 ) -> None:
     """List memories, the newest first: all of them, or those of --user, of --agent, or of both."""
-    filters = given(user_id=user, agent_id=agent, memory_type=memory_type, tag=tag)
-    answer = call(Target(url, key), pages("/v1/memories", filters, limit))
+    wanted = given(user_id=user, agent_id=agent, memory_type=memory_type, tag=tag, filters=filters)
+    answer = call(Target(url, key), pages("/v1/memories", wanted, limit))
     if as_json_:
         as_json(answer)
         return

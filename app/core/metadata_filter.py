@@ -1,21 +1,28 @@
-"""Filters on metadata, as callers send them: plain values, operators on a field, and AND, OR and NOT around filters.
+"""Filters as callers send them: plain values, operators on a field, and AND, OR and NOT around filters.
 
     {"topic": "billing", "priority": {"gte": 3, "lt": 9}}
     {"OR": [{"food": {"in": ["sushi", "soup"]}}, {"NOT": {"place": {"exists": true}}}]}
 
-The names are those of mem0: its callers send these filters as they are. What is an operator elsewhere (`like`, `>`) is
-refused with what there is. A value is compared as a whole, an object too: `{"size": {"w": 3}}` asks for exactly this
-object. An object of operators alone is no value, and where operators stand deeper, the names above them lead to the
-field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with one whose keys look like operators.
+`metadata` has filters on metadata (`condition_of`). `filters` has them on fields of the record, too (`filter_of`): a
+name that the record has is its field, every other one an entry of its metadata, and `{"metadata": {…}}` says so
+outright. `user_id` and `agent_id` are the owner, as if they stood beside `filters`:
 
-`matches` defines what a filter means. `memories/search.py` says which part of it the store can decide.
+    {"user_id": "ada", "created_at": {"gte": "2026-01-01T00:00:00Z"}, "topic": "billing", "session_id": "*"}
+
+The names are those of mem0: its callers send these filters as they are. What is an operator elsewhere (`like`, `>`) is
+refused with what there is. "*" stands for any value. A value is compared as a whole, an object too:
+`{"size": {"w": 3}}` asks for exactly this object. An object of operators alone is no value, and where operators stand
+deeper, the names above them lead to the field: `{"size": {"w": {"gte": 3}}}`. `eq` compares with any object, also with
+one whose keys look like operators, and with the text "*".
+
+`matches` defines what a filter means. `storage/record_filters.py` says which part of it the store can decide.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import ge, gt, le, lt
-from typing import Any, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 from pydantic import JsonValue
@@ -28,12 +35,33 @@ MOST_CONDITIONS, DEEPEST = 256, 8
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
 OPERATORS = ("eq", "ne", *_ORDERS, "in", "nin", "not_in", "contains", "icontains", "exists")
 LOGIC = ("AND", "OR", "NOT")
+OWNERS = ("agent_id", "user_id")
+ANY = "*"
+ANY_ID: Final = "/*"
+"""Stands for any agent or user that the caller may see. No id has a "/", and a user may be called "*"."""
+METADATA = "metadata"
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
+class RecordField:
+    """A field of a record that a filter may name."""
+
+    path: tuple[str, ...]
+    """Where the record has it: `("source", "session_id")`."""
+    kind: Literal["text", "number", "flag", "time", "list"]
+    stored: Callable[[Any], Any]
+    """Takes a value of a caller and returns it as it is stored. Raises ValueError if the field cannot have it."""
+
+
+RecordFields: TypeAlias = Mapping[str, RecordField | None]
+"""The fields that a record has, by name. None: it cannot be filtered by."""
+
+
+@dataclass(frozen=True, slots=True)
 class Compare:
-    """The value at `path` of the metadata, compared by an operator. `values`: one, or those of `in` and `nin`."""
+    """The value at `path` of the record, such as `("metadata", "topic")`, compared by an operator. `values`: one, or
+    those of `in` and `nin`."""
 
     path: tuple[str, ...]
     operator: str
@@ -68,8 +96,18 @@ Condition: TypeAlias = Compare | AllOf | AnyOf | NoneOf
 
 
 def condition_of(entries: Mapping[str, JsonValue]) -> AllOf:
-    """Returns a filter that was checked already, or raises ValueError with the rule that it breaks."""
-    condition = _of_object(entries, 0)
+    """Returns a filter on metadata. Raises ValueError with the rule that it breaks."""
+    return _within_limits(_of_object(entries, 0))
+
+
+def filter_of(entries: Mapping[str, JsonValue], fields: RecordFields) -> tuple[AllOf, dict[str, str]]:
+    """Returns a filter on fields and metadata, and the owner that it names, such as `{"user_id": "ada"}` or, for any,
+    `{"user_id": ANY_ID}`. Raises ValueError with the rule that it breaks."""
+    owner = dict[str, str]()
+    return _within_limits(_of_object(entries, 0, fields, owner)), owner
+
+
+def _within_limits(condition: AllOf) -> AllOf:
     if (count := _size(condition)) > MOST_CONDITIONS:
         raise ValueError(
             f"has {count} conditions, with each value of `in` and `nin` counted: at most {MOST_CONDITIONS}"
@@ -81,14 +119,37 @@ def _size(condition: Condition) -> int:
     return len(condition.values) if isinstance(condition, Compare) else sum(map(_size, condition.parts))
 
 
-def _of_object(entries: Mapping[str, JsonValue], depth: int) -> AllOf:
+def _of_object(
+    entries: Mapping[str, JsonValue],
+    depth: int,
+    fields: RecordFields | None = None,
+    owner: dict[str, str] | None = None,
+) -> AllOf:
+    """Returns the filter that the entries make. `fields`: of the record, None in a filter on metadata. `owner`: takes
+    the ids of owners; None where they decide nothing alone, in OR and NOT."""
     if depth > DEEPEST:
         raise ValueError(f"has AND, OR and NOT nested deeper than {DEEPEST} levels")
     parts: list[Condition] = []
     for name, value in entries.items():
         if name in LOGIC:
-            parts.append(_logical(name, value, depth))
+            parts.append(_logical(name, value, depth, fields, owner if name == "AND" else None))
             continue
+        if fields is not None:
+            if name in OWNERS:
+                _take_owner(name, value, owner)
+                continue
+            if field := fields.get(name):
+                parts += _of_record_field(name, value, field)
+                continue
+            if name == METADATA and isinstance(value, dict):
+                parts.append(_of_object(value, depth))
+                continue
+            known = [known for known, field in fields.items() if field]
+            if name in fields or name == METADATA or called_elsewhere(name, known):
+                raise ValueError(
+                    f"has no field `{name}`{did_you_mean(name, known)} (there are {', '.join((*OWNERS, *known))}). An "
+                    f'entry of the metadata with this name is {{"metadata": {{"{name}": …}}}}'
+                )
         # {"or": "Oregon"} and {"in": 3} ask for entries of these names
         if isinstance(value, dict | list) and not _is_comparison(value):
             if (meant := name.removeprefix("$").upper()) in (*LOGIC, "NOR"):
@@ -97,17 +158,62 @@ def _of_object(entries: Mapping[str, JsonValue], depth: int) -> AllOf:
                 raise ValueError(
                     f'has the operator `{name}` without a field: it goes below one, as in {{"topic": {{"{meant}": …}}}}'
                 )
-        parts += _of_field((name,), value)
+        parts += _of_field((METADATA, name), value)
     return AllOf(tuple(parts))
 
 
-def _logical(name: str, value: Any, depth: int) -> Condition:
+def _logical(name: str, value: Any, depth: int, fields: RecordFields | None, owner: dict[str, str] | None) -> Condition:
     filters = [value] if name == "NOT" and isinstance(value, dict) else value
     if not isinstance(filters, list) or not filters or not all(isinstance(part, dict) and part for part in filters):
         takes = "a filter or a list of filters" if name == "NOT" else "a list of filters"
         raise ValueError(f'has `{name}` with something else than {takes}, as in {{"{name}": [{{"topic": "billing"}}]}}')
-    parts = tuple(_of_object(part, depth + 1) for part in filters)
+    parts = tuple(_of_object(part, depth + 1, fields, owner) for part in filters)
     return AllOf(parts) if name == "AND" else AnyOf(parts) if name == "OR" else NoneOf(parts)
+
+
+def _take_owner(name: str, value: Any, owner: dict[str, str] | None) -> None:
+    """Adds the id of an owner: `"ada"` and `{"eq": "ada"}`, or "*" for any."""
+    if owner is None:
+        raise ValueError(f"has `{name}` inside OR or NOT: it is the owner, who is one. Ask once for each {name}")
+    wanted = value.get("eq") if isinstance(value, dict) and value.keys() == {"eq"} else value
+    if not isinstance(wanted, str) or "/" in wanted:
+        raise ValueError(f'has `{name}` with something else than one id, or "{ANY}" for any that the key may see')
+    wanted = ANY_ID if value == ANY else wanted
+    if owner.setdefault(name, wanted) != wanted:
+        raise ValueError(f"has two values of `{name}`: it is the owner, who is one. Ask once for each {name}")
+
+
+def _of_record_field(name: str, value: Any, field: RecordField) -> list[Condition]:
+    """Returns the conditions on a field of the record. Of a list, each operator but `exists` is about its items."""
+    parts = list[Condition]()
+    if value == ANY:
+        return [Compare(field.path, "exists", (True,))]
+    if isinstance(value, dict) and not _is_comparison(value):
+        raise ValueError(_misplaced((name,), next(filter(_looks_like_operator, value), next(iter(value), ""))))
+    for given, wanted in (value if isinstance(value, dict) else {"eq": value}).items():
+        if given in ("eq", "ne") and wanted is None:
+            parts.append(Compare(field.path, "exists", (given == "ne",)))
+            continue
+        compare = _compared((name,), given, wanted)
+        operator = compare.operator
+        if operator in _ORDERS and field.kind not in ("number", "time"):
+            raise ValueError(f"has `{operator}` of `{name}`, whose values have no order")
+        if operator.endswith("contains") and field.kind not in ("text", "list"):
+            raise ValueError(f"has `{operator}` of `{name}`, which is neither a text nor a list")
+        path, values = field.path, compare.values
+        if operator.endswith("contains") and field.kind == "text":  # a part of it, as it is shown: no key of it
+            path = path if len(path) > 1 else (name,)
+        elif operator != "exists":
+            try:
+                values = tuple(map(field.stored, values))
+            except ValueError as error:
+                raise ValueError(f"has `{name}` with a value that it cannot have: {error}") from None
+        if field.kind == "list" and operator in ("eq", "ne", "in", "nin"):
+            holding = tuple(Compare(path, "contains", (item,)) for item in values)
+            parts.append(AnyOf(holding) if operator in ("eq", "in") else NoneOf(holding))
+        else:
+            parts.append(Compare(path, operator, values))
+    return parts
 
 
 def _is_comparison(value: Any) -> bool:
@@ -119,7 +225,7 @@ def _of_field(path: tuple[str, ...], value: Any) -> list[Condition]:
     if _is_comparison(value):
         return [_compared(path, name, wanted) for name, wanted in value.items()]
     if not isinstance(value, dict) or not _has_operator(value):
-        return [Compare(path, "eq", (value,))]
+        return [Compare(path, "exists", (True,)) if value == ANY else Compare(path, "eq", (value,))]
     for name in value:
         if _looks_like_operator(name):
             raise ValueError(_misplaced(path, name))
@@ -174,32 +280,33 @@ def _compared(path: tuple[str, ...], operator: str, wanted: Any) -> Compare:
 # --- Meaning ----------------------------------------------------------------------------------------------------------
 
 
-def matches(condition: Condition, metadata: Mapping[str, JsonValue]) -> bool:
-    """Returns whether the metadata matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone.
+def matches(condition: Condition, record: Mapping[str, Any]) -> bool:
+    """Returns whether the record matches. What is missing matches `ne`, `nin`, `exists: false` and NOT alone. A field
+    that is null is missing; an entry of the metadata that is null is there.
 
-    It takes as long as it takes to read the metadata once and the condition once, not their product: a list may have
+    It takes as long as it takes to read the record once and the condition once, not their product: a list may have
     thousands of items, and a condition may look for 256 in it.
     """
-    return _matches(condition, _Metadata(metadata))
+    return _matches(condition, _Record(record))
 
 
-class _Metadata:
-    """Metadata whose values are each looked up and prepared once."""
+class _Record:
+    """A record whose values are each looked up and prepared once."""
 
-    def __init__(self, entries: Mapping[str, JsonValue]) -> None:
-        self._entries, self._found = entries, dict[tuple[str, ...], _Value]()
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record, self._found = record, dict[tuple[str, ...], _Value]()
 
     def at(self, path: tuple[str, ...]) -> "_Value":
         if path not in self._found:
-            value: Any = self._entries
+            value: Any = self._record
             for name in path:
-                value = value.get(name, _MISSING) if isinstance(value, dict) else _MISSING
-            self._found[path] = _Value(value)
+                value = value.get(name, _MISSING) if isinstance(value, Mapping) else _MISSING
+            self._found[path] = _Value(_MISSING if value is None and path[0] != METADATA else value)
         return self._found[path]
 
 
 class _Value:
-    """A value of the metadata, and what operators compare of it."""
+    """A value of the record, and what operators compare of it."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -220,16 +327,16 @@ class _Value:
         return _Value(self.value.casefold()) if isinstance(self.value, str) else self
 
 
-def _matches(condition: Condition, metadata: _Metadata) -> bool:
+def _matches(condition: Condition, record: _Record) -> bool:
     match condition:
         case AllOf(parts):
-            return all(_matches(part, metadata) for part in parts)
+            return all(_matches(part, record) for part in parts)
         case AnyOf(parts):
-            return any(_matches(part, metadata) for part in parts)
+            return any(_matches(part, record) for part in parts)
         case NoneOf(parts):
-            return not any(_matches(part, metadata) for part in parts)
+            return not any(_matches(part, record) for part in parts)
         case Compare(path):
-            return _holds(condition, metadata.at(path))
+            return _holds(condition, record.at(path))
 
 
 def _holds(compare: Compare, stored: _Value) -> bool:

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Generic, NotRequired, Self, TypeAlias, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, NotRequired, Self, TypeAlias, TypeVar, cast
 
 import orjson
 from pydantic import (
@@ -23,6 +23,8 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     StringConstraints,
+    ValidationInfo,
+    field_validator,
     model_validator,
     with_config,
 )
@@ -31,7 +33,7 @@ from pydantic_core.core_schema import CoreSchema, no_info_before_validator_funct
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import rfc3339, zone_named
-from app.core.metadata_filter import condition_of
+from app.core.metadata_filter import ANY_ID, RecordFields, condition_of, filter_of
 from app.errors import invalid
 
 MAX = 255
@@ -205,6 +207,39 @@ def metadata_filter(entries: JsonObject) -> JsonObject:
 
 
 MetadataFilter: TypeAlias = Annotated[JsonObject, AfterValidator(metadata_filter)]
+METADATA_FILTER = (
+    'Values, operators and logic: `{"topic": "billing", "priority": {"gte": 3}}`, `{"OR": [{"topic": "billing"}, '
+    '{"NOT": {"seen": {"exists": true}}}]}`. Operators: eq, ne, gt, gte, lt, lte, in, nin, contains, icontains, '
+    'exists; `"*"` is any value.'
+)
+FILTERS = (
+    'As `metadata`, over fields of the record, too, as mem0 has it: `{"user_id": "ada", "created_at": {"gte": '
+    '"2026-01-01T00:00:00Z"}, "topic": "billing"}`. `user_id` and `agent_id` are the owner, `"*"` any that the key may '
+    "see. Other names of fields are those of the record, and the rest are entries of its metadata."
+)
+
+
+class RecordFilters(TypedDict, total=False):
+    """What a request asks of the owner, the metadata and the fields of records. None or absent: nothing. The owner that
+    `filters` names is `agent_id` and `user_id` here, where `ANY_ID` stands for any."""
+
+    agent_id: str | None
+    user_id: str | None
+    metadata: JsonObject | None
+    filters: JsonObject | None
+
+
+def owner_of(filters: JsonObject, fields: RecordFields, beside: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the owner that a filter over fields and metadata names, such as `{"user_id": "ada"}`. Raises ValueError
+    if it is no filter, or another owner than the one beside it."""
+    _, owner = filter_of(filters, fields)
+    for name, value in owner.items():
+        owner[name] = value if value == ANY_ID else identifier(value)
+        if beside.get(name) not in (None, owner[name]):
+            raise ValueError(f"has another {name} than the one beside it")
+    return owner
+
+
 CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(str)
 """For fields that null clears: it is stored as an empty list, object or text."""
 
@@ -232,6 +267,35 @@ class Owned(Schema):
         shape["x-requires-one-of"] = ["agent_id", "user_id"]
         shape["description"] = f"{shape.get('description', '')}\n\n{OWNED}".strip()
         return result
+
+
+class FilteredSearch(Owned):
+    """What a search asks of the owner, the fields and the metadata of records."""
+
+    record_fields: ClassVar[RecordFields]
+
+    metadata: MetadataFilter | None = Field(None, description=METADATA_FILTER)
+    filters: JsonObject | None = Field(None, description=FILTERS)
+
+    @field_validator("filters")
+    @classmethod
+    def _is_filter(cls, filters: JsonObject | None, info: ValidationInfo) -> JsonObject | None:
+        owner_of(filters or {}, cls.record_fields, info.data)
+        return filters
+
+    @model_validator(mode="after")
+    def _of_somebody(self) -> Self:
+        for name, value in owner_of(self.filters or {}, self.record_fields, {}).items():
+            setattr(self, name, value)
+        return self._with_owner()
+
+    def asked(self) -> RecordFilters:
+        return {"metadata": self.metadata, "filters": self.filters}
+
+    def _with_owner(self) -> Self:
+        if self.agent_id is None and self.user_id is None:
+            raise ValueError(OWNED.rstrip("."))
+        return self
 
 
 def equal_json(value: Any, other: Any) -> bool:

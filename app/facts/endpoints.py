@@ -6,9 +6,9 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, StrictRoute, answer
+from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, StrictRoute, answer, asked_of
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page, Timestamp
+from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
 from app.facts import schemas
 from app.facts.alias_service import AliasesChanged, AliasesCreate, AliasList, AliasListStatus, AliasService
 from app.facts.graph import EntityList, GraphAnswer, GraphQuery, GraphService, Neighbors, Sight
@@ -40,8 +40,7 @@ Named = Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)]
 
 
 async def list_filters(
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
+    asked: Annotated[RecordFilters, Depends(asked_of(schemas.FACT_FIELDS))],
     subject: Named = None,
     predicate: Named = None,
     object: Named = None,
@@ -59,8 +58,7 @@ async def list_filters(
 ) -> FactFilters:
     """Collects the filters of a list of facts."""
     return {
-        "agent_id": agent_id,
-        "user_id": user_id,
+        **asked,
         "subject": subject,
         "predicate": predicate,
         "object": object,

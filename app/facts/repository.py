@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from app.core.schemas import RecordFilters
 from app.facts.ledger import OPEN_END, OPEN_START, ValidSpan
 from app.facts.profile import PROFILE_KEYS, states
 from app.facts.schemas import (
@@ -71,11 +72,9 @@ class View:
         return both(Eq("status", status), gone, self.valid())
 
 
-class FactFilters(SourceSessionFilters, total=False):
+class FactFilters(RecordFilters, SourceSessionFilters, total=False):
     """What a list of facts is asked for. None, as what is absent, filters nothing."""
 
-    agent_id: str | None
-    user_id: str | None
     subject: str | None
     predicate: str | None
     object: str | None

@@ -10,9 +10,11 @@ from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
+    FilteredSearch,
     Flag,
     Identifier,
     JsonObject,
+    Object,
     Owned,
     Schema,
     Share,
@@ -26,6 +28,7 @@ from app.core.schemas import (
 from app.memories.schemas import AlwaysKind, ImportOrigin, Source, SourceIn
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import HowSearched
+from app.storage.record_filters import fields_of
 from app.storage.schema import Collection, OwnedRecord, SearchSchema
 from app.storage.text import normalise_content
 
@@ -64,6 +67,7 @@ class Fact(TypedDict, total=False):
     supersedes: Annotated[list[str], Field(description="Facts in whose place it stands.")]
     superseded_by: Annotated[list[str], Field(description="Facts that stand in its place.")]
     disputes: Annotated[list[str], Field(description="Of more trust, when it was asserted: why it is disputed.")]
+    metadata: Object
     source: Source
     version: int
     created_at: str
@@ -197,6 +201,7 @@ FACTS: Collection[FactRecord] = Collection(
         ("source.session_id",),
     ),
     selective=("group_id", "subject_key", "object_key"),
+    opaque=("metadata",),
     searched=SearchSchema(
         facets=("subject_key", "predicate_key", "object_type", "standing", "always"),
         ranges=("valid_from", "valid_until", "known_from", "known_until", "trust"),
@@ -213,6 +218,20 @@ FACTS: Collection[FactRecord] = Collection(
 again for another span. `*_key` fields are compared, the texts beside them are shown. `standing` (held or disputed)
 never changes; `status` does. For the ranking, confidence is the importance; since `known_from` is always set, a fact
 counts as pinned and never decays."""
+
+
+FACT_FIELDS = fields_of(
+    FACTS,
+    Fact,
+    *("object_type", "cardinality", "trust", "valid_from", "valid_until", "known_from", "created_at"),
+    session_id="source.session_id",
+    run_id="source.session_id",
+    keys={
+        "subject": ("subject_key", key_of),
+        "predicate": ("predicate_key", predicate_key),
+        "object": ("object_key", key_of),
+    },
+)
 
 
 FACT_GROUPS: Collection[FactGroupRecord] = Collection(
@@ -268,6 +287,7 @@ class FactCreate(Owned):
     origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
+    metadata: Object = Field({}, description="What you wish to find it by. It stays as first given.")
     source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     cardinality: Cardinality | None = Field(
         None,
@@ -342,7 +362,8 @@ class Resolution(Schema):
     )
 
 
-class FactSearch(Owned):
+class FactSearch(FilteredSearch):
+    record_fields = FACT_FIELDS
     model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
 
     query: Text

@@ -16,6 +16,7 @@ from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, Va
 from app.facts.profile import ProfileField, StatedProfile, UserRecords, field_of, settled, states
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import (
+    FACT_FIELDS,
     FACTS,
     AssertedFact,
     ConflictPolicy,
@@ -42,7 +43,8 @@ from app.memories.records import SOURCE
 from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
-from app.storage.repository import Listing, page_of, render_items
+from app.storage.record_filters import split_filter
+from app.storage.repository import Listing, page_of, partitions_of, render_items
 from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import content_hash
@@ -341,8 +343,9 @@ class FactService:
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
-        where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]))
-        facts, cursor = await self._facts.page(where, listing, request=repr(sorted(filters.items())))
+        asked, keep = split_filter(filters, FACT_FIELDS, FACTS)
+        where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]), asked)
+        facts, cursor = await self._facts.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         return page_of(await render_items(FACTS, facts, render, Fact), cursor)
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
@@ -368,12 +371,15 @@ class FactService:
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         named: FactFilters = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
+        shared, of_facts = body.include_shared, (self._facts.store, self._facts.scope, FACTS)
+        asked, keep = split_filter(body.asked(), FACT_FIELDS, FACTS, searched=True)
         wanted = RetrievalQuery(
             body.query,
-            self._facts.scope.partitions(body.agent_id, body.user_id, body.include_shared),
-            search_filter(body, rfc3339(now), aliases),
+            await partitions_of(*of_facts, body.agent_id, body.user_id, include_shared=shared),
+            both(search_filter(body, rfc3339(now), aliases), asked),
             to_ms(now),
             body.top_k,
+            keep=keep,
             mode=body.mode,
             known_at=body.known_at,
         )
@@ -403,6 +409,7 @@ def _again(fact: FactRecord) -> JsonObject | None:
         return None
     names = ("agent_id", "user_id", "subject", "predicate", "object", "object_type", "trust", "confidence")
     given: Json = {name: fact.get(name) for name in (*names, "valid_until") if fact.get(name) is not None}
+    given |= {"metadata": fact["metadata"]} if fact["metadata"] else {}
     return given | {"valid_from": fact["valid_from"], "cardinality": "many"}
 
 
@@ -445,6 +452,7 @@ def draft_of(body: FactCreate, source: Source) -> FactRecord:
             "confidence": body.confidence,
             "trust": body.trust,
             "always": body.always,
+            "metadata": body.metadata,
         }
     )
     kind = body.object_type or object_type(body.object)

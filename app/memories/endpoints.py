@@ -7,16 +7,17 @@ from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, InMetadata, StrictRoute, answer, texts_in_query
+from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, StrictRoute, answer, asked_of, texts_in_query
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page, Timestamp
+from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import (
+    MEMORY_FIELDS,
     MemoryFilters,
     MemoryListStatus,
     MemorySearch,
@@ -94,8 +95,7 @@ async def tag_filters(
 
 
 async def list_filters(
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
+    asked: Annotated[RecordFilters, Depends(asked_of(MEMORY_FIELDS))],
     memory_type: Annotated[MemoryType | None, Query()] = None,
     session_id: Annotated[Identifier | None, Query(description="Made from messages of this session.")] = None,
     after_seq: AfterSeq = None,
@@ -108,12 +108,10 @@ async def list_filters(
     until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
     *,
     by_tags: Annotated[TagFilters, Depends(tag_filters)],
-    metadata: InMetadata = None,
 ) -> MemoryFilters:
     """Returns the filters in the query string of lists and deletions."""
     return {
-        "agent_id": agent_id,
-        "user_id": user_id,
+        **asked,
         "memory_type": memory_type,
         "session_id": session_id,
         "after_seq": after_seq,
@@ -124,7 +122,6 @@ async def list_filters(
         "pinned": pinned,
         "since": since,
         "until": until,
-        "metadata": metadata,
         **by_tags,
     }
 

@@ -3,15 +3,13 @@
 from calendar import monthrange
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
 
 import orjson
 
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id, parse_rfc3339
-from app.core.metadata_filter import canonical
-from app.core.schemas import JsonObject, differing
+from app.core.schemas import differing
 from app.memories.embedding import Passage
 from app.memories.schemas import (
     NOT_EMBEDDED,
@@ -22,6 +20,7 @@ from app.memories.schemas import (
     MemoryRecord,
     Source,
 )
+from app.storage.record_filters import metadata_terms
 from app.storage.text import content_hash, normalise_content
 
 SOURCE: Source = {
@@ -251,16 +250,3 @@ def speaker_of(source: Source) -> str | None:
     """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
     role, name = source.get("role"), source.get("speaker")
     return prompt_text.speaker(role, name) if role and name else None
-
-
-def metadata_terms(metadata: JsonObject) -> list[str]:
-    """Returns one digest for each metadata entry.
-
-    Equal entries have equal digests, and a caller's key never becomes a field name.
-    """
-    return [metadata_term(key, value) for key, value in metadata.items()]
-
-
-def metadata_term(key: str, value: Any) -> str:
-    """Returns the digest of one metadata entry."""
-    return blake2b(canonical([key, value]), digest_size=12).hexdigest()

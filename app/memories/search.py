@@ -4,7 +4,7 @@ is written as JSON."""
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from typing import Annotated, Literal, NamedTuple, NotRequired, Self, TypeAlias
+from typing import Annotated, Literal, NotRequired, Self
 
 import numpy as np
 import orjson
@@ -13,13 +13,13 @@ from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.characters import says_nothing
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.core.metadata_filter import AllOf, Compare, Condition, NoneOf, condition_of, matches
 from app.core.schemas import (
+    METADATA_FILTER,
+    FilteredSearch,
     Flag,
     Identifier,
-    JsonObject,
     MetadataFilter,
-    Owned,
+    RecordFilters,
     Schema,
     Share,
     Timestamp,
@@ -29,9 +29,8 @@ from app.core.schemas import (
     shown,
 )
 from app.core.work import MOST_ENCODED, characters, in_turn
-from app.errors import Forbidden, invalid
+from app.errors import invalid
 from app.memories.agents import Decays
-from app.memories.records import metadata_term
 from app.memories.schemas import (
     MEMORIES,
     NO_SMALL_TALK,
@@ -54,19 +53,24 @@ from app.retrieval.repetition import Repetition
 from app.retrieval.retriever import Hit, HowSearched, Replacement, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import TimeInterval, interval_of
 from app.storage.protocol import Store
-from app.storage.repository import between, having, unexpired
+from app.storage.record_filters import SplitFilter, fields_of, split_filter
+from app.storage.repository import between, having, partitions_of, unexpired
 from app.storage.schema import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both
-from app.storage.scope import Partition, Scope, Viewpoint
+from app.storage.scope import Scope, Viewpoint
 from app.storage.search import Bools, Columns, Floats
 from app.storage.text import content_hash
 
 # --- Filters by tags and metadata, by the fields that lists name, and by valid time -----------------------------------
-# The store compares digests of metadata entries, so it can decide `eq`, `ne`, `in` and `nin` of an entry. It cannot
-# decide `gte`, `contains` or what lies deeper. `SplitFilter.where` is what it can decide of the whole filter: no memory
-# that matches is left out. `SplitFilter.keep` then decides, from the metadata itself.
 
+MEMORY_FIELDS = fields_of(
+    MEMORIES,
+    Memory,
+    *("memory_type", "key", "tags", "pinned", "trust", "event_at", "expires_at", "created_at"),
+    session_id="source.session_id",
+    run_id="source.session_id",
+    origin="source.origin",
+)
 TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
-Keep: TypeAlias = Callable[[MemoryRecord], bool]
 
 
 class TagAndMetadataFilters(Schema):
@@ -75,32 +79,7 @@ class TagAndMetadataFilters(Schema):
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has these tags.")
     tags_match: TagsMatch = Field("any", description="`any`: has at least one of `tags`. `all`: has each of them.")
     exclude_tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has none of these.")
-    metadata: MetadataFilter | None = Field(
-        None,
-        description='Values, operators and logic: `{"topic": "billing", "priority": {"gte": 3}}`, `{"OR": [{"topic": '
-        '"billing"}, {"NOT": {"seen": {"exists": true}}}]}`. Operators: eq, ne, gt, gte, lt, lte, in, nin, contains, '
-        "icontains, exists.",
-    )
-
-    def split_filter(self) -> "SplitFilter":
-        """Returns the filter of the request's tags and metadata."""
-        tags = by_tags(self.tags, self.tags_match, self.exclude_tags)
-        metadata = by_metadata(self.metadata)
-        return SplitFilter(both(tags, metadata.where), metadata.keep)
-
-
-class SplitFilter(NamedTuple):
-    """A filter in two steps: what the store decides, and what is decided from a record that it let through (None:
-    nothing more)."""
-
-    where: Filter
-    keep: Keep | None
-
-    def and_also(self, other: "SplitFilter") -> "SplitFilter":
-        """Returns the filter for what both let through."""
-        keeps = [keep for keep in (self.keep, other.keep) if keep is not None]
-        keep = keeps[0] if len(keeps) == 1 else lambda record: all(keep(record) for keep in keeps)
-        return SplitFilter(both(self.where, other.where), keep if keeps else None)
+    metadata: MetadataFilter | None = Field(None, description=METADATA_FILTER)
 
 
 def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str] | None) -> Filter:
@@ -108,49 +87,6 @@ def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str
     has = tuple(Has("tags", tag) for tag in tags or ())
     wanted = Or(has) if match == "any" and has else And(has)
     return both(wanted, *(Not(Has("tags", tag)) for tag in excluded or ()))
-
-
-def by_metadata(entries: JsonObject | None) -> SplitFilter:
-    """Returns the filter for documents with a field `metadata` and its digests in `metadata_terms`."""
-    if not entries:
-        return SplitFilter(And(), None)
-    condition = condition_of(entries)
-    where = _stored(condition) or And()
-    return SplitFilter(
-        where, None if _is_stored(condition) else lambda record: matches(condition, record.get("metadata") or {})
-    )
-
-
-def _is_stored(condition: Condition) -> bool:
-    """Returns whether the store can decide all of the condition."""
-    if isinstance(condition, Compare):
-        return len(condition.path) == 1 and condition.operator in ("eq", "ne", "in", "nin")
-    return all(map(_is_stored, condition.parts))
-
-
-def _stored(condition: Condition, *, negated: bool = False) -> Filter | None:
-    """Returns a filter that lets through whatever matches the condition, or does not match it if `negated`. None: only
-    one that lets everything through.
-
-    Of `AllOf(a, b)` where the store cannot decide b, it is that of a; of `AnyOf(a, b)` it is None.
-    """
-    if isinstance(condition, Compare):
-        if not _is_stored(condition):
-            return None
-        terms = tuple(Has("metadata_terms", metadata_term(condition.path[0], value)) for value in condition.values)
-        has = terms[0] if len(terms) == 1 else Or(terms)
-        return Not(has) if negated is (condition.operator in ("eq", "in")) else has
-    # "not all of a and b" is "any of not a and not b", and "none of a and b" is "all of not a and not b"
-    if isinstance(condition, NoneOf):
-        negated = not negated
-        all_hold = negated
-    else:
-        all_hold = isinstance(condition, AllOf) is not negated
-    stored = [_stored(part, negated=negated) for part in condition.parts]
-    known = tuple(part for part in stored if part is not None)
-    if all_hold:
-        return And(known)
-    return None if len(known) < len(stored) else Or(known)
 
 
 # --- Lists ------------------------------------------------------------------------------------------------------------
@@ -174,11 +110,9 @@ class SourceSessionFilters(TypedDict, total=False):
     before_seq: int | None
 
 
-class MemoryFilters(TagFilters, SourceSessionFilters, total=False):
+class MemoryFilters(RecordFilters, TagFilters, SourceSessionFilters, total=False):
     """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
 
-    agent_id: str | None
-    user_id: str | None
     memory_type: MemoryType | None
     origin: Origin | None
     key: str | None
@@ -186,7 +120,6 @@ class MemoryFilters(TagFilters, SourceSessionFilters, total=False):
     pinned: bool | None
     since: str | None
     until: str | None
-    metadata: JsonObject | None
 
 
 class MemoryListFilters(MemoryFilters):
@@ -212,7 +145,7 @@ def of_session(filters: SourceSessionFilters) -> list[Filter]:
 
 def listed(filters: MemoryListFilters) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status, metadata = filters["status"], by_metadata(filters.get("metadata"))
+    status, (asked, keep) = filters["status"], split_filter(filters, MEMORY_FIELDS, MEMORIES)
     origin, tag = filters.get("origin"), filters.get("tag")
     where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
@@ -221,11 +154,11 @@ def listed(filters: MemoryListFilters) -> SplitFilter:
         None if origin is None else Eq("source.origin", origin),
         None if tag is None else Has("tags", tag),
         by_tags(filters.get("tags"), filters.get("tags_match", "any"), filters.get("exclude_tags")),
-        metadata.where,
+        asked,
         having(filters, "pinned"),
         between("created_at", filters.get("since"), filters.get("until")),
     )
-    return SplitFilter(where, metadata.keep)
+    return SplitFilter(where, keep)
 
 
 # --- Valid time -------------------------------------------------------------------------------------------------------
@@ -258,7 +191,8 @@ MemoryField = TypeAliasType(
 )
 
 
-class SearchRequest(Owned, TagAndMetadataFilters):
+class SearchRequest(FilteredSearch, TagAndMetadataFilters):
+    record_fields = MEMORY_FIELDS
     model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
     query: MemoryText
@@ -302,8 +236,7 @@ class SearchRequest(Owned, TagAndMetadataFilters):
         None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
     )
 
-    @model_validator(mode="after")
-    def _of_somebody(self) -> Self:
+    def _with_owner(self) -> Self:
         if (self.agent_id is None and self.user_id is None) != self.everyone:
             raise ValueError("agent_id, user_id or both are required, or everyone without them")
         return self
@@ -401,8 +334,10 @@ class SearchResult(HowSearched):
 def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
-    where, keep = body.split_filter()
-    return SplitFilter(both(_of_status(body.status), unexpired(now), *true_at(moment), where, *_of_fields(body)), keep)
+    asked, keep = split_filter(body.asked(), MEMORY_FIELDS, MEMORIES, searched=True)
+    tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
+    where = both(_of_status(body.status), unexpired(now), *true_at(moment), tags, asked, *_of_fields(body))
+    return SplitFilter(where, keep)
 
 
 def small_talk_filter(body: SearchRequest) -> SplitFilter:
@@ -494,10 +429,6 @@ class MemoryFragment:
         return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
-MOST_PARTITIONS, MOST_MEMORIES = 1_000, 100_000
-"""Of a search over everyone, which loads them all."""
-
-
 class MemorySearch:
     """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
 
@@ -523,7 +454,8 @@ class MemorySearch:
             least = await self._decays.least_importance(body.agent_id)
         named_time = await interval_of(leading_part(body.query), now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
-        partitions = await self._partitions(body)
+        whose, among = (body.agent_id, body.user_id), (self._store, self._scope, MEMORIES)
+        partitions = await partitions_of(*among, *whose, include_shared=body.include_shared, everyone=body.everyone)
         retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,
@@ -564,22 +496,6 @@ class MemorySearch:
         if body.explain or (interval is not None and interval.empty):
             answer = {**answer, "understood": {"time": None if interval is None else _time_understood(interval)}}
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
-
-    async def _partitions(self, body: SearchRequest) -> tuple[Partition, ...]:
-        """Returns the partitions to search. Raises Forbidden, and Invalid if there are too many for everyone."""
-        if not body.everyone:
-            return self._scope.partitions(body.agent_id, body.user_id, body.include_shared)
-        if self._scope.agents is not None or self._scope.users is not None:
-            raise Forbidden("A key that is bound to agents or users does not search everyone's memory.")
-        # by owners, such as 812 of ("support", "ada")
-        tallied = await self._store.tally(MEMORIES, self._scope.tenant, ("agent_id", "user_id"))
-        if len(tallied) > MOST_PARTITIONS or sum(tallied.values()) > MOST_MEMORIES:
-            raise invalid(
-                "/everyone",
-                f"goes over {MOST_PARTITIONS:,} pairs of agent and user and {MOST_MEMORIES:,} memories at most; there "
-                f"are {len(tallied):,} and {sum(tallied.values()):,}: name a user_id or an agent_id",
-            )
-        return tuple(Partition(agent, user) for agent, user in tallied)
 
     async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
         """Returns the memories as JSON."""

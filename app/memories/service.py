@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
+from app.core.metadata_filter import ANY_ID
 from app.core.schemas import Page
 from app.errors import Conflict, Forbidden, StorageFull, invalid
 from app.memories.agents import Decays
@@ -157,7 +158,7 @@ class MemoryService:
         Each step is one commit. After an error, the same call continues with what is left. Raises Invalid if the
         filters name neither agent nor user.
         """
-        if filters["agent_id"] is None and filters["user_id"] is None:
+        if {filters["agent_id"], filters["user_id"]} <= {None, ANY_ID}:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where, keep = listed(filters)
         where = both(where, self._memories.scope.writable())

@@ -16,9 +16,10 @@ from app.jobs.queue import FORGET, Operation, Payload, collecting, skipping
 from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
-from app.memories.search import TagAndMetadataFilters, TagsMatch, by_metadata, by_tags
+from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters, TagsMatch, by_tags
 from app.retrieval.decay import DAY_MS
 from app.storage.changes import Change
+from app.storage.record_filters import split_filter
 from app.storage.repository import having, pages, unexpired
 from app.storage.schema import Eq, Filter, In, Not, Range, both
 from app.storage.scope import Scope
@@ -55,7 +56,7 @@ class RetentionPolicy:
             Range("created_at", lt=before),
             None if self.types is None else In("memory_type", self.types),
             by_tags(self.tags, self.tags_match, self.exclude_tags),
-            by_metadata(self.metadata).where,
+            split_filter({"metadata": self.metadata}, MEMORY_FIELDS, MEMORIES).where,
         )
 
     def forgets(self, importance: float, score: float) -> bool:
@@ -184,7 +185,7 @@ class Forgetting:
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
         where = both(owner, policy.candidates(rfc3339(now), before), self.scope.writable())
-        keep = by_metadata(policy.metadata).keep
+        keep = split_filter({"metadata": policy.metadata}, MEMORY_FIELDS, MEMORIES).keep
         async for memories in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for memory in memories:
                 chosen = False

@@ -37,7 +37,7 @@ from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.queue import ENDED, OPERATIONS, OperationRecord
 from app.memories.embedding import Embeddable, Embeddings, pending_note
-from app.memories.records import SOURCE, identity_hash, metadata_terms, own_time, standing
+from app.memories.records import SOURCE, identity_hash, own_time, standing
 from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.retention.shapes import fault_in
@@ -45,6 +45,7 @@ from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecor
 from app.sessions.schemas import counter as session_counter
 from app.storage.changes import Change, CommitConflict, Insert
 from app.storage.protocol import Store
+from app.storage.record_filters import metadata_terms
 from app.storage.records import DAMAGED
 from app.storage.repository import pages
 from app.storage.schema import Collection, Doc, Eq, In, both, value_at

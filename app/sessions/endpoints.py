@@ -5,16 +5,16 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, Cursor, InListing, InMetadata, Limit, StrictRoute, answer
+from app.api.strict import Answer, Cursor, InListing, Limit, StrictRoute, answer, asked_of
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_SEQ, Identifier, Page
+from app.core.schemas import MAX_SEQ, Identifier, Page, RecordFilters
 from app.jobs.queue import Operation
 from app.memories.embedding import Embeddings
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas
 from app.sessions.repository import SessionRepository
-from app.sessions.service import MAX_LAST, MessageEdits, SessionFilters, SessionService, Window, Windows
+from app.sessions.service import MAX_LAST, MessageEdits, SessionService, Window, Windows
 from app.writes.executor import InPrecondition, Writer, etag
 
 
@@ -67,13 +67,11 @@ async def create_session(
 async def list_sessions(
     sessions: Sessions,
     listing: InListing,
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
+    asked: Annotated[RecordFilters, Depends(asked_of(schemas.SESSION_FIELDS))],
     status: Annotated[schemas.SessionStatus | None, Query()] = None,
-    metadata: InMetadata = None,
 ) -> Answer[Page[schemas.Session]]:
     """List the sessions, newest first."""
-    return answer(await sessions.page(SessionFilters(agent_id, user_id, status, metadata), listing))
+    return answer(await sessions.page({**asked, "status": status}, listing))
 
 
 @router.get("/{session_id}", responses=problems(404))

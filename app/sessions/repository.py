@@ -13,14 +13,12 @@ import orjson
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id
-from app.core.metadata_filter import condition_of, matches
 from app.core.schemas import BODY_LIMITS, Json
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
-from app.memories.records import SMALL_TALK_IMPORTANCE, metadata_terms, new_memory, revision
+from app.memories.records import SMALL_TALK_IMPORTANCE, new_memory, revision
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
-from app.memories.search import by_metadata
 from app.sessions.schemas import (
     MESSAGES,
     SESSIONS,
@@ -34,7 +32,8 @@ from app.sessions.schemas import (
 )
 from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository
+from app.storage.record_filters import metadata_terms
+from app.storage.repository import Repository
 from app.storage.schema import Absent, Eq, Filter, Range, both
 from app.storage.scope import Scope
 
@@ -230,20 +229,6 @@ class SessionRepository(Repository[SessionRecord]):
     async def count_messages(self, session: SessionRecord, role: str) -> int:
         """Returns the number of messages of a role."""
         return await self.messages.count(both(self.said_in(session), Eq("role", role)))
-
-    async def page_with(
-        self, where: Filter, entries: Json, listing: Listing, request: str
-    ) -> tuple[list[SessionRecord], str | None]:
-        """Returns a page of the sessions whose metadata matches, and the cursor of the next page."""
-        if not entries:
-            return await self.page(where, listing, request=request)
-        condition = condition_of(entries)
-        return await self.page(
-            both(where, by_metadata(entries).where),
-            listing,
-            request=request,
-            keep=lambda session: matches(condition, session["metadata"]),
-        )
 
     async def count_memories(self, session: SessionRecord) -> int:
         """Returns the number of memories made from the session."""

@@ -37,6 +37,7 @@ from app.core.schemas import (
     example,
     shown,
 )
+from app.storage.record_filters import fields_of
 from app.storage.schema import BaseRecord, Collection, Unique
 
 MessageRole = TypeAliasType("MessageRole", Literal["system", "developer", "user", "assistant", "tool"])
@@ -179,6 +180,7 @@ SESSIONS: Collection[SessionRecord] = Collection(
 `learned_seq`: learning has processed the messages up to this one. `revised`: how often messages were edited or deleted.
 `metadata_terms`: a digest of each entry of the metadata, as memories have them.
 """
+SESSION_FIELDS = fields_of(SESSIONS, Session, "status", "expires_at", "created_at")
 MESSAGES: Collection[MessageRecord] = Collection(
     name="messages",
     kind="message",

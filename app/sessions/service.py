@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape
-from app.core.schemas import BODY_LIMITS, Json, Page, differing, equal_json
+from app.core.schemas import BODY_LIMITS, Page, RecordFilters, differing, equal_json
 from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
 from app.jobs import queue
 from app.jobs.queue import POST_CONVERSATION, REDERIVE, SUMMARIZE, Job, Operation, Payload
 from app.memories.embedding import Embeddings
-from app.memories.records import metadata_terms, passage, revision
+from app.memories.records import passage, revision
 from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
@@ -33,6 +33,7 @@ from app.sessions.repository import (
 )
 from app.sessions.schemas import (
     MESSAGES,
+    SESSION_FIELDS,
     SESSIONS,
     Appended,
     Message,
@@ -54,7 +55,8 @@ from app.sessions.schemas import (
     speaker_role,
 )
 from app.storage.changes import Allocate, Change, IndexEntry
-from app.storage.repository import Listing, expired, page_of, pages, render_items, unexpired
+from app.storage.record_filters import metadata_terms, split_filter
+from app.storage.repository import Listing, expired, having, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.validation_words import in_words
 from app.writes.executor import IfMatch, WriteResult, changed, etag
@@ -74,14 +76,10 @@ TAKEN = (
 ROLES: tuple[MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFilters:
+class SessionFilters(RecordFilters, total=False):
     """Which sessions a list shows. None: any."""
 
-    agent_id: str | None = None
-    user_id: str | None = None
-    status: SessionStatus | None = None
-    metadata: Json | None = None
+    status: SessionStatus | None
 
 
 class SessionService:
@@ -121,11 +119,9 @@ class SessionService:
 
     async def page(self, filters: SessionFilters, listing: Listing) -> Page[Session]:
         """Returns one page of the sessions that match the filters."""
-        entries = filters.metadata or {}
-        fields = {"agent_id": filters.agent_id, "status": filters.status, "user_id": filters.user_id}
-        named = [Eq(name, value) for name, value in fields.items() if value is not None]
-        where, request = both(*named, unexpired(self._now())), repr((named, sorted(metadata_terms(entries))))
-        sessions, cursor = await self._sessions.page_with(where, entries, listing, request)
+        asked, keep = split_filter(filters, SESSION_FIELDS, SESSIONS)
+        where = both(having(filters, "agent_id", "status", "user_id"), unexpired(self._now()), asked)
+        sessions, cursor = await self._sessions.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         return page_of(await render_items(SESSIONS, sessions, render, Session), cursor)
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult[Session]:

@@ -13,14 +13,15 @@ import orjson
 from pydantic import TypeAdapter
 from typing_extensions import TypeVar
 
+from app.core.metadata_filter import ANY_ID
 from app.core.schemas import Page
 from app.core.work import taken_by
-from app.errors import InvalidCursor, RecalldError, RecordDamaged, no_such
+from app.errors import Forbidden, InvalidCursor, RecalldError, RecordDamaged, invalid, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Order, Store, Tallied
 from app.storage.records import damage_warnings, left_out, remember
-from app.storage.schema import Absent, After, Collection, Eq, Filter, In, Or, R, Range, both
-from app.storage.scope import Scope
+from app.storage.schema import Absent, After, Collection, Eq, Filter, In, Not, Or, R, Range, both
+from app.storage.scope import Partition, Scope
 
 FILTERED_AT_ONCE = 500
 """Documents that a list reads at once, where it has to look into them to know which it shows."""
@@ -51,8 +52,9 @@ def expired(doc: Mapping[str, Any], now: str) -> bool:
 
 def having(values: Mapping[str, Any], *names: str) -> Filter:
     """Returns a filter for documents that have exactly these values. A name whose value is absent or None filters
-    nothing."""
-    return both(*(Eq(name, values[name]) for name in names if values.get(name) is not None))
+    nothing, and `ANY_ID` stands for any."""
+    named = ((name, values[name]) for name in names if values.get(name) is not None)
+    return both(*(Not(Absent(name)) if value == ANY_ID else Eq(name, value) for name, value in named))
 
 
 def between(field: str, since: str | None, until: str | None) -> Filter | None:
@@ -79,6 +81,47 @@ async def pages(
         yield docs
         if len(docs) < size:
             break
+
+
+MOST_PARTITIONS, MOST_RECORDS = 1_000, 100_000
+"""Of a search over any owner, which loads them all."""
+
+
+async def partitions_of(
+    store: Store,
+    scope: Scope,
+    collection: Collection,
+    agent: str | None,
+    user: str | None,
+    *,
+    include_shared: bool,
+    everyone: bool = False,
+) -> tuple[Partition, ...]:
+    """Returns the partitions that a search of a collection reads. With `ANY_ID` for the agent or the user they are
+    those that have records and that the scope sees: for any agent and "ada", of a key that is bound to the agents a and
+    b, ("a", "ada") and ("b", "ada"). Of `everyone`, all of the tenant. Raises Forbidden if the bindings of the key bear
+    neither out, and Invalid if there are too many."""
+    if not everyone and ANY_ID not in (agent, user):
+        return scope.partitions(agent, user, include_shared)
+    if (scope.agents is None and scope.users is None) is not everyone:
+        raise Forbidden(
+            "A key that is bound to agents or users does not search everyone's memory."
+            if everyone
+            else 'A search by "*" needs a key that is bound to agents or users; `everyone` searches all memories.'
+        )
+    where = both(scope.visible(), having({"agent_id": agent, "user_id": user}, "agent_id", "user_id"))
+    # by owners, such as 812 of ("support", "ada")
+    tallied = await store.tally(collection, scope.tenant, ("agent_id", "user_id"), where)
+    if len(tallied) > MOST_PARTITIONS or sum(tallied.values()) > MOST_RECORDS:
+        raise invalid(
+            "/everyone" if everyone else "/filters",
+            f"goes over {MOST_PARTITIONS:,} pairs of agent and user and {MOST_RECORDS:,} records at most; there are "
+            f"{len(tallied):,} and {sum(tallied.values()):,}: name a user_id or an agent_id",
+        )
+    partitions = [Partition(*owner) for owner in tallied]
+    if include_shared and agent is not None and user is not None:  # what one agent, or one user, shares with all
+        partitions += [shared for agent, user in tallied for shared in scope.partitions(agent, user, True)]
+    return tuple(dict.fromkeys(partitions))
 
 
 A = TypeVar("A", bound=Mapping[str, Any])

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, StrictRoute, answer
+from app.api.strict import Answer, InListing, StrictRoute, answer, asked_of
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_SEQ, Identifier, Object, Page
+from app.core.schemas import MAX_SEQ, Identifier, Object, Page, RecordFilters
 from app.tasks import schemas
 from app.tasks.service import TaskRepository, TaskService
 from app.writes.executor import InPrecondition, Writer, etag
@@ -43,14 +43,12 @@ async def create_task(
 async def list_tasks(
     tasks: Tasks,
     listing: InListing,
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
+    asked: Annotated[RecordFilters, Depends(asked_of(schemas.TASK_FIELDS))],
     session_id: Annotated[Identifier | None, Query()] = None,
     status: Annotated[schemas.TaskStatus | None, Query()] = None,
 ) -> Answer[Page[schemas.Task]]:
     """List the tasks, newest first."""
-    filters = {"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status}
-    return answer(await tasks.page(filters, listing))
+    return answer(await tasks.page({**asked, "session_id": session_id, "status": status}, listing))
 
 
 @router.get("/{task_id}", responses=problems(404))

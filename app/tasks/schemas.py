@@ -16,12 +16,14 @@ from app.core.schemas import (
     Identifier,
     NotNull,
     Object,
+    RecordFilters,
     Schema,
     Text,
     Timestamp,
     example,
     shown,
 )
+from app.storage.record_filters import fields_of
 from app.storage.schema import Collection, OwnedRecord, Unique
 
 CheckpointReason = TypeAliasType("CheckpointReason", Literal["asked", "steps", "before_restore", "restore"])
@@ -52,6 +54,11 @@ class Evidence(TypedDict):
     source: str
     content: str
     tokens: Annotated[Count, Field(description="Of source and content.")]
+
+
+class TaskFilters(RecordFilters, total=False):
+    session_id: str | None
+    status: TaskStatus | None
 
 
 class TaskState(TypedDict, total=False):
@@ -130,6 +137,7 @@ TASKS: Collection[TaskRecord] = Collection(
     opaque=("metadata", "context", "plan"),
     internal=INTERNAL,
 )
+TASK_FIELDS = fields_of(TASKS, Task, "session_id", "status", "expires_at", "created_at", run_id="session_id")
 CHECKPOINTS: Collection[CheckpointRecord] = Collection(
     name="checkpoints",
     kind="checkpoint",

@@ -26,13 +26,15 @@ from app.jobs.queue import POST_CONVERSATION
 from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, page_of, render_items, unexpired
+from app.storage.record_filters import split_filter
+from app.storage.repository import Listing, Repository, expired, having, page_of, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.tasks import working_memory
 from app.tasks.schemas import (
     CHECKPOINTS,
     STATE,
+    TASK_FIELDS,
     TASKS,
     Checkpoint,
     CheckpointRecord,
@@ -48,6 +50,7 @@ from app.tasks.schemas import (
     StepPatch,
     Task,
     TaskCreate,
+    TaskFilters,
     TaskPatch,
     TaskPatched,
     TaskRecord,
@@ -236,10 +239,12 @@ class TaskService:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Task]:
+    async def page(self, filters: TaskFilters, listing: Listing) -> Page[Task]:
         """Returns a page of tasks that match the filters."""
-        named = [Eq(field, value) for field, value in sorted(filters.items()) if value is not None]
-        tasks, cursor = await self._tasks.page(both(*named, unexpired(self._now())), listing, request=repr(named))
+        asked, keep = split_filter(filters, TASK_FIELDS, TASKS)
+        named = having(filters, "agent_id", "user_id", "session_id", "status")
+        where, request = both(named, unexpired(self._now()), asked), repr(sorted(filters.items()))
+        tasks, cursor = await self._tasks.page(where, listing, request=request, keep=keep)
         return page_of(await render_items(TASKS, tasks, render, Task), cursor)
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult[TaskPatched]:

@@ -71,6 +71,20 @@ def test_without_an_owner_it_is_about_me(recalld: Recalld, monkeypatch: pytest.M
     assert "of 2,000 tokens: 1 memories" in context.stderr
 
 
+def test_filters_narrow_what_is_found_and_listed(recalld: Recalld) -> None:
+    recalld("add", "likes tea", "--user", "fay", "--tag", "food")
+    recalld("add", "likes trains", "--user", "fay", "--type", "preference")
+    for command, wanted in (
+        (("search", "likes", "--user", "fay"), '{"tags": "food"}'),
+        (("list", "--user", "fay"), '{"tags": "food"}'),
+        (("search", "likes"), '{"user_id": "fay", "NOT": {"memory_type": "preference"}}'),
+    ):
+        shown = recalld(*command, "--filters", wanted).stdout
+        assert "likes tea" in shown
+        assert "trains" not in shown
+    assert "JSON object" in recalld("search", "likes", "--filters", "topic=x").stderr
+
+
 def test_a_listing_goes_over_pages_and_says_that_there_is_more(recalld: Recalld) -> None:
     for number in range(3):
         recalld("add", f"Item {number}", "--user", "paged")

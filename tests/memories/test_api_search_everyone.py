@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.memories import search
+from app.storage import repository
 from tests.conftest import Service
 from tests.support.memories import Json, problem
 
@@ -41,7 +41,7 @@ async def test_a_tenant_that_is_too_large_for_one_search_is_told(
     api, admin = service.client, await service.key(verbs="read,write,admin")
     for user in ("ada", "ben"):
         await api.post("/v1/memories", json={"user_id": user, "content": f"{user} keeps bees"}, headers=admin)
-    monkeypatch.setattr(search, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(repository, "MOST_PARTITIONS", 1)
     answer = await api.post("/v1/memories/search", json=ASKED, headers=admin)
     (error,) = problem(answer, 422, "invalid", "/everyone")["errors"]
     assert "there are 2 and 2: name a user_id or an agent_id" in error["detail"]

@@ -43,7 +43,7 @@ from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
 from app.memories.records import speaker_of, standing, told_at
 from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
-from app.memories.search import SplitFilter, told_by, true_at
+from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.procedures.schemas import PROCEDURES
 from app.procedures.track_record import (
     LEAST_CANDIDATES,
@@ -60,6 +60,7 @@ from app.profiles.schemas import status_of
 from app.profiles.users import recorded_interactions
 from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
+from app.storage.record_filters import SplitFilter, split_filter
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Collection, Eq, Filter, R, Range, both
 from app.storage.text import content_hash, is_question, terms
@@ -273,11 +274,12 @@ def visible(request: SourceRequest) -> SplitFilter:
     """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
     have the tags and metadata that it asks for."""
     body = request.body
-    where, keep = body.split_filter()
+    asked, keep = split_filter({"metadata": body.metadata}, MEMORY_FIELDS, MEMORIES, searched=True)
+    tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
     now, trust = rfc3339(request.now), body.min_trust
     trusted = None if trust is None else Range("trust", ge=trust)
     told = None if body.now is None else told_by(body.now)
-    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), where, trusted, told)
+    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
     # what was learned from a turn says when the turn was: at that time nobody knew it
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     return SplitFilter(both(where, NO_SMALL_TALK, known), keep)

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract d233bfd13b8ead78680313221ad44876."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 855a74a62fc5bf3cc79c634777d6dd77."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -82,6 +82,8 @@ class ActionSearch(TypedDict):
 
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    metadata: NotRequired["JsonObject | None"]
+    filters: NotRequired["JsonObject | None"]
     query: str
     include_shared: NotRequired[bool]
     action_type: NotRequired["ActionWord | None"]
@@ -242,6 +244,7 @@ class AssertedFact(TypedDict):
     supersedes: list[str]
     superseded_by: list[str]
     disputes: list[str]
+    metadata: "JsonObject"
     source: "Source"
     version: int
     created_at: str
@@ -670,6 +673,7 @@ class Fact(TypedDict):
     supersedes: list[str]
     superseded_by: list[str]
     disputes: list[str]
+    metadata: "JsonObject"
     source: "Source"
     version: int
     created_at: str
@@ -702,6 +706,7 @@ class FactCreate(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     origin: NotRequired["ImportOrigin | None"]
+    metadata: NotRequired["JsonObject"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
     always: NotRequired["AlwaysKind | None"]
@@ -722,6 +727,8 @@ class FactSearch(TypedDict):
 
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    metadata: NotRequired["JsonObject | None"]
+    filters: NotRequired["JsonObject | None"]
     query: str
     include_shared: NotRequired[bool]
     subject: NotRequired[str | None]
@@ -1933,6 +1940,7 @@ class ResolvedFact(TypedDict):
     supersedes: list[str]
     superseded_by: list[str]
     disputes: list[str]
+    metadata: "JsonObject"
     source: "Source"
     version: int
     created_at: str
@@ -2008,6 +2016,7 @@ class SearchRequest(TypedDict):
     metadata: NotRequired["JsonObject | None"]
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
+    filters: NotRequired["JsonObject | None"]
     query: str
     everyone: NotRequired[bool]
     include_shared: NotRequired[bool]
@@ -2470,6 +2479,7 @@ class SearchOptions(TypedDict):
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired["list[Tag] | None"]
     metadata: NotRequired["JsonObject | None"]
+    filters: NotRequired["JsonObject | None"]
     everyone: NotRequired[bool]
     include_shared: NotRequired[bool]
     session_id: NotRequired[str | None]
@@ -2525,6 +2535,7 @@ class FactOptions(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     origin: NotRequired["ImportOrigin | None"]
+    metadata: NotRequired["JsonObject"]
     source: NotRequired["SourceIn | None"]
     cardinality: NotRequired["Cardinality | None"]
     always: NotRequired["AlwaysKind | None"]
@@ -2534,6 +2545,8 @@ class FactOptions(TypedDict):
 class FactSearchOptions(TypedDict):
     """Optional fields of FactSearch."""
 
+    metadata: NotRequired["JsonObject | None"]
+    filters: NotRequired["JsonObject | None"]
     include_shared: NotRequired[bool]
     subject: NotRequired[str | None]
     predicate: NotRequired[str | None]
@@ -2560,10 +2573,11 @@ class MemoryFilter(TypedDict):
     pinned: NotRequired[bool]
     since: NotRequired[str]
     until: NotRequired[str]
+    metadata: NotRequired[str]
+    filters: NotRequired[str]
     tags: NotRequired[str]
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired[str]
-    metadata: NotRequired[str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2582,6 +2596,8 @@ class FactFilter(TypedDict):
     known_at: NotRequired[str]
     timeline: NotRequired[bool]
     status: NotRequired["FactListStatus"]
+    metadata: NotRequired[str]
+    filters: NotRequired[str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2593,6 +2609,7 @@ class SessionFilter(TypedDict):
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
     metadata: NotRequired[str]
+    filters: NotRequired[str]
 
 
 class Operations(Transport):
@@ -2606,14 +2623,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2655,9 +2672,9 @@ class Operations(Transport):
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, metadata: str | None = None) -> "SessionPage":
+    def list_sessions(self, *, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "SessionPage":
         """List the sessions, newest first."""
-        found: "SessionPage" = self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
+        found: "SessionPage" = self._call("GET", "/v1/sessions", query={"status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     def get_session(self, session_id: str) -> "Session":
@@ -2728,9 +2745,9 @@ class Operations(Transport):
         found: AssertedFact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    def list_facts(self, *, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = self._call("GET", "/v1/facts", query={"subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2817,9 +2834,9 @@ class Operations(Transport):
         found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
+    def list_tasks(self, *, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "TaskPage":
         """List the tasks, newest first."""
-        found: "TaskPage" = self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "TaskPage" = self._call("GET", "/v1/tasks", query={"session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     def get_task(self, task_id: str) -> "Task":
@@ -2891,9 +2908,9 @@ class Operations(Transport):
         found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+    def list_actions(self, *, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
-        found: "ActionPage" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "ActionPage" = self._call("GET", "/v1/actions", query={"session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
@@ -3206,14 +3223,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, metadata: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "metadata": metadata})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3255,9 +3272,9 @@ class AsyncOperations(AsyncTransport):
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_sessions(self, *, agent_id: str | None = None, user_id: str | None = None, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, metadata: str | None = None) -> "SessionPage":
+    async def list_sessions(self, *, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "SessionPage":
         """List the sessions, newest first."""
-        found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"agent_id": agent_id, "user_id": user_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "metadata": metadata})
+        found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     async def get_session(self, session_id: str) -> "Session":
@@ -3328,9 +3345,9 @@ class AsyncOperations(AsyncTransport):
         found: AssertedFact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    async def list_facts(self, *, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = await self._call("GET", "/v1/facts", query={"subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -3417,9 +3434,9 @@ class AsyncOperations(AsyncTransport):
         found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_tasks(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "TaskPage":
+    async def list_tasks(self, *, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "TaskPage":
         """List the tasks, newest first."""
-        found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     async def get_task(self, task_id: str) -> "Task":
@@ -3491,9 +3508,9 @@ class AsyncOperations(AsyncTransport):
         found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+    async def list_actions(self, *, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
-        found: "ActionPage" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "ActionPage" = await self._call("GET", "/v1/actions", query={"session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
