@@ -104,3 +104,10 @@ def test_a_pointer_names_no_member_of_a_union(client: httpx.Client) -> None:
     body = message(json.dumps({"agent_id": "a", "memory_type": "rumour"}), "list_memories")
     told = client.post("/mcp", content=body, headers=HEADERS).json()["result"]["content"][0]["text"]
     assert [line.partition(": ")[0] for line in told.splitlines()[1:]] == ["- /memory_type", "- /memory_type"]
+
+
+def test_a_tool_that_writes_tells_of_a_secret_and_never_its_value(client: httpx.Client) -> None:
+    body = message(arguments(content="Pay with 4242 4242 4242 4242"))
+    answer = client.post("/mcp", content=body, headers=HEADERS)
+    assert "card at characters 9 to 28" in answer.text
+    assert "4242 4242 4242 4242" not in answer.text

@@ -92,7 +92,8 @@ export function useOrigins(context, { user_id, agent_id }, at) {
     const there = new Set([...memories.map((memory) => memory.memory_id), ...facts.map((fact) => fact.fact_id)]);
     const missing = ids.filter((id) => !there.has(id)).slice(0, LOOKED_UP_AT_ONCE - (learns && !at ? 1 : 0));
     const single = await Promise.all(missing.map(async (id) => /** @type {[string, Origin | undefined]} */ ([id, await originOf(id)?.catch(() => undefined)])));
-    const lessons = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : []));
+    const lists = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? [...list] : []));
+    const lessons = lists.filter((one) => "text" in one); // a warning has none
     return { memories, facts, single, lessons };
   }, [user_id, agent_id, learns, ids.join()], ["fact"]);
   return useMemo(() => {

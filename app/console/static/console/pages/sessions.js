@@ -109,7 +109,8 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
       ends && user_id ? ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, limit: RECORDS } }, signal })) : undefined,
       learns ? ask(api.GET("/v1/agents/{agent_id}/experience", { params: { path: { agent_id } }, signal })).catch(() => undefined) : undefined, // a key that is bound to the person may not read it
     ]);
-    const lessons = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? list : [])).filter((lesson) => lesson.source.session_id === session_id);
+    const lists = Object.values(experience ?? {}).flatMap((list) => (Array.isArray(list) ? [...list] : []));
+    const lessons = lists.filter((one) => "source" in one).filter((lesson) => lesson.source.session_id === session_id);
     return { old: old?.items ?? [], ended: ended?.items ?? [], lessons };
   }, [session_id, [...memories.map((memory) => memory.memory_id), ...stated.map((fact) => fact.fact_id)].join(), learns]);
   const { old, ended, lessons } = more.data ?? { old: [], ended: [], lessons: [] };
