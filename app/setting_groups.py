@@ -123,7 +123,7 @@ class SecretSettings(SettingGroup):
     policy: SecretPolicy = Field(
         "flag",
         description="What becomes of secrets and personal data in texts that come in: keys, passwords in addresses, "
-        "cards, IBANs. `flag`: they are stored, and the answer warns. `redact`: `[secret: openai_key]` is stored in "
+        "cards, IBANs. `flag`: they are stored, and the answer warns. `redact`: the name of the kind is stored in "
         "their place. `block`: the request is refused (422). `off`: nobody looks.",
     )
     tenants: str = Field("", description="Tenants with a policy of their own: `acme=redact beta=off`.")

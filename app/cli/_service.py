@@ -3,13 +3,14 @@
 A separate module, since importing the service takes a second.
 """
 
+import asyncio
 import json
 import logging
-import re
+import zipfile
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,19 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
 from app.importers import formats
-from app.importers.loader import DefaultOwner, ImportRecord, ImportResult, RanImport, Reader, SkippedEntry, bring
+from app.importers.histories import files_of, read_history
+from app.importers.loader import (
+    DefaultOwner,
+    ImportRecord,
+    ImportReport,
+    ImportResult,
+    ImportTarget,
+    RanImport,
+    Reader,
+    SkippedEntry,
+    bring,
+    parsed,
+)
 from app.main import create_app
 from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, connect
 from app.resources import Resources
@@ -137,7 +150,12 @@ async def bring_in(
     `erased_checked` is then false.
     """
     agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
-    owner = DefaultOwner(agent, user, rfc3339(SystemClock().now()))
+    now = rfc3339(SystemClock().now())
+    if system not in READERS:
+        if user is None:
+            raise invalid("/--user", "must be given with a history: whose it is")
+        return await _history(file, system, DefaultOwner(agent or system, user, now), into, restore_erased)
+    owner = DefaultOwner(agent, user, now)
     data = _read(file)
     results = list(READERS[system](data, owner))
     holds = any(isinstance(record, ImportRecord) for record in results)
@@ -146,7 +164,7 @@ async def bring_in(
     if into is None or not holds:  # nothing goes anywhere: no store is made
         shown = (await bring(results, _Nowhere())).shown()
         dry = into is None
-        return {"dry_run": dry, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": not dry}
+        return {"dry_run": dry, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": not dry, "secrets": {}}
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:
@@ -156,13 +174,56 @@ async def bring_in(
             results = [result for result in results if _user_of(result) not in gone]
         with Progress(console=Console(stderr=True), transient=True) as progress:
             bar = progress.add_task("importing", total=sum(not isinstance(result, SkippedEntry) for result in results))
-            report = await bring(results, _Reached(api), lambda number: progress.advance(bar, number))
+            service = _Reached(api)
+            report = await bring(results, service, lambda number: progress.advance(bar, number))
     return {
         "dry_run": False,
         **report.shown(),
         "mapped": owner.mapped,
         "erased": dict(erased),
         "erased_checked": tombstones is not None,
+        "secrets": dict(service.found),
+    }
+
+
+async def _history(
+    path: Path, system: str, owner: DefaultOwner, into: tuple[str | None, str | None] | None, restore_erased: bool
+) -> RanImport:
+    """Imports a history, one conversation after the other, and returns the report. Raises ImportRefused if there is
+    none."""
+    report, number, erased, found, checked_erased = ImportReport(), 0, Counter[str](), Counter[str](), into is not None
+    try:
+        size = sum(file.size for file in files_of(path))
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ImportRefused(f"{path} cannot be read: {error}.") from error
+    async with AsyncExitStack() as stack:
+        service: ImportTarget = _Nowhere()
+        gone = False
+        if into is not None:
+            api, tombstones = await stack.enter_async_context(_reached(*into))
+            service, checked_erased = _Reached(api, found), tombstones is not None
+            if tombstones is not None and not restore_erased:
+                gone = await tombstones.find(str(owner.user_id)) is not None
+        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        bar = progress.add_task("importing", total=size)
+        for read, results in read_history(system, path, owner):
+            records = sum(isinstance(result, ImportRecord) for result in results)
+            number += records
+            if gone:
+                erased[str(owner.user_id)] += records
+            kept = [result for result in results if not gone or isinstance(result, SkippedEntry)]
+            await bring(kept, service, report=report)
+            progress.advance(bar, read)
+    if not number:
+        reasons = "; ".join(group["reason"] for group in (*report.shown()["left"], *report.shown()["not_memory"])[:3])
+        raise ImportRefused(f"{path} holds no conversation of {system}{reasons and ': '}{reasons}.")
+    return {
+        "dry_run": into is None,
+        **report.shown(),
+        "mapped": owner.mapped,
+        "erased": dict(+erased),
+        "erased_checked": checked_erased,
+        "secrets": dict(found),
     }
 
 
@@ -195,19 +256,11 @@ def _user_of(result: ImportResult) -> str | None:
     return user
 
 
-DEEPEST = 200
-"""Levels of a file: more than any record may have, and few enough for every parser."""
-MOST_DIGITS = 4_000
-"""Python makes no integer of more."""
-_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
-
-
 def _read(file: Path) -> Any:
     """Returns the JSON of a file, in UTF-8 or UTF-16, with or without a byte order mark."""
     try:
         content = file.read_bytes()
-        text = _flattened(content.decode(json.detect_encoding(content)))
-        data = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < MOST_DIGITS else float(digits))
+        data = parsed(content.decode(json.detect_encoding(content)))
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
@@ -217,19 +270,7 @@ def _read(file: Path) -> Any:
     return data
 
 
-def _flattened(text: str) -> str:
-    """Returns the JSON with null in the place of what is nested deeper than `DEEPEST`: with 2, `[[[1], 2]]` becomes
-    `[[null, 2]]`."""
-    kept, depth, shown = list[str](), 0, 0
-    for match in _BRACKETS.finditer(text):
-        if match[0] in "[{":
-            depth += 1
-            if depth == DEEPEST + 1:
-                kept += text[shown : match.start()], "null"
-        elif match[0] in "]}":
-            shown = match.end() if depth == DEEPEST + 1 else shown
-            depth -= 1
-    return "".join([*kept, text[shown:]])
+RATE_LIMITED = 429
 
 
 class _Nowhere:
@@ -244,9 +285,10 @@ class _Nowhere:
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """The service behind an API."""
+    """The service behind an API. `found` counts the secrets that its answers warn of."""
 
     api: Api
+    found: Counter[str] = field(default_factory=Counter)
 
     async def post(self, path: str, body: Json) -> str | None:
         answer = await self._answer("POST", path, body)
@@ -254,6 +296,7 @@ class _Reached:
             checked(answer)
         except ToolError as error:
             return error.detail
+        self.found.update(warning["kind"] for warning in answer.body.get("warnings", ()) if "kind" in warning)
         return None
 
     async def get(self, path: str) -> Json | None:
@@ -262,7 +305,10 @@ class _Reached:
 
     async def _answer(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
         answer = await self.api(method, path, body)
-        if answer.status in (401, 403, 503):  # all further requests would fail, too
+        while answer.status == RATE_LIMITED:
+            await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
+            answer = await self.api(method, path, body)
+        if answer.status in (401, 403, 503, 507):  # all further requests would fail, too
             checked(answer)
         return answer
 

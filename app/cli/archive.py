@@ -188,19 +188,29 @@ BATCH = 200
 
 
 class System(StrEnum):
-    """Memory systems whose exports can be imported."""
+    """Memory systems whose exports can be imported, and assistants whose histories can."""
 
     MEM0 = "mem0"
     ZEP = "zep"
     LETTA = "letta"
     AGENT_MEMORY_SERVER = "agent-memory-server"
+    CHATGPT = "chatgpt"
+    CLAUDE = "claude"
+    CLAUDE_CODE = "claude-code"
+    CODEX = "codex"
 
 
 def import_(
     file: Annotated[
-        Path, typer.Argument(help="What `recalld export`, a user's export, or with --from another system wrote.")
+        Path,
+        typer.Argument(
+            help="What `recalld export`, a user's export, or with --from another system wrote. A history may be a "
+            "folder or a .zip."
+        ),
     ],
-    from_: Annotated[System | None, typer.Option("--from", help="Another memory system.")] = None,
+    from_: Annotated[
+        System | None, typer.Option("--from", help="Another memory system, or the assistant whose history it is.")
+    ] = None,
     tenant: Annotated[
         str | None, typer.Option(help="Whose it becomes; default: the tenant of the file, and `default` for a user's.")
     ] = None,
@@ -251,7 +261,7 @@ def import_(
 
 
 def _show_taken(report: RanImport, *, dry_run: bool) -> None:
-    names = {"memory": "memories", "fact": "facts", "message": "messages"}
+    names = {"memory": "memories", "fact": "facts", "message": "messages", "action": "actions"}
     print("Would take" if dry_run else "Taken", end=": ")
     print(", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing")
     if report["there"]:
@@ -261,6 +271,9 @@ def _show_taken(report: RanImport, *, dry_run: bool) -> None:
         table_of((title, "because", "such as"), rows)
     table_of(("id of the source", "id here"), list(report["mapped"].items()))
     table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])
+    if report["secrets"]:
+        found = ", ".join(f"{count} {kind}" for kind, count in report["secrets"].items())
+        print(f"Secrets in the texts: {found}. RECALLD_SECRETS_POLICY says what becomes of them.")
     if not report["erased_checked"]:
         print("Not checked: whether a tombstone names one of these users.")
 

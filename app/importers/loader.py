@@ -4,6 +4,8 @@ A reader yields records to import, and skipped ones with reasons. A record that 
 stop the others.
 """
 
+import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,8 +20,9 @@ from pydantic import JsonValue
 
 from app.core.clock import rfc3339
 from app.core.schemas import MAX, Json, identifier
+from app.core.work import characters
 
-RecordKind: TypeAlias = Literal["memory", "fact", "message"]
+RecordKind: TypeAlias = Literal["memory", "fact", "message", "action"]
 
 MAX_TAG = 128
 """The maximum length of a tag."""
@@ -38,6 +41,7 @@ class ImportedSession(RecordOwner):
     """The session of a message, as it is posted."""
 
     session_id: str | None
+    metadata: NotRequired[Json]
 
 
 class SpokenMessage(TypedDict):
@@ -47,11 +51,12 @@ class SpokenMessage(TypedDict):
     content: str
     name: NotRequired[Any]
     timestamp: str | None
+    metadata: NotRequired[Json]
 
 
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
-    """A record to import. `body` is the body of its POST request; a message also has its session."""
+    """A record to import. `body` is the body of its POST request; a message and an action also have their session."""
 
     kind: RecordKind
     where: str
@@ -131,6 +136,34 @@ def memory(system: str, where: str, record: Mapping[str, JsonValue], text: Any, 
     return ImportRecord("memory", where, {"content": text, **key, **given, "metadata": metadata})
 
 
+DEEPEST = 200
+"""Levels of a file: more than any record may have, and few enough for every parser."""
+MOST_DIGITS = 4_000
+"""Python makes no integer of more."""
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
+
+
+def parsed(text: str) -> Any:
+    """Returns the value of a JSON text of any depth. Raises ValueError or RecursionError."""
+    whole = _flattened(text)
+    return json.loads(whole, parse_int=lambda digits: int(digits) if len(digits) < MOST_DIGITS else float(digits))
+
+
+def _flattened(text: str) -> str:
+    """Returns the JSON with null in the place of what is nested deeper than `DEEPEST`: with 2, `[[[1], 2]]` becomes
+    `[[null, 2]]`."""
+    kept, depth, shown = list[str](), 0, 0
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "[{":
+            depth += 1
+            if depth == DEEPEST + 1:
+                kept += text[shown : match.start()], "null"
+        elif match[0] in "]}":
+            shown = match.end() if depth == DEEPEST + 1 else shown
+            depth -= 1
+    return "".join([*kept, text[shown:]])
+
+
 def listed(items: Any) -> list[Any]:
     """Returns the items of a list, or of a page: `{"items": […], "next_cursor": "…"}`. None of anything else."""
     inside = items.get("items") if isinstance(items, dict) else items
@@ -192,8 +225,11 @@ def mapped_id(name: str) -> str:
         return f"{plain[: MAX - len(mark) - 1].strip()}~{mark}"
 
 
-def message(where: str, owner: RecordOwner, session_id: str | None, spoken: SpokenMessage) -> ImportRecord:
-    """Returns a message of the session with this id of ours. Raises Unreadable if no session can contain it."""
+def message(
+    where: str, owner: RecordOwner, session_id: str | None, spoken: SpokenMessage, about: Json | None = None
+) -> ImportRecord:
+    """Returns a message of the session with this id of ours. `about`: the metadata of a new session. Raises Unreadable
+    if no session can contain it."""
     if owner["agent_id"] is None or owner["user_id"] is None:
         raise Unreadable("a conversation needs both: say which with --agent and --user")
     if spoken["role"] not in ("user", "assistant"):
@@ -201,7 +237,10 @@ def message(where: str, owner: RecordOwner, session_id: str | None, spoken: Spok
     if not spoken["content"].strip():
         raise NoMemory("it has no text")
     body = {name: value for name, value in spoken.items() if value}
-    return ImportRecord("message", where, body, {"session_id": session_id, **owner})
+    session: ImportedSession = {"session_id": session_id, "agent_id": owner["agent_id"], "user_id": owner["user_id"]}
+    if about is not None:
+        session["metadata"] = about
+    return ImportRecord("message", where, body, session)
 
 
 class ImportTarget(Protocol):
@@ -220,6 +259,9 @@ ImportStep = Callable[[int], None]
 """Called with the number of records that were just processed."""
 AT_ONCE = 100
 """The number of records in one request."""
+CHARACTERS_AT_ONCE = 500_000
+"""And the characters of their bodies: a request may have 4 MiB."""
+OTHER_MESSAGES = "it holds other messages: it went on elsewhere, or another branch was shown when it was imported"
 SHOWN = 3
 """The number of examples for each reason."""
 
@@ -243,12 +285,14 @@ class ShownReport(TypedDict):
 
 class RanImport(ShownReport):
     """What the command reports of an import. `mapped`: the ids here of ids of the source that had to change. `erased`:
-    the records of each erased user that were left out; `erased_checked`: whether tombstones could be read."""
+    the records of each erased user that were left out; `erased_checked`: whether tombstones could be read; `secrets`:
+    what the service found in the texts, by kind."""
 
     dry_run: bool
     mapped: dict[str, str]
     erased: dict[str, int]
     erased_checked: bool
+    secrets: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -259,35 +303,36 @@ class ImportReport:
 
     taken: Counter[str] = field(default_factory=Counter)
     there: Counter[str] = field(default_factory=Counter)
-    _skipped: list[SkippedEntry] = field(default_factory=list)
+    _skipped: dict[tuple[bool, str], SkipReason] = field(default_factory=dict)
 
     def leave(self, where: str, reason: str, *, is_memory: bool = True) -> None:
         """Notes that a part of the file was skipped."""
-        self._skipped.append(SkippedEntry(where, reason, is_memory))
+        empty: SkipReason = {"reason": reason, "count": 0, "such_as": []}
+        skipped = self._skipped.setdefault((is_memory, reason), empty)
+        skipped["count"] += 1
+        if skipped["count"] <= SHOWN:
+            skipped["such_as"].append(where)
 
     def shown(self) -> ShownReport:
         """Returns counts and reasons as the command prints them."""
+        ordered = sorted(self._skipped.items(), key=lambda item: -item[1]["count"])
         return {
             "taken": dict(self.taken),
             "there": dict(self.there),
-            "left": _by_reason([entry for entry in self._skipped if entry.is_memory]),
-            "not_memory": _by_reason([entry for entry in self._skipped if not entry.is_memory]),
+            "left": [skipped for (is_memory, _), skipped in ordered if is_memory],
+            "not_memory": [skipped for (is_memory, _), skipped in ordered if not is_memory],
         }
 
 
-def _by_reason(skipped: Sequence[SkippedEntry]) -> list[SkipReason]:
-    places: dict[str, list[str]] = {}
-    for entry in skipped:
-        places.setdefault(entry.reason, []).append(entry.where)
-    ordered = sorted(places.items(), key=lambda of_reason: -len(of_reason[1]))
-    return [{"reason": reason, "count": len(where), "such_as": where[:SHOWN]} for reason, where in ordered]
-
-
 async def bring(
-    results: Iterable[ImportResult], service: ImportTarget, step: ImportStep = lambda number: None
+    results: Iterable[ImportResult],
+    service: ImportTarget,
+    step: ImportStep = lambda number: None,
+    report: ImportReport | None = None,
 ) -> ImportReport:
-    """Posts all records: memories, facts, and then messages by session. Returns the report."""
-    report, records = ImportReport(), list[ImportRecord]()
+    """Posts all records: memories, facts, and then actions and messages by session. Returns the report, which goes on
+    from `report`."""
+    report, records = report or ImportReport(), list[ImportRecord]()
     for result in results:
         if isinstance(result, SkippedEntry):
             report.leave(result.where, result.reason, is_memory=result.is_memory)
@@ -297,8 +342,8 @@ async def bring(
         for batch in _batches([record for record in records if record.kind == kind]):
             await _post(batch, path, service, report)
             step(len(batch))
-    messages = sorted((record for record in records if record.kind == "message"), key=_session_id)
-    for session_id, of_session in groupby(messages, key=_session_id):
+    of_sessions = sorted((record for record in records if record.session is not None), key=_session_id)
+    for session_id, of_session in groupby(of_sessions, key=_session_id):
         conversation = list(of_session)
         await _post_conversation(session_id, conversation, service, report)
         step(len(conversation))
@@ -306,17 +351,26 @@ async def bring(
 
 
 def _batches(records: Sequence[ImportRecord]) -> Iterator[Sequence[ImportRecord]]:
-    return (records[at : at + AT_ONCE] for at in range(0, len(records), AT_ONCE))
+    batch, size = list[ImportRecord](), 0
+    for record in records:
+        size += characters(record.body, most=CHARACTERS_AT_ONCE)
+        if batch and (len(batch) == AT_ONCE or size > CHARACTERS_AT_ONCE):
+            yield batch
+            batch, size = [], characters(record.body, most=CHARACTERS_AT_ONCE)
+        batch.append(record)
+    if batch:
+        yield batch
 
 
-def _session_id(message: ImportRecord) -> str:
-    assert message.session is not None
-    return str(message.session["session_id"])
+def _session_id(record: ImportRecord) -> str:
+    assert record.session is not None
+    return str(record.session["session_id"])
 
 
 async def _post(batch: Sequence[ImportRecord], path: str, service: ImportTarget, report: ImportReport) -> None:
-    """Posts records as one batch or, if the batch is refused, one by one. Their source says that they were imported."""
-    bodies = [{**record.body, "origin": "import"} for record in batch]
+    """Posts records as one batch or, if the batch is refused, one by one. Their source says that they were imported;
+    an action's metadata does."""
+    bodies = [record.body if record.kind == "action" else {**record.body, "origin": "import"} for record in batch]
     if await service.post(f"{path}/batch", {"items": bodies}) is None:
         report.taken.update(record.kind for record in batch)
         return
@@ -336,16 +390,27 @@ async def _post_conversation(
     session = conversation[0].session
     assert session is not None
     path = f"/v1/sessions/{quote(session_id, safe='')}"
-    ordered = sorted(conversation, key=lambda message: message.body.get("timestamp") or "")
+    messages = [record for record in conversation if record.kind == "message"]
+    ordered = sorted(messages, key=lambda message: message.body.get("timestamp") or "")
+    there: list[Json] | None = []
     refused = await service.post("/v1/sessions", {**session})
     if refused is not None:
         there = await _messages_there(path, session, service)
         if there is None or len(there) > len(ordered) or not all(map(_is_same, there, ordered)):
-            for message in ordered:
-                report.leave(message.where, f"its session: {refused}")
+            for record in conversation:
+                report.leave(record.where, f"its session: {refused if there is None else OTHER_MESSAGES}")
             return
-        report.there["message"] += len(there)
+        report.there.update({"message": len(there)} if there else {})
         ordered = ordered[len(there) :]
+    # actions come in before the messages after them: those up to the last message that is there are there, too, and
+    # may have been rolled up since
+    actions = [record for record in conversation if record.kind == "action"]
+    until = str(there[-1]["timestamp"]) if there else ""
+    known = await _actions_there(session_id, service) if actions and refused is not None else set()
+    new = [one for one in actions if str(one.body["timestamp"]) > until and _identity(one.body) not in known]
+    report.there.update({"action": len(actions) - len(new)} if len(new) < len(actions) else {})
+    for batch in _batches(new):
+        await _post(batch, "/v1/actions", service, report)
     for batch in _batches(ordered):
         if await service.post(f"{path}/messages", {"messages": [message.body for message in batch]}) is None:
             report.taken["message"] += len(batch)
@@ -371,8 +436,28 @@ async def _messages_there(path: str, session: ImportedSession, service: ImportTa
     return messages
 
 
+async def _actions_there(session_id: str, service: ImportTarget) -> set[str]:
+    """Returns the ids in their source of the actions that a session has."""
+    known, cursor = set[str](), ""
+    while page := await service.get(f"/v1/actions?session_id={quote(session_id, safe='')}&limit=100{cursor}"):
+        known.update(_identity(action) for action in page["items"])
+        if not page["next_cursor"]:
+            break
+        cursor = f"&cursor={quote(page['next_cursor'], safe='')}"
+    return known
+
+
+def _identity(record: Json) -> str:
+    """Returns the id that a record has in its source, as its metadata say; empty if they say none."""
+    source = (record.get("metadata") or {}).get("imported_from")
+    return str(source["id"]) if isinstance(source, dict) and "id" in source else ""
+
+
 def _is_same(stored: Json, record: ImportRecord) -> bool:
-    """Returns whether a stored message is this one. The service gives a time to messages without one."""
+    """Returns whether a stored message is this one. The service gives a time to messages without one, and may have
+    shortened or redacted one with an id."""
+    if identity := _identity(record.body):
+        return identity == _identity(stored)
     return all(
         stored[name] == record.body[name] for name in ("role", "content", "name", "timestamp") if name in record.body
     )
