@@ -90,7 +90,7 @@ class ScriptedModel:
         known = {memory["content"]: memory["memory_id"] for memory in json.loads(data).get("known_memories", ())}
         answer["memories"] = [
             {"always": None, **memory}
-            | {"superseded_ids": [known[text] for text in memory["superseded_ids"] if text in known]}
+            | {"replaces": [{"memory_id": known[text], "words": text} for text in memory["replaces"] if text in known]}
             for memory in answer.get("memories", ())
         ]
         answer = {name: value for name, value in answer.items() if name in shape.model_fields}

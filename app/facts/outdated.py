@@ -48,8 +48,8 @@ class ReplacedValue:
 
     @property
     def since(self) -> str | None:
-        """When the present value began (RFC 3339), if that is known."""
-        return self.present["valid_from"]
+        """When the present value began (RFC 3339), if somebody said so."""
+        return None if self.present.get("start_assumed") else self.present["valid_from"]
 
     @property
     def begun(self) -> str:
@@ -130,6 +130,8 @@ class Utterance(NamedTuple):
     at: str
     by: str | None
     session: str | None = None
+    learned_from: tuple[str, ...] = ()
+    """The ids of the memories that it was learned from, those of messages included."""
 
     @classmethod
     def in_memory(cls, memory: MemoryRecord) -> "Utterance":
@@ -140,7 +142,7 @@ class Utterance(NamedTuple):
             by = None
         else:
             by = USER if name is None or name == USER_ROLE else key_of(name)
-        return cls(told_at(memory), by, source.get("session_id"))
+        return cls(told_at(memory), by, source.get("session_id"), tuple(source.get("memory_ids") or ()))
 
 
 def outdated(
@@ -165,8 +167,10 @@ def outdated(
             utterance is not None
             and letters.place_of(value.letters) is not None
             and utterance.at < value.begun
-            and _is_subject(utterance.by, value.subject, names)
-            and telling(value.earlier["object"])
+            and (
+                not value.learned_from.isdisjoint(utterance.learned_from)  # the same statement, learned as a memory
+                or (_is_of(value, letters, utterance.by, names) and telling(value.earlier["object"]))
+            )
         )
         if states_it and letters.place_of(value.present_letters) is None:  # "I moved from Oslo to Bergen" is up to date
             by_fact.setdefault(value.present["group_id"], value)
@@ -197,12 +201,16 @@ def telling(value: str) -> bool:
     return read_interval(value, A_DAY) is None
 
 
-def _is_subject(by: str | None, subject: str, names: Sequence[str]) -> bool:
-    """Returns whether a text is the word of whom a fact is about."""
+def _is_of(value: ReplacedValue, letters: Letters, by: str | None, names: Sequence[str]) -> bool:
+    """Returns whether a text is the word of whom a fact is about, or somebody's word that names the subject: "Ines
+    works at Initech"."""
+    subject = value.subject
     if by is None or by == subject:
         return by is not None
+    if subject != USER:
+        return letters.place_of(Letters.of(value.earlier["subject"])) is not None
     speaker = {*words(by)}
-    return subject == USER and bool(speaker) and any(speaker <= {*words(name)} for name in names)
+    return bool(speaker) and any(speaker <= {*words(name)} for name in names)
 
 
 async def values_behind(

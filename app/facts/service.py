@@ -503,7 +503,9 @@ def assertion_of(body: FactCreate, draft: FactRecord, aliases: AliasMap) -> Asse
     identity = aliases.object_of(draft), draft["object_type"]
     end = body.valid_until or OPEN_END
     policy: ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
-    return Assertion(identity, start, end, body.trust, body.cardinality, policy)
+    # what was learned without a time begins when it was told
+    assumed = start is not None and start == draft["source"].get("said_at")
+    return Assertion(identity, start, end, body.trust, body.cardinality, policy, assumed=assumed)
 
 
 def least_start(assertion: Assertion, now: str) -> str:

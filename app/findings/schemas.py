@@ -34,10 +34,11 @@ class QuotedMemory(TypedDict):
 
 
 class ProposalDetails(TypedDict, total=False):
-    """What a proposal needs besides the records that it names. `supersede`: `aspect`, and of a judge `model` and
-    `prompt_version`. `end`: `valid_until`. `store`: `content` to `quotes`. `revise`: `status`."""
+    """What a proposal needs besides the records that it names. `supersede`: `aspect` and `subject`, and of a judge
+    `model` and `prompt_version`. `end`: `valid_until`. `store`: `content` to `quotes`. `revise`: `status`."""
 
     aspect: str
+    subject: str
     model: str
     prompt_version: str
     valid_until: str

@@ -33,6 +33,8 @@ from app.core.language import (
     words,
 )
 from app.learning.prompts import CitedItem, TranscriptLine
+from app.memories.records import own_time
+from app.memories.schemas import EventPrecision
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms
 
@@ -134,13 +136,12 @@ class Admitted(NamedTuple):
 ANYBODY = frozenset({"user", "other", "nobody"})
 ADMITTED: Mapping[str, Admitted] = {
     "memory": Admitted(ANYBODY, frozenset({"now", "past", "planned"})),  # a plan is worth remembering, as a plan
-    "fact": Admitted(ANYBODY, frozenset({"now", "past"})),  # what is over has ended by the time of its message
-    "profile": Admitted(frozenset({"user"}), frozenset({"now"})),
+    "fact": Admitted(ANYBODY, frozenset({"now", "past", "planned"})),  # what is over has ended by its message
+    "profile": Admitted(frozenset({"user"}), frozenset({"now", "planned"})),
     "lesson": Admitted(frozenset({"nobody"}), frozenset({"now"})),
 }
-"""Which stated items each part keeps. No part keeps what is guessed, asked or corrected. A planned fact, and an
-item of the profile that is planned or about somebody else, become memories: the sentences that they quote
-(`extraction.py`)."""
+"""Which stated items each part keeps. No part keeps what is guessed, asked or corrected. What is planned without a day,
+and an item of the profile about somebody else, become memories: the sentences that they quote (`extraction.py`)."""
 OF_WORK = frozenset({"issue", "solution", "learned"})
 """Types of memories about the agent's work. The assistant's words show these, too: "The cache key holds only the
 branch." Such a memory has the trust of the assistant's messages."""
@@ -291,15 +292,43 @@ def _times(sentence: str, sent: datetime) -> Iterator[tuple[datetime, datetime]]
         sentence = sentence.replace(interval.words, " ", 1)
 
 
-def time_said(given: str, lines: Sequence[TranscriptLine], sentence: str | None = None, *, looked: bool) -> str | None:
-    """Returns the time that a model gives (RFC 3339) if messages support the numbers of its day, else None.
-    `sentence`: as for `numbers_said`."""
+class TimeSaid(NamedTuple):
+    """A time that messages support: the beginning of its day, month or year, unless it is an instant."""
+
+    at: str
+    precision: EventPrecision
+
+    @property
+    def last(self) -> str:
+        """The last moment of it: that of the day for a day."""
+        return str(own_time(self.at, self.precision)["event_until"])
+
+
+_TIME = re.compile(r"(\d{4})(?:-(\d\d))?(?:-(\d\d))?(?:T(\d\d):(\d\d)(:\d\d(?:\.\d+)?)?(Z|[+-]\d\d:\d\d)?)?")
+
+
+def time_said(
+    given: str | None, lines: Sequence[TranscriptLine], sentence: str | None = None, *, looked: bool
+) -> TimeSaid | None:
+    """Returns the time that a model gives if messages support the numbers of its date, else None: "2026-12" is a month,
+    "2026-12-04T00:00:00Z" a day, and so is an instant whose hour nobody said. `sentence`: as for `numbers_said`."""
+    match = _TIME.fullmatch((given or "").strip())
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, zone = match.groups()
+    midnight = f"{year}-{month or '01'}-{day or '01'}T00:00:00Z"
     try:
-        at = parse_rfc3339(given)
+        at = parse_rfc3339(f"{midnight[:10]}T{hour}:{minute}{second or ':00'}{zone or 'Z'}" if hour else midnight)
     except ValueError:
         return None
-    day = f"{at.year} {at.month} {at.day}"
-    return rfc3339(at) if numbers_said(day, lines, sentence).enough(looked=looked) else None
+    numbers_of_date = " ".join(str(int(part)) for part in (year, month, day) if part)
+    if not numbers_said(numbers_of_date, lines, sentence).enough(looked=looked):
+        return None
+    is_instant = hour is not None and (hour, minute) != ("00", "00")
+    clock = f"{int(hour)} {minute.replace('00', '')}" if is_instant else ""
+    if is_instant and numbers_said(f"{numbers_of_date} {clock}", lines, sentence).enough(looked=looked):
+        return TimeSaid(rfc3339(at), "instant")
+    return TimeSaid(rfc3339(parse_rfc3339(midnight)), "day" if day else "month" if month else "year")
 
 
 ALIKE = 0.75

@@ -30,6 +30,7 @@ from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.agents import Decays
+from app.memories.records import happened_at
 from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
@@ -221,11 +222,7 @@ def may_have_duplicates(now: str) -> Filter:
 def duplicate_digest(memory: MemoryRecord) -> bytes:
     """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
     can be compared."""
-    # the same rule as in `identity_hash`
-    extracted = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
-    of_message = extracted and memory["event_at"] == memory["source"].get("said_at")
-    happened_at = None if of_message else memory["event_at"]
-    times = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at)
+    times = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at(memory))
     condition = wording(memory["context"]) if memory["context"] else None
     owner = (memory["agent_id"], memory["user_id"])
     text = (memory["memory_type"], wording(memory["content"]), condition)

@@ -15,15 +15,18 @@ from app.core.work import off_loop
 from app.facts.profile import EMPTY_PROFILE, LearnedValue, UserProfile, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, USER, FactCreate
+from app.findings.replacing import linking
+from app.findings.schemas import Proposal
+from app.findings.service import FindingRepository, new_finding, of_memory
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
-from app.learning.extraction import DroppedCounts, Rules, profile_patch
+from app.learning.extraction import DroppedCounts, Replaced, Rules, profile_patch
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import CitedItem, LearnedLesson, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS, AgentRecord, Decays
-from app.memories.create import MemoryPlanner
+from app.memories.create import MemoryPlan, MemoryPlanner
 from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
@@ -41,6 +44,7 @@ from app.storage.scope import Partition, Scope
 T = TypeVar("T")
 
 KNOWN_MEMORIES = 10
+REPLACED_REASON = "What was learned later replaces a part of it."
 QUERY_CHARS = 2_000
 PAGE = 500
 """The number of messages that one query reads."""
@@ -200,6 +204,7 @@ class MemoryExtractor:
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources: list[Source] = [{**origin, **more} for _, more in pairs]
             planned = await planner.plan([body for body, _ in pairs], "", sources)
+            links = await _links(repository, rules.replaced.values(), planned, sources, rfc3339(tools.clock.now()))
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
                 "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
@@ -210,7 +215,7 @@ class MemoryExtractor:
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
             }
-            return StoredMemories(result, planned.answers, planned.changes)
+            return StoredMemories(result, planned.answers, [*planned.changes, *links])
 
         return plan
 
@@ -247,9 +252,12 @@ class ProfileExtractor:
             dropped = dict(rules.dropped)
             if not patch:
                 return {"changed": [], "dropped": dropped}, []
-            # a field has trust, source and time of the message that shows it; of several items the last one counts
+            # a field has trust and source of the message that shows it, and its time, unless the item has its own; of
+            # several items the last one counts
             values: dict[str, LearnedValue] = {
-                item.field: LearnedValue(rules.trust_of(quote), {**origin, **rules.source_of(quote)}, quote.line.at)
+                item.field: LearnedValue(
+                    rules.trust_of(quote), {**origin, **rules.source_of(quote)}, rules.since(item, quote)
+                )
                 for item, quote in items
             }
             outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS, values)
@@ -360,6 +368,41 @@ class ExperienceExtractor:
         roles = both(where, In("role", ("assistant", "tool")))
         messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
         return of_messages([message async for page in messages for message in page])
+
+
+JUDGED = 0.75
+"""Confidence of a finding that a language model has judged."""
+
+
+async def _links(
+    memories: MemoryRepository, replaced: Iterable[Replaced], planned: MemoryPlan, sources: Sequence[Source], now: str
+) -> list[Change]:
+    """Returns the changes that mark what no longer holds of memories that say other things, too: each gets a link to
+    the new memory, and a finding proposes its shortened text."""
+    findings, changes = FindingRepository(memories.store, memories.scope), list[Change]()
+    changed = {change.id for change in planned.changes if isinstance(change, Update)}
+    for old, clause, by in replaced:
+        new, source = MEMORIES.as_record(planned.answers[by]), sources[by]
+        if old["memory_id"] in changed or new["status"] != "active" or new["memory_id"] == old["memory_id"]:
+            continue
+        proposal: Proposal = {
+            "action": "supersede",
+            "keep": {"kind": "memory", "id": new["memory_id"]},
+            "retire": [{"kind": "memory", "id": old["memory_id"]}],
+            "details": {
+                "aspect": "statement",
+                "model": source["model"] or "",
+                "prompt_version": source["prompt_version"] or "",
+            },
+        }
+        earlier = of_memory(old)
+        finding = new_finding(
+            *(new["agent_id"], new["user_id"], "stale", REPLACED_REASON, [earlier, of_memory(new)]),
+            *(proposal, JUDGED, now, {earlier.name: clause}),
+        )
+        if finding["evidence"][0]["id"] == old["memory_id"] and not await findings.find_one(finding["finding_id"]):
+            changes += [findings.insert(finding), *await linking(memories, finding, now)]
+    return changes
 
 
 async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:

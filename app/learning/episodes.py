@@ -200,18 +200,18 @@ def facts(
             dropped["not_said"] += 1
             continue
         logged = [lines_of[number] for number in fact.episode_numbers if number in lines_of]
-        begun = None if fact.valid_from is None else time_said(fact.valid_from, logged, looked=looked)
+        begun = time_said(fact.valid_from, logged, looked=looked)
         if fact.valid_from is not None and begun is None:
             dropped["not_said"] += 1
         user = batch.scope.agents is None and is_user(texts["subject"], names)
         try:
             fields = about(fact.model_copy(update=texts), batch.owner, user=user)
-            fields["valid_from"] = begun or cited[0]["timestamp"]
+            fields["valid_from"] = cited[0]["timestamp"] if begun is None else begun.at
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
             dropped["invalid"] += 1
             continue
-        result.append((body, {"action_ids": ids_of(cited)}))
+        result.append((body, {"action_ids": ids_of(cited), "said_at": cited[0]["timestamp"]}))
     return result
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -11,13 +11,22 @@ from app.core.language import words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Invalid
-from app.facts.profile import UserProfile, field_of, settled
+from app.facts.profile import PREDICATES, UserProfile, field_of, settled
 from app.facts.schemas import USER, FactCreate, FactRecord
+from app.findings.service import meant
 from app.learning import checks
-from app.learning.checks import Quote
-from app.learning.prompts import FactReply, LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
+from app.learning.checks import Quote, TimeSaid
+from app.learning.prompts import (
+    DatedItem,
+    FactReply,
+    LearnedFact,
+    LearnedLesson,
+    LearnedMemory,
+    ProfileItem,
+    TranscriptLine,
+)
 from app.memories.repository import same_partition
-from app.memories.schemas import MemoryCreate, MemoryRecord, Source
+from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
 from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
 
@@ -39,6 +48,14 @@ UNSUPPORTED = "\x00unsupported"
 """Stands in an answer in place of an item that the second look removed. Its first character is in no stored text."""
 
 
+class Replaced(NamedTuple):
+    """A known memory with the words that no longer hold, and the index of the new memory that replaces them."""
+
+    memory: MemoryRecord
+    clause: EvidenceName
+    by: int
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Decides what is stored of a model's answer about one conversation.
@@ -56,6 +73,7 @@ class Rules:
     profiled: bool = True
     looked: bool = False
     dropped: DroppedCounts = field(default_factory=Counter)
+    replaced: dict[str, Replaced] = field(default_factory=dict)
 
     # --- Memories -----------------------------------------------------------------------------------------------------
 
@@ -90,7 +108,7 @@ class Rules:
                 content = quote.sentence
             if not self.looked and context is not None and not checks.verbatim(context, quote):
                 context = None
-            retired = self._retired(memory, known, self.trust_of(quote), taken)
+            retired = self._retired(memory, known, self.trust_of(quote), taken, len(result))
             taken |= {*retired}
             sentences.add(quote.sentence)
             fields = {
@@ -98,40 +116,52 @@ class Rules:
                 "importance": round(memory.importance, 3),
                 "always": memory.always if memory.about == "user" and memory.holds == "now" else None,
             }
-            result.append(self._memory(quote, content=content, context=context, supersedes=retired, **fields))
+            result.append(self._memory(memory, quote, content=content, context=context, supersedes=retired, **fields))
         for item in of_other_parts:
             quoted = self._only_remembered(item) if isinstance(item, LearnedFact | ProfileItem) else None
             if quoted is not None and quoted.sentence not in sentences:
                 sentences.add(quoted.sentence)
-                result.append(self._memory(quoted, content=quoted.sentence, memory_type="fact"))
+                result.append(self._memory(item, quoted, content=quoted.sentence, memory_type="fact"))
         return result
 
-    def _memory(self, quote: Quote, **fields: Any) -> tuple[MemoryCreate, Source]:
+    def _memory(self, item: DatedItem, quote: Quote, **fields: Any) -> tuple[MemoryCreate, Source]:
+        time = self._time(item.at, quote)
         body = MemoryCreate(
             agent_id=self.owner["agent_id"],
             user_id=self.owner["user_id"],
             trust=self.trust_of(quote),
-            event_at=quote.line.at,
+            event_at=None if time is None else time.at,
+            event_at_precision=None if time is None else time.precision,
             **fields,
         )
         return body, self.source_of(quote)
 
+    def _time(self, given: str | None, quote: Quote) -> TimeSaid | None:
+        """Returns the time that a model gives of an item, if the quoted message supports it."""
+        return checks.time_said(given, quote.lines, quote.sentence, looked=self.looked)
+
     def _only_remembered(self, item: LearnedFact | ProfileItem) -> Quote | None:
         """Returns the quote of a fact or an item of the profile that becomes a memory, or None.
 
-        Its own part cannot keep it (`_misplaced`), for example since it is planned or about somebody else. Or it is
-        over: then it is kept both as a fact and as a memory, because contexts show only facts that hold.
+        Its own part cannot keep it (`_misplaced`), for example since it is planned without a day or about somebody
+        else. Or it is over or still to come: then it is kept both as a fact and as a memory, because contexts show only
+        facts that hold.
         """
         quote = checks.find_quote(item.quote, self.lines, "user")
         if quote is None or checks.refusal("memory", item, self.lines) is not None:
             return None
-        return quote if item.holds == "past" or self._misplaced(item, quote) is not None else None
+        return quote if item.holds in ("past", "planned") or self._misplaced(item, quote) is not None else None
 
     def _misplaced(self, item: LearnedFact | ProfileItem, quote: Quote) -> str | None:
         """Returns why a fact cannot be kept as a fact, or an item of the profile in the profile; None if it can."""
         is_fact = isinstance(item, LearnedFact)
         if reason := checks.refusal("fact" if is_fact else "profile", item, self.lines):
             return reason
+        if item.holds == "planned":
+            begins = self._time(item.at, quote)  # it becomes true on that day
+            of_day = isinstance(item, LearnedFact) or item.field in PREDICATES
+            if begins is None or begins.at <= quote.line.at or not of_day:
+                return "not_of_this_part"
         if isinstance(item, LearnedFact):
             value = item.object
             of_user = is_user(item.subject, self.names)
@@ -149,22 +179,30 @@ class Rules:
         return None if checks.value_shown(value, quote).enough(looked=self.looked) else "not_said"
 
     def _retired(
-        self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str]
+        self, memory: LearnedMemory, known: Mapping[str, MemoryRecord], trust: float, taken: set[str], by: int
     ) -> list[str]:
         """Returns the ids of the known memories that a memory supersedes. `trust`: that of the new memory. `taken`: ids
-        that other memories of this answer supersede already.
+        that other memories of this answer supersede already. `by`: the index of the new memory.
 
-        An invented id, a record of another partition, an id in `taken` and a pinned memory (unless it has more trust,
-        so that the new memory becomes disputed) count as `known`, and stay as they are.
+        An invented id, words that a memory does not have, a record of another partition, an id in `taken` and a pinned
+        memory (unless it has more trust, so that the new memory becomes disputed) count as `known`, and stay as they
+        are. So does a memory that says other things, too; what no longer holds of it is noted in `replaced`.
         """
         retired: list[str] = []
-        for memory_id in dict.fromkeys(memory.superseded_ids):
+        for replaced in {each.memory_id: each for each in memory.replaces if each is not None}.values():
+            memory_id = replaced.memory_id
             other = known.get(memory_id)
+            clause = None if other is None else meant(replaced.words, replaced.left, other["content"])
             protected = other is not None and other["pinned"] and other["trust"] <= trust
             if other is None or not same_partition(other, self.owner) or memory_id in taken or protected:
                 self.dropped["known"] += 1
-            else:
-                retired.append(memory_id)
+            elif not clause:
+                if clause is None:
+                    self.dropped["known"] += 1
+                else:
+                    retired.append(memory_id)
+            elif other["trust"] <= trust:
+                self.replaced.setdefault(memory_id, Replaced(other, clause, by))
         return retired
 
     # --- Facts --------------------------------------------------------------------------------------------------------
@@ -172,8 +210,8 @@ class Rules:
     def facts(self, learned: Sequence[LearnedFact | None], known: str = "") -> list[tuple[FactCreate, Source]]:
         """Returns each fact to assert, with further fields of its source.
 
-        A fact without a time is valid from its message on. A fact that is over was valid until its message, and stands
-        beside the facts that are known to hold at that time.
+        A fact without a time is valid from its message on, one that is planned from its day on. A fact that is over was
+        valid until its message, and stands beside the facts that are known to hold at that time.
 
         `known`: the names in the facts that the model was shown. They may be subjects, too: "It squeals" is said of the
         "Kestrel 518", whose number stands in no message.
@@ -206,15 +244,16 @@ class Rules:
         When a fact that is over ended is not known, so it does not replace another fact of that time (`keep_both`). Its
         predicate keeps the cardinality that the model gives: who used to live in Rome lives in one place.
         """
-        begun = None
-        if fact.valid_from is not None:
-            begun = checks.time_said(fact.valid_from, quote.lines, quote.sentence, looked=self.looked)
-            if begun is None:
-                self.dropped["not_said"] += 1
+        begins, ends = self._time(fact.at, quote), self._time(fact.until, quote)
+        if unsaid := (fact.at is not None and begins is None) + (fact.until is not None and ends is None):
+            self.dropped["not_said"] += unsaid
+        begun, told = None if begins is None else begins.at, quote.line.at
         if fact.holds != "past":
-            return {"valid_from": begun or quote.line.at}
-        over = {"valid_until": quote.line.at, "on_conflict": "keep_both"}
-        return over | ({"valid_from": begun} if begun and begun < quote.line.at else {})
+            since = begun or told
+            return {"valid_from": since} | ({"valid_until": ends.last} if ends and ends.last > since else {})
+        until = ends.last if ends and ends.last < told else told
+        over = {"valid_until": until, "on_conflict": "keep_both"}
+        return over | ({"valid_from": begun} if begun and begun < until else {})
 
     # --- Profile ------------------------------------------------------------------------------------------------------
 
@@ -228,6 +267,11 @@ class Rules:
             shown = checks.numbers_said(topic, self.lines).stands and (self.looked or not worded)
             result.append((item if shown else item.model_copy(update={"topic": None}), quote))
         return result
+
+    def since(self, item: ProfileItem, quote: Quote) -> str:
+        """Returns from when a value of the profile is true: its own time, or that of its message."""
+        time = self._time(item.at, quote)
+        return quote.line.at if time is None else time.at
 
     # --- Lessons ------------------------------------------------------------------------------------------------------
 

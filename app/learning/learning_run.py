@@ -201,7 +201,7 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     return await llm.reply(instructions, source.data(prompts.fitting(known, room)), shape, budget)
 
 
-NOT_SHOWN = {"importance", "always", "superseded_ids", "memory_type", "cardinality", "procedure_id"}
+NOT_SHOWN = {"importance", "always", "replaces", "memory_type", "cardinality", "procedure_id"}
 """Fields of an item that say nothing a quote could support."""
 
 

@@ -163,6 +163,7 @@ def load(name: str) -> PromptTemplate:
 
 
 ReplyLine = Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")]
+TimeText = Annotated[str, StringConstraints(max_length=40)]
 ReplyLines = Annotated[list[ReplyLine], Field(max_length=20)]
 QuoteText = Annotated[str, StringConstraints(max_length=2000)]
 """The words of a message that show an item. It is the first field, so that a model writes it before the item."""
@@ -194,13 +195,29 @@ class CitedItem(Shape):
     holds: Literal["now", "past", "planned", "corrected"]
 
 
-class LearnedMemory(CitedItem):
+class DatedItem(CitedItem):
+    """An item with a time of its own: since when it holds, or when it happened or will, and until when; null where
+    nobody said so. "2026-12-04T15:00Z" is an instant, "2026-12-04" a day, "2026-12" a month, "2026" a year."""
+
+    at: TimeText | None = None
+    until: TimeText | None = None
+
+
+class ReplacedText(Shape):
+    """A known memory of which something no longer holds: `words` are those that do not, `left` what it says besides."""
+
+    memory_id: Annotated[str, StringConstraints(max_length=128)]
+    words: QuoteText
+    left: QuoteText = ""
+
+
+class LearnedMemory(DatedItem):
     content: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
     context: ReplyLine | None
     memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
     importance: Annotated[float, Field(ge=0, le=1)]
     always: Literal["health", "identity", "wish"] | None
-    superseded_ids: Annotated[list[str], Field(max_length=50)]
+    replaces: Annotated[list[Annotated[ReplacedText | None, LENIENT]], Field(max_length=50)]
 
 
 class LearnedMemories(Shape):
@@ -215,10 +232,9 @@ class FactReply(Shape):
     predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
     object: ReplyLine
     cardinality: Literal["one", "many"]
-    valid_from: Annotated[str, StringConstraints(max_length=40)] | None
 
 
-class LearnedFact(FactReply, CitedItem):
+class LearnedFact(FactReply, DatedItem):
     """A fact of a conversation. Pydantic takes fields of the last base first, so the quote comes first."""
 
 
@@ -227,7 +243,7 @@ class LearnedFacts(Shape):
     facts: Annotated[list[Annotated[LearnedFact, LENIENT]], Field(max_length=50)]
 
 
-class ProfileItem(CitedItem):
+class ProfileItem(DatedItem):
     field: Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"]
     topic: Annotated[str, StringConstraints(max_length=100)] | None
     value: ReplyLine
@@ -267,6 +283,7 @@ class Summary(Shape):
 
 
 class StatedFact(FactReply):
+    valid_from: TimeText | None
     episode_numbers: Annotated[list[int], Field(max_length=100)]
 
 
@@ -303,6 +320,7 @@ class JudgedPair(Shape):
     earlier_left: QuoteText = ""
     later_words: QuoteText
     later_left: QuoteText = ""
+    subject: Annotated[str, StringConstraints(max_length=100)] = ""
     reason: Annotated[str, StringConstraints(max_length=1000)]
 
 

@@ -219,6 +219,10 @@ def strict_schema(schema: Json) -> Json:
     for word in ("properties", "$defs"):
         if word in strict:
             strict[word] = {name: strict_schema(part) for name, part in strict[word].items()}
+    if (
+        "properties" in strict
+    ):  # strict mode knows no optional field; `parse` takes an answer without those that have a default
+        strict["required"] = [*strict["properties"]]
     if "items" in strict:
         strict["items"] = strict_schema(strict["items"])
     if "anyOf" in strict:

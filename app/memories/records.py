@@ -149,20 +149,25 @@ def standing(memory: MemoryRecord) -> str | None:
     return SMALL_TALK if unimportant and says_nothing(memory["content"]) else None
 
 
+def happened_at(memory: MemoryRecord) -> str | None:
+    """Returns the time that distinguishes a memory from equal ones: its own, or that of an experience when it was
+    told."""
+    learned = memory["source"]["origin"] == "extraction" and memory["memory_type"] == "experience"
+    return memory["event_at"] or (memory["source"].get("said_at") if learned else None)
+
+
 def identity_hash(memory: MemoryRecord) -> int:
     """Returns a signed 64-bit hash of the `IDENTITY` fields. Texts that differ only in case, width or white space are
     equal.
 
-    An extracted memory without a time of its own may have that of its message. It distinguishes two experiences, but
-    not two preferences or facts: these are the same each time they are said.
+    The time when it was told distinguishes two experiences without a time of their own, but not two preferences or
+    facts: these are the same each time they are said.
     """
-    extracted = memory["source"]["origin"] == "extraction" and memory["memory_type"] != "experience"
-    of_message = extracted and memory["event_at"] == memory["source"].get("said_at")
     parts = [
         normalise_content(memory["content"]),
         normalise_content(memory["context"]) if memory["context"] else None,
-        None if of_message else memory["event_at"],
-        None if of_message else memory.get("event_at_precision"),
+        happened_at(memory),
+        None if memory["event_at"] is None else memory.get("event_at_precision"),
         memory["valid_from"],
         memory["valid_until"],
         memory["expires_at"],

@@ -47,6 +47,7 @@ from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, In, Not, Or, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import SearchQuery
+from app.storage.text import terms
 
 UNCONFIRMED_DAYS = 180
 """A learned memory of little trust that nobody confirmed, used or said again for so long is stale."""
@@ -183,9 +184,15 @@ def facts_in_conflict(records: Sequence[EvidenceRecord], names: Sequence[str]) -
             stated[key].append(record)
     for (_, of), same in stated.items():
         for earlier, later in combinations(same[-MOST_OF_ONE:], 2):
-            differ = key_of(earlier.fact["object"]) != key_of(later.fact["object"])
-            if differ and not facts_of_one_group(earlier, later):
+            if not same_value(earlier.fact["object"], later.fact["object"]) and not facts_of_one_group(earlier, later):
                 yield Contradiction(earlier, later), of
+
+
+def same_value(value: str, other: str) -> bool:
+    """Returns whether two values are wordings of one: one of them has all the words of the other, as "Oslo" and "Oslo,
+    Norway"."""
+    stems, others = {*terms(value)}, {*terms(other)}
+    return key_of(value) == key_of(other) or (bool(stems and others) and (stems <= others or others <= stems))
 
 
 def facts_of_one_group(record: EvidenceRecord, other: EvidenceRecord) -> bool:
@@ -213,8 +220,10 @@ async def of_facts(look: PartitionView) -> list[FindingRecord]:
     findings = []
     for conflict, of in compared:
         if look.owns(conflict.earlier, conflict.later):
-            evidence, proposal = [conflict.earlier, conflict.later], _replacing(conflict, {"aspect": of})
-            reason = f"They give different values ({of})."
+            fact = conflict.earlier.fact if isinstance(conflict.earlier, FactEvidence) else {}
+            subject = "user" if is_user(fact.get("subject", USER), look.names) else fact["subject"]
+            proposal = _replacing(conflict, {"aspect": of, "subject": subject})
+            evidence, reason = [conflict.earlier, conflict.later], f"They give different values ({subject}: {of})."
             findings.append(look.proposed("contradiction", reason, evidence, proposal, OF_FACTS))
     return findings
 
@@ -413,11 +422,16 @@ class Judged(NamedTuple):
     clauses: Mapping[Name, EvidenceName]
     by: ProposalDetails
     """The model and the version of its prompt."""
+    subject: str = ""
+    """Who or what both texts are about, as the model says."""
 
 
 def of_judged_pair(look: PartitionView, pair: CandidatePair, judged: Judged) -> FindingRecord:
     """Returns the finding about a pair that a model has judged."""
-    proposal = _replacing(Contradiction(pair.earlier, pair.later), {"aspect": "statement", **judged.by})
+    details: ProposalDetails = {"aspect": "statement", **judged.by}
+    if judged.subject:
+        details["subject"] = judged.subject
+    proposal = _replacing(Contradiction(pair.earlier, pair.later), details)
     evidence = [pair.earlier, pair.later]
     return look.proposed(judged.kind, judged.reason, evidence, proposal, JUDGED, judged.clauses)
 

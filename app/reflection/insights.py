@@ -13,7 +13,7 @@ import orjson
 
 from app.core import prompt_text
 from app.core.clock import rfc3339
-from app.core.language import STOP_WORDS, words
+from app.core.language import STOP_WORDS, is_unspaced, words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
@@ -39,7 +39,7 @@ from app.storage.repository import Repository
 from app.storage.schema import Eq, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import SearchQuery
-from app.storage.text import TermIds
+from app.storage.text import TermIds, terms
 
 log = logging.getLogger(__name__)
 
@@ -264,7 +264,7 @@ def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:
 
 def refused(text: str, cited: Sequence[Cited]) -> str | None:
     """Returns why an insight is not taken: `nothing_found`, `too_few_sources`, `not_said` (a number stands in no
-    source) or `said_already` (one source has all of its words)."""
+    source), `said_already` (one source has all of its words) or `only_lists` (each part of it stands in one)."""
     if not text:
         return "nothing_found"
     if len(cited) < CITED:
@@ -273,8 +273,34 @@ def refused(text: str, cited: Sequence[Cited]) -> str | None:
     shown = numbers_said(text, sources)
     if shown.worded or not shown.stands:
         return "not_said"
-    text_words = {*words(text)} - STOP_WORDS
-    return "said_already" if any(text_words <= {*words(source.text)} for source in sources) else None
+    said = [{*terms(source.text)} for source in sources]
+    units = [text] if is_unspaced(text) else [word for word in words(text) if word not in STOP_WORDS]
+    parts = _parts([{*terms(unit)} for unit in units], said)
+    if parts is None:
+        return None
+    return "said_already" if parts == 1 else "only_lists"
+
+
+MOST_JOINING = 1
+"""Words of an insight before each of its parts that stand in no source: "She" or "und"."""
+
+
+def _parts(insight: Sequence[set[str]], sources: Sequence[set[str]]) -> int | None:
+    """Returns of how many runs of words that each stand in one source an insight is made; None if it says something of
+    its own. "Likes tea, plays the violin" is two of "Ada likes tea" and "Ada plays the violin"."""
+    count, at = 0, 0
+    while at < len(insight):
+        best = at
+        for start in range(at, min(at + MOST_JOINING, len(insight) - 1) + 1):
+            for source in sources:
+                end = start
+                while end < len(insight) and insight[end] <= source:
+                    end += 1
+                best = max(best, end if end > start else at)
+        if best == at or count == len(sources):
+            return None
+        count, at = count + 1, best
+    return count
 
 
 def _finding(of: Partition, text: str, cited: Sequence[Cited], model: str, prompt_id: str, now: str) -> FindingRecord:

@@ -83,6 +83,7 @@ class PairVerdict(NamedTuple):
     verdict: Verdict
     reason: str = ""
     clauses: Mapping[Name, EvidenceName] = {}
+    subject: str = ""
 
 
 @dataclass(slots=True)
@@ -201,12 +202,12 @@ class Judge:
             "model": self._llm.model_for(prompts.JudgedPairs),
             "prompt_version": self._prompt.id,
         }
-        for pair, (verdict, reason, clauses) in verdicts.items():
+        for pair, (verdict, reason, clauses, subject) in verdicts.items():
             judged = Insert(JUDGED_PAIRS, _record(look.owner, judged_id(look.owner, pair), verdict, now))
             if (kind := KINDS.get(verdict)) is not None:
                 if len(findings) >= room:
                     continue
-                finding = of_judged_pair(look, pair, Judged(kind, reason, clauses, by))
+                finding = of_judged_pair(look, pair, Judged(kind, reason, clauses, by, subject))
                 findings.append(finding)
                 stored: list[Change] = [repository.insert(finding), judged]
                 if not await _linked(run, look, finding, stored):
@@ -315,7 +316,9 @@ def _read(
                 for record, words, left in quotes
                 if record.kind == "memory" and (clause := meant(words, left, record.text)) is not None
             }
-            yield pair, PairVerdict(answer.verdict, safe_reason(answer.reason), clauses)
+            subject = " ".join(answer.subject.split())
+            known = subject == "user" or any(place_of(subject, _text(record)) for record, _, _ in quotes)
+            yield pair, PairVerdict(answer.verdict, safe_reason(answer.reason), clauses, subject if known else "")
         else:
             yield pair, PairVerdict("unfounded")
 

@@ -86,7 +86,7 @@ def _message(talk: Conversation, one: Expected) -> str:
 
 def _memory(quote: str, content: str) -> Json:
     item = {"quote": quote, **OF_USER, "content": content, "context": None, "memory_type": "fact"}
-    return {**item, "importance": 0.6, "always": None, "superseded_ids": []}
+    return {**item, "importance": 0.6, "always": None, "replaces": []}
 
 
 def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
@@ -99,7 +99,7 @@ def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
         subject = words[0]  # the word of the conversation for a relation that the set names in English
     object_ = quote[said[start].start : said[end - 1].end] if said else quote
     fact = {"quote": quote, **OF_USER, "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
-    return {**fact, "cardinality": "many", "valid_from": None}
+    return {**fact, "cardinality": "many", "at": None}
 
 
 def _place(said: Sequence[Token], words: Words) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def _claimed(talk: Conversation, quote: str, claim: str) -> Json:
     parts = claim.split()
     predicate, object_ = ("_".join(parts[:-1]), parts[-1]) if len(parts) > 1 else ("is", claim)
     fact = {"quote": quote, **OF_USER, "subject": talk.user_id, "predicate": predicate, "object": object_}
-    return {**fact, "cardinality": "one", "valid_from": "1987-07-04T00:00:00Z"}
+    return {**fact, "cardinality": "one", "at": "1987-07-04T00:00:00Z"}
 
 
 def _nearest(talk: Conversation, claim: str) -> str:
@@ -168,7 +168,7 @@ def echo(talk: Conversation) -> Parts:
         told["profile"].append({"quote": said, **OF_USER, "field": next(fields), "topic": None, "value": said[:1000]})
         fact = {"quote": said, **OF_USER, "subject": talk.user_id, "predicate": "_".join(words[:2]) or "is"}
         object_ = " ".join(words[2:])[:1000] or said
-        told["facts"].append({**fact, "object": object_, "cardinality": "many", "valid_from": None})
+        told["facts"].append({**fact, "object": object_, "cardinality": "many", "at": None})
     return {**_capped(told), SUMMARY: talk.text[:4000]}
 
 

@@ -34,7 +34,7 @@ LISTS = {"memory": "memories", "fact": "facts", "profile": "profile", "experienc
 """The list of an answer that has the items of a part."""
 FIELDS = {
     "memory": ("content", "memory_type", "importance"),
-    "fact": ("subject", "predicate", "object", "cardinality", "valid_from"),
+    "fact": ("subject", "predicate", "object", "cardinality", "at"),
     "profile": ("field", "topic", "value"),
     "experience": ("kind", "text"),
 }
@@ -107,7 +107,7 @@ def _item(item: Json, fields: Json) -> Json:
     said = {"part": item["part"], "quote": item["quote"], "about": about["who"], "whom": about.get("whom")}
     said |= {"certainty": fields["certainty"], "holds": fields["holds"]}
     said |= {name: item[name] for name in FIELDS[item["part"]]}
-    return said | ({"context": None, "always": None, "superseded_ids": []} if item["part"] == "memory" else {})
+    return said | ({"context": None, "always": None, "replaces": []} if item["part"] == "memory" else {})
 
 
 def _without_fields(talk: ItemSet, item: Json) -> Json:

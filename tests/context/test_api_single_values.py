@@ -49,7 +49,7 @@ async def test_the_tokens_of_a_marked_text_are_counted(api: httpx.AsyncClient) -
     assert found["tokens"] <= found["budget"]
 
 
-async def test_what_another_subject_said_of_itself_is_marked(api: httpx.AsyncClient) -> None:
+async def test_what_is_said_of_another_subject_is_marked_whoever_says_it(api: httpx.AsyncClient) -> None:
     turn = {"role": "user", "content": "I work at Initech.", "timestamp": "2025-05-01T00:00:00Z"}
     said = [{**turn, "name": "Ben"}, {**turn, "name": "Ada", "content": "Ben works at Initech."}]
     answered = await api.post("/v1/sessions/s/messages", json={**OWNER, "messages": said})
@@ -59,7 +59,7 @@ async def test_what_another_subject_said_of_itself_is_marked(api: httpx.AsyncCli
         assert (await api.post("/v1/facts", json=body)).status_code == 201
     text = (await context(api, "Where does Ben work?"))["text"]
     assert "I work at Initech. (since 2026-01-01: Ben works at Acme)" in text
-    assert "Ben works at Initech.\n" in text
+    assert "Ben works at Initech. (since 2026-01-01: Ben works at Acme)" in text
     assert "Ben works at Acme (since 2026-01-01)\n" in text
 
 

@@ -61,9 +61,19 @@ def test_only_the_word_of_whom_the_fact_is_about_counts() -> None:
     text = "I work at Initech."
     assert marked(text, "m", Utterance(BEFORE.at, "ben"), [BEN], ()) != text
     assert marked(text, "m", BEFORE, [BEN], ()) == text
+    assert marked("Ben is at Initech.", "m", BEFORE, [BEN], ()) != "Ben is at Initech.", "it names the subject"
+    assert marked("Ben is at Initech.", "m", Utterance(BEFORE.at, None), [BEN], ()) == "Ben is at Initech."
     assert marked("I live in Oslo.", "m", Utterance(BEFORE.at, "ada"), [HOME], ["Ada Lovelace"]) != "I live in Oslo."
     assert marked("I live in Oslo.", "m", Utterance(BEFORE.at, "ben"), [HOME], ["Ada Lovelace"]) == "I live in Oslo."
     assert marked("I live in Oslo.", "m", Utterance(BEFORE.at, "🙂"), [HOME], ["Ada Lovelace"]) == "I live in Oslo."
+
+
+def test_a_memory_that_was_learned_from_the_same_message_is_marked_whoever_it_is_about() -> None:
+    text = "He is at Initech."
+    learned = Utterance(BEFORE.at, USER, None, ("mem Initech",))
+    assert marked(text, "m", learned, [BEN], ()) == f"{text} (since 2026-10-01: Ben works at Acme)"
+    assert marked(text, "m", BEFORE, [BEN], ()) == text
+    assert marked("He likes tea.", "m", learned, [BEN], ()) == "He likes tea."
 
 
 @pytest.mark.parametrize(

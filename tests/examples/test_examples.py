@@ -46,9 +46,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a model of its own, which learns one memory."""
     memory = {"content": "The user keeps bees", "message_seqs": [1], "context": None, "memory_type": "fact"}
     with scripted_model() as model:
-        model.says["LearnedMemories"] = {
-            "memories": [memory | {"importance": 0.8, "always": None, "superseded_ids": []}]
-        }
+        model.says["LearnedMemories"] = {"memories": [memory | {"importance": 0.8, "always": None, "replaces": []}]}
         folder = tmp_path_factory.mktemp("examples") / "data"
         with serving(folder, RECALLD_LLM_BASE_URL=model.server.url) as made:
             yield made

@@ -20,7 +20,7 @@ TURNS = ("I live in Rome.", "Nice!", "I prefer tea.", "Noted.", "My sister lives
 def stated(text: str, *seqs: int) -> Json:
     subject, object_ = text.split(" lives in ")
     return {
-        "subject": subject, "predicate": "lives_in", "object": object_, "cardinality": "one", "valid_from": None,
+        "subject": subject, "predicate": "lives_in", "object": object_, "cardinality": "one", "at": None,
         "message_seqs": list(seqs),
     }  # fmt: skip
 

@@ -29,14 +29,13 @@ def item(kind: type, quote: str, **more: Any) -> Any:
             "memory_type": "fact",
             "importance": 0.5,
             "always": None,
-            "superseded_ids": [],
+            "replaces": [],
         },
         LearnedFact: {
             "subject": "user",
             "predicate": "lives_in",
             "object": "Oslo",
             "cardinality": "one",
-            "valid_from": None,
         },
         ProfileItem: {"field": "home", "topic": None, "value": "Oslo"},
         LearnedLesson: {"kind": "heuristics", "text": "Ask first.", "about": "nobody"},
@@ -108,10 +107,10 @@ def test_the_users_words_go_before_the_assistants() -> None:
         (LearnedMemory, "memory", {"holds": "corrected"}, "not_stated"),
         (LearnedFact, "fact", {"about": "other"}, None),
         (LearnedFact, "fact", {"holds": "past"}, None),
-        (LearnedFact, "fact", {"holds": "planned"}, "not_of_this_part"),
+        (LearnedFact, "fact", {"holds": "planned"}, None),
         (ProfileItem, "profile", {}, None),
         (ProfileItem, "profile", {"about": "other"}, "not_of_this_part"),
-        (ProfileItem, "profile", {"holds": "planned"}, "not_of_this_part"),
+        (ProfileItem, "profile", {"holds": "planned"}, None),
         (LearnedLesson, "lesson", {}, None),
         (LearnedLesson, "lesson", {"about": "user"}, "not_of_this_part"),
     ],
@@ -252,9 +251,57 @@ def test_a_time_that_does_not_follow_from_the_message_is_that_of_the_message() -
     times = {"2026-05-01T00:00:00Z": "2026-05-01T00:00:00.000Z", "1987-07-04T00:00:00Z": AT, "some day": AT, None: AT}
     for given, kept in times.items():
         ((body, _),) = rules("I have lived in Oslo since May.").facts(
-            [item(LearnedFact, "I have lived in Oslo", valid_from=given)]
+            [item(LearnedFact, "I have lived in Oslo", at=given)]
         )
         assert body.valid_from == kept, given
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("2026-05-15T15:00+02:00", ("2026-05-15T13:00:00.000Z", "instant")),
+        ("2026-05-15T18:00:00Z", ("2026-05-15T00:00:00.000Z", "day")),
+        ("2026-05-15T00:00:00Z", ("2026-05-15T00:00:00.000Z", "day")),
+        ("2026-05-15", ("2026-05-15T00:00:00.000Z", "day")),
+        ("2026-05", ("2026-05-01T00:00:00.000Z", "month")),
+        ("2026", ("2026-01-01T00:00:00.000Z", "year")),
+        ("2031-05", None),
+        ("2026-05-45", None),
+        ("on Friday", None),
+        (None, None),
+    ],
+)
+def test_a_memory_has_the_time_that_was_said_with_its_precision(
+    given: str | None, kept: tuple[str, str] | None
+) -> None:
+    said = rules("The dentist is on 15 May at 3 pm.", looked=False)
+    told = item(LearnedMemory, "The dentist is on 15 May at 3 pm", holds="planned", at=given)
+    ((body, source),) = said.memories([told], {})
+    assert (body.event_at, body.event_at_precision) == (kept or (None, None))
+    assert source["said_at"] == AT
+
+
+@pytest.mark.parametrize(("kind", "more"), [(LearnedFact, {}), (ProfileItem, {"field": "home", "value": "Oslo"})])
+def test_what_is_planned_for_a_day_becomes_true_on_it_and_is_remembered(kind: type, more: dict[str, Any]) -> None:
+    text = "I'm moving to Oslo on 1 June."
+    told = item(kind, "I'm moving to Oslo on 1 June", holds="planned", at="2026-06-01", **more)
+    said = rules(text)
+    if kind is LearnedFact:
+        ((fact, _),) = said.facts([told])
+        assert fact.valid_from == "2026-06-01T00:00:00.000Z"
+    else:
+        ((kept, quote),) = said.profile([told])
+        assert said.since(kept, quote) == "2026-06-01T00:00:00.000Z"
+    ((memory, _),) = said.memories([], {}, [told])
+    assert (memory.content, memory.event_at) == (text, "2026-06-01T00:00:00.000Z")
+    undated = told.model_copy(update={"at": None})
+    assert (said.facts([undated]) if kind is LearnedFact else said.profile([undated])) == []
+
+
+def test_what_has_an_end_is_true_until_the_last_moment_of_it() -> None:
+    told = item(LearnedFact, "I live in Oslo until 31 May", until="2026-05-31")
+    ((fact, _),) = rules("I live in Oslo until 31 May.").facts([told])
+    assert (fact.valid_from, fact.valid_until) == (AT, "2026-05-31T23:59:59.999Z")
 
 
 def test_what_is_over_is_a_fact_until_its_message_and_a_memory() -> None:
@@ -264,9 +311,7 @@ def test_what_is_over_is_a_fact_until_its_message_and_a_memory() -> None:
     assert (fact.valid_until, "valid_from" in fact.model_fields_set) == (AT, False)
     ((memory, _),) = said.memories([], {}, [told])
     assert memory.content == "I lived in Oslo for a while."
-    dated = item(
-        LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past", valid_from="2019-01-01T00:00:00Z"
-    )
+    dated = item(LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past", at="2019-01-01T00:00:00Z")
     ((fact, _),) = rules("I lived in Oslo from 2019 on.").facts([dated])
     assert (fact.valid_from, fact.valid_until) == ("2019-01-01T00:00:00.000Z", AT)
 

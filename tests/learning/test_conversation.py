@@ -40,7 +40,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     )
     (memory,) = await kept(service)
     assert memory["source"] | {"memory_ids": None} == {
-        "said_at": memory["event_at"],
+        "said_at": memory["source"]["said_at"],
         "origin": "extraction",
         "session_id": "s",
         "message_seq": None,
@@ -228,10 +228,10 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
     await talk(service, "I have lived in Boston since May.", "Noted.")
     llm.says["LearnedFacts"] = {
         "facts": [
-            {**home, "object": "Boston", "valid_from": "2026-05-01T00:00:00Z", "message_seqs": [1]},
-            {**home, "object": "Mars", "valid_from": None, "message_seqs": [77]},
-            {**home, "object": "Venus base 4711", "valid_from": None, "message_seqs": [1]},
-            {**home, "object": "May", "valid_from": "some day", "message_seqs": [1], "cardinality": "few"},
+            {**home, "object": "Boston", "at": "2026-05-01T00:00:00Z", "message_seqs": [1]},
+            {**home, "object": "Mars", "at": None, "message_seqs": [77]},
+            {**home, "object": "Venus base 4711", "at": None, "message_seqs": [1]},
+            {**home, "object": "May", "at": "some day", "message_seqs": [1], "cardinality": "few"},
         ]
     }
     done = await end(service)
@@ -256,7 +256,7 @@ async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm:
     assert (await api.post("/v1/facts", json=known)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"home": "Bergen"})
     await talk(service, "Mira worked for Telenor before. I lived in Oslo then.", "Noted.")
-    over: Json = {"valid_from": None, "message_seqs": [1], "holds": "past"}
+    over: Json = {"at": None, "message_seqs": [1], "holds": "past"}
     home = {"subject": "user", "predicate": "lives_in", "cardinality": "one", "object": "Oslo"}
     llm.says["LearnedFacts"] = {"facts": [{**work, **over, "object": "Telenor"}, {**home, **over}]}
     done = await end(service)
@@ -276,7 +276,7 @@ async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm:
 
 async def test_a_learned_fact_has_the_cardinality_that_the_model_says(service: Service, llm: Model) -> None:
     await talk(service, "I speak Dutch and French. I drive a Fiat, no, I drive a Saab now.", "Noted.")
-    said: Json = {"subject": "user", "valid_from": None, "message_seqs": [1]}
+    said: Json = {"subject": "user", "at": None, "message_seqs": [1]}
     speaks, drives = {**said, "predicate": "speaks", "cardinality": "many"}, {**said, "predicate": "drives"}
     llm.says["LearnedFacts"] = {
         "facts": [
@@ -452,3 +452,62 @@ async def test_what_a_model_appended_makes_and_retires_no_rule(service: Service,
         "Please whisper.": ("preference", "active"),
         "Answer in English.": ("preference", "active"),
     }
+
+
+async def test_what_a_memory_says_besides_what_is_replaced_stays_and_is_proposed(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    old = "The user has a deadly peanut allergy and her sister is vegetarian."
+    known = (await api.post("/v1/memories", json={**OWNER, "content": old})).json()
+    await talk(service, "My sister eats fish again.", "Noted.")
+    replaced = {
+        "memory_id": known["memory_id"],
+        "words": "her sister is vegetarian",
+        "left": "The user has a deadly peanut allergy",
+    }
+    lost = {"memory_id": known["memory_id"], "words": "said by nobody", "left": ""}
+    told = learned("The user's sister eats fish again.", 1, replaces=[replaced])
+    llm.says["LearnedMemories"] = {"memories": [told]}
+    done = await end(service)
+    memory = (await api.get(f"/v1/memories/{known['memory_id']}")).json()
+    assert (memory["status"], memory["content"]) == ("active", old)
+    prompt = (await api.post("/v1/context", json={**OWNER, "query": "May I serve peanuts?"})).json()["text"]
+    assert "her sister is vegetarian. (until 2026-06-01: The user's sister eats fish again.)" in prompt
+    (finding,) = (await api.get("/v1/findings", params=OWNER)).json()["items"]
+    assert (finding["kind"], finding["evidence"][0]["shortened"]) == ("stale", "The user has a deadly peanut allergy.")
+    assert (await api.post(f"/v1/findings/{finding['finding_id']}/accept")).status_code == 200
+    memory = (await api.get(f"/v1/memories/{known['memory_id']}")).json()
+    assert memory["content"] == "The user has a deadly peanut allergy."
+    assert (await undo(service, done["operation_id"]))["status"] in ("succeeded", "partial")
+    await talk(service, "My sister eats meat, too.", "Noted.", session="t")
+    llm.says["LearnedMemories"] = {"memories": [learned("Her sister eats meat.", 1, replaces=[lost])]}
+    done = await end(service, "t")
+    assert done["result"]["parts"]["memories"]["dropped"] == {"known": 1}
+
+
+async def test_a_plan_has_its_day_and_what_has_none_has_no_time(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, "I'm moving to Oslo on 1 July. I'm allergic to walnuts.", "Noted.")
+    plan = {"quote": "I'm moving to Oslo on 1 July", "holds": "planned", "at": "2026-07-01"}
+    home = {"subject": "user", "predicate": "lives_in", "object": "Oslo", "cardinality": "one", **plan}
+    nuts = {
+        "subject": "user",
+        "predicate": "is_allergic_to",
+        "object": "walnuts",
+        "cardinality": "many",
+        "message_seqs": [1],
+    }
+    llm.says["LearnedFacts"] = {"facts": [home, nuts]}
+    llm.says["LearnedMemories"] = {
+        "memories": [learned("The user moves to Oslo.", 1, **plan), learned("The user is allergic to walnuts.", 1)]
+    }
+    await end(service)
+    times = {memory["content"]: (memory["event_at"], memory["event_at_precision"]) for memory in await kept(service)}
+    assert times["The user moves to Oslo."] == ("2026-07-01T00:00:00.000Z", "day")
+    assert times["The user is allergic to walnuts."] == (None, None)
+    prompt = (await api.post("/v1/context", json={**OWNER, "query": "What is the user allergic to?"})).json()["text"]
+    assert "walnuts (since" not in prompt
+    profile = "/v1/users/u/profile"
+    assert (await api.get(profile)).json()["home"] is None
+    assert (await api.get(profile, params={"as_of": "2026-07-01T08:00:00Z"})).json()["home"] == "Oslo"

@@ -23,7 +23,7 @@ def lives(subject: str, home: str) -> Json:
         "predicate": "lives_in",
         "object": home,
         "cardinality": "many",
-        "valid_from": None,
+        "at": None,
         "message_seqs": [1],
     }
 

@@ -17,7 +17,7 @@ OSLO, DOG = "The user lives in Oslo.", "The user has a dog called Rex."
 
 
 def says(llm: Model) -> None:
-    home = {"subject": "user", "predicate": "has_pet", "object": "Rex", "cardinality": "many", "valid_from": None}
+    home = {"subject": "user", "predicate": "has_pet", "object": "Rex", "cardinality": "many", "at": None}
     llm.says = {
         "LearnedMemories": {"memories": [learned(OSLO, 1), learned(DOG, 3)]},
         "LearnedFacts": {"facts": [{**home, "message_seqs": [3]}]},
@@ -116,7 +116,7 @@ async def test_an_objection_that_cannot_be_read_lets_nothing_pass(
 
 async def test_objections_that_were_cut_off_let_nothing_pass(service: Service, llm: Model) -> None:
     dog = {**STATED, "quote": "I had a dog", "context": None, "memory_type": "fact", "importance": 0.5}
-    items = [{**dog, "content": content, "always": None, "superseded_ids": []} for content in (OSLO, DOG)]
+    items = [{**dog, "content": content, "always": None, "replaces": []} for content in (OSLO, DOG)]
     cut = answers('{"unsupported": [{"why": "a condition", "number": 2}, {"why": "a con', finish="length")
     await talk(service, *SAID)
     llm.server.then(answers({"memories": items, "profile": [], "facts": [], "summary": []}), cut, cut)

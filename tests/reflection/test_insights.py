@@ -27,7 +27,7 @@ RUNNING = (
     "My knee hurt after the long run for the marathon.",
 )
 OTHER = ("I prefer short answers.", "Our CI pipeline takes forty minutes.")
-INSIGHT = "The user is running a marathon in Hamburg with a knee that hurt."
+INSIGHT = "Training for the marathon in Hamburg overloads the user's knee."
 
 
 def asking(settings: Settings, llm: Model, tokens_per_day: int = 2_000_000, **reflection: Any) -> Settings:
@@ -294,6 +294,8 @@ ALL = tuple((number, text) for number, text in enumerate(RUNNING, start=1))
         (INSIGHT, (ALL[1], (3, "My knee is fine.")), "too_few_sources"),
         ("The user will run the marathon in Hamburg in 4 hours.", ALL, "not_said"),
         ("I signed up for the marathon.", ALL, "said_already"),
+        ("The user bought running shoes and signed up for the marathon in Hamburg.", ALL, "only_lists"),
+        ("The user is running a marathon in Hamburg with a knee that hurt.", ALL, "only_lists"),
     ],
 )
 def test_an_insight_says_what_its_sources_say_together(insight: str | None, sources: Any, reason: str | None) -> None:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from app.core.clock import rfc3339
+from app.reflection.finders import same_value
 from app.settings import Settings
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, judging, knows, memory, reflect
@@ -92,7 +93,7 @@ async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owne
     await reflect(service)
     (finding,) = await findings(service)
     assert [one["text"] for one in finding["evidence"]] == ["Ben works at Acme", "Ben works at Initech"]
-    assert finding["reason"] == "They give different values (works at)."
+    assert finding["reason"] == "They give different values (Ben: works at)."
 
 
 async def test_users_are_never_compared_with_each_other(judged: Service) -> None:
@@ -134,3 +135,18 @@ async def test_what_a_model_judged_waits_whatever_the_policy_is(start: Starter, 
         done = await reflect(service)
         assert (done["result"]["found"], done["result"]["applied"]) == (1, 0)
         assert (await service.client.get(f"/v1/memories/{rome}")).json()["status"] == "active"
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "same"),
+    [
+        ("Oslo", "Oslo, Norway", True),
+        ("OSLO", "oslo", True),
+        ("nurses", "nurse", True),
+        ("Oslo", "Rome", False),
+        ("41", "42", False),
+    ],
+)
+def test_two_wordings_of_one_value_are_no_conflict(value: str, other: str, same: bool) -> None:
+    assert same_value(value, other) is same
+    assert same_value(other, value) is same

@@ -25,7 +25,6 @@ def learned(content: str, *seqs: int, **more: Any) -> Json:
         "memory_type": "preference",
         "importance": 0.6,
         "always": None,
-        "superseded_ids": [],
     }
     return {"content": content, "message_seqs": list(seqs), **fields, **more}
 

@@ -91,7 +91,7 @@ def _quoted(shape: str, said: Json, data: Json) -> Json:
     lines += [(one["number"], "user", one["content"]) for one in data.get("episodes", ())]
     lines = lines or [(0, "user", "")]
     if shape == "LearnedMemories" and "memories" in said:
-        return {"memories": [_cited(one, lines) for one in said["memories"]]}
+        return {"memories": [_replacing(_cited(one, lines), data) for one in said["memories"]]}
     if shape == "LearnedFacts" and isinstance(said.get("facts"), list):
         return {"facts": [_cited(one, lines) for one in said["facts"]]}
     if shape == "LearnedProfile" and "profile" not in said:
@@ -110,6 +110,14 @@ def _cited(one: Json, lines: list[tuple[int, str, str]]) -> Json:
     return {"quote": cited[0][:2000] if cited else ""} | {
         name: value for name, value in one.items() if name != "message_seqs"
     }
+
+
+def _replacing(one: Json, data: Json) -> Json:
+    """The memory; what it supersedes by id is replaced whole."""
+    known = {each["memory_id"]: each["content"] for each in data.get("known_memories", ())}
+    replaced = [{"memory_id": key, "words": known.get(key, "?"), "left": ""} for key in one.get("superseded_ids", ())]
+    rest = {name: value for name, value in one.items() if name != "superseded_ids"}
+    return {"replaces": replaced, **rest}
 
 
 def _items(patch: Json) -> list[Json]:

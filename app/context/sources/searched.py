@@ -435,15 +435,14 @@ def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) ->
 def _span(fact: FactRecord, zone: tzinfo) -> str:
     """Returns when a fact holds: " (since 2026-05-01)", " (2019-01-01 to 2026-05-01)".
 
-    A fact that was asserted without a date begins when it was asserted. That day says nothing of the fact, so it is not
-    shown, unless the fact took the place of another value then, or has ended.
+    A fact that was asserted without a date begins when it was told. Nobody said that it began on that day, so it is not
+    shown.
     """
-    begun, ended = day_of(fact["valid_from"] or "", zone), day_of(fact["valid_until"] or "", zone)
+    since = None if fact.get("start_assumed") else fact["valid_from"]
+    begun, ended = day_of(since or "", zone), day_of(fact["valid_until"] or "", zone)
     if begun and ended:
         return f" ({begun} to {ended})"
-    if begun and (fact["valid_from"] != fact["known_from"] or fact["supersedes"]):
-        return f" (since {begun})"
-    return f" (until {ended})" if ended else ""
+    return f" (since {begun})" if begun else f" (until {ended})" if ended else ""
 
 
 FACTS_SOURCE = ContextSource("facts", "Facts", gather_facts, default_limit=40, boosts={"recall": 1.25})
