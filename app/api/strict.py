@@ -567,7 +567,10 @@ class StrictRoute(APIRoute):
         by_method = "read" if self.methods == {"GET"} else "write"
         verb = str((self.openapi_extra or {}).get("x-verb", by_method))
         taken = get_flat_params(self.dependant)
-        parameters = frozenset(field.alias for field in taken if isinstance(field.field_info, params.Query))
+        # a field of a model of the query string is no `Query` itself
+        parameters = frozenset(
+            field.alias for field in taken if not isinstance(field.field_info, params.Path | params.Header)
+        )
         headers = {field.alias for field in taken if isinstance(field.field_info, params.Header)}
         headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
         refuses_if_match = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers

@@ -1,9 +1,9 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import Field, TypeAdapter
+from pydantic import BaseModel, Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
@@ -23,7 +23,6 @@ from app.memories.search import (
     MemorySearch,
     SearchRequest,
     SearchResult,
-    TagFilters,
     TagsMatch,
 )
 from app.memories.service import FeedbackService, MemoryService
@@ -71,58 +70,36 @@ MemoryId = Annotated[Identifier, Path(examples=["mem_01a2003d395076f9a13acea58fa
 
 
 _TAGS: TypeAdapter[list[str]] = TypeAdapter(Annotated[schemas.Tags, Field(min_length=1)])
-TagsParameter = Annotated[
-    str | None, Query(max_length=8_192, description='Has these tags: a JSON list, as `["alpha", "beta"]`.')
-]
-ExcludedTagsParameter = Annotated[
-    str | None, Query(max_length=8_192, description='Has none of these tags: a JSON list, as `["alpha"]`.')
-]
+TagList = Annotated[str | None, Field(max_length=8_192)]
 
 
-async def tag_filters(
-    tags: TagsParameter = None,
-    tags_match: Annotated[
-        TagsMatch, Query(description="`any`: has at least one of `tags`. `all`: has each of them.")
-    ] = "any",
-    exclude_tags: ExcludedTagsParameter = None,
-) -> TagFilters:
-    """Returns the filters by tags in the query string. Raises Invalid if one is no list of tags."""
-    return {
-        "tags": texts_in_query("tags", tags, _TAGS),
-        "tags_match": tags_match,
-        "exclude_tags": texts_in_query("exclude_tags", exclude_tags, _TAGS),
-    }
+class MemoryQuery(BaseModel):
+    """The filters in the query string of lists and deletions that only memories have: `?pinned=true&tags=["alpha"]`."""
+
+    memory_type: MemoryType | None = None
+    session_id: Identifier | None = Field(None, description="Made from messages of this session.")
+    after_seq: AfterSeq = None
+    before_seq: BeforeSeq = None
+    origin: Origin | None = Field(None, description="How it was made, as `source.origin` says.")
+    key: str | None = Field(None, min_length=1, max_length=256)
+    tag: str | None = Field(None, min_length=1, max_length=128)
+    pinned: bool | None = None
+    since: Timestamp | None = Field(None, description="Created at or after.")
+    until: Timestamp | None = Field(None, description="Created before.")
+    tags: TagList = Field(None, description='Has these tags: a JSON list, as `["alpha", "beta"]`.')
+    tags_match: TagsMatch = Field("any", description="`any`: has at least one of `tags`. `all`: has each of them.")
+    exclude_tags: TagList = Field(None, description='Has none of these tags: a JSON list, as `["alpha"]`.')
 
 
 async def list_filters(
-    asked: Annotated[RecordFilters, Depends(asked_of(MEMORY_FIELDS))],
-    memory_type: Annotated[MemoryType | None, Query()] = None,
-    session_id: Annotated[Identifier | None, Query(description="Made from messages of this session.")] = None,
-    after_seq: AfterSeq = None,
-    before_seq: BeforeSeq = None,
-    origin: Annotated[Origin | None, Query(description="How it was made, as `source.origin` says.")] = None,
-    key: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
-    tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
-    pinned: Annotated[bool | None, Query()] = None,
-    since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
-    until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
-    *,
-    by_tags: Annotated[TagFilters, Depends(tag_filters)],
+    asked: Annotated[RecordFilters, Depends(asked_of(MEMORY_FIELDS))], query: Annotated[MemoryQuery, Query()]
 ) -> MemoryFilters:
-    """Returns the filters in the query string of lists and deletions."""
+    """Returns the filters in the query string of lists and deletions. Raises Invalid if one is no list of tags."""
     return {
         **asked,
-        "memory_type": memory_type,
-        "session_id": session_id,
-        "after_seq": after_seq,
-        "before_seq": before_seq,
-        "origin": origin,
-        "key": key,
-        "tag": tag,
-        "pinned": pinned,
-        "since": since,
-        "until": until,
-        **by_tags,
+        **cast(MemoryFilters, query.model_dump()),
+        "tags": texts_in_query("tags", query.tags, _TAGS),
+        "exclude_tags": texts_in_query("exclude_tags", query.exclude_tags, _TAGS),
     }
 
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 855a74a62fc5bf3cc79c634777d6dd77."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 338455209b1f890404a437f5de5aa23e."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2573,11 +2573,11 @@ class MemoryFilter(TypedDict):
     pinned: NotRequired[bool]
     since: NotRequired[str]
     until: NotRequired[str]
-    metadata: NotRequired[str]
-    filters: NotRequired[str]
     tags: NotRequired[str]
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired[str]
+    metadata: NotRequired[str]
+    filters: NotRequired[str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2623,14 +2623,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3223,14 +3223,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
