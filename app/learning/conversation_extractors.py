@@ -17,7 +17,7 @@ from app.facts.repository import View
 from app.facts.schemas import FACTS, USER, FactCreate
 from app.findings.replacing import linking
 from app.findings.schemas import Proposal
-from app.findings.service import FindingRepository, new_finding, of_memory
+from app.findings.service import FindingRepository, meant, new_finding, of_memory, quoted
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
@@ -30,7 +30,7 @@ from app.memories.create import MemoryPlan, MemoryPlanner
 from app.memories.embedding import Embeddings
 from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MEMORIES, MemoryCreated, MemoryRecord, Source
+from app.memories.schemas import MEMORIES, EvidenceName, MemoryCreated, MemoryRecord, ReplacementLink, Source
 from app.profiles.agents import LESSONS, merge_experience
 from app.profiles.schemas import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
@@ -204,7 +204,13 @@ class MemoryExtractor:
             planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
             sources: list[Source] = [{**origin, **more} for _, more in pairs]
             planned = await planner.plan([body for body, _ in pairs], "", sources)
-            links = await _links(repository, rules.replaced.values(), planned, sources, rfc3339(tools.clock.now()))
+            whole = [
+                Replaced(active[memory_id], {}, by)
+                for by, (body, _) in enumerate(pairs)
+                for memory_id in body.supersedes
+            ]
+            replaced = [*whole, *rules.replaced.values()]
+            links = await _links(repository, replaced, planned, sources, rfc3339(tools.clock.now()))
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
                 "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
@@ -377,13 +383,25 @@ JUDGED = 0.75
 async def _links(
     memories: MemoryRepository, replaced: Iterable[Replaced], planned: MemoryPlan, sources: Sequence[Source], now: str
 ) -> list[Change]:
-    """Returns the changes that mark what no longer holds of memories that say other things, too: each gets a link to
-    the new memory, and a finding proposes its shortened text."""
+    """Returns the changes that mark what was replaced wherever it stands. A memory that says other things, too, gets a
+    link to the new one, and a finding proposes its shortened text. So does the message that the memory was learned
+    from, with its quote; there the link is enough."""
     findings, changes = FindingRepository(memories.store, memories.scope), list[Change]()
     changed = {change.id for change in planned.changes if isinstance(change, Update)}
     for old, clause, by in replaced:
         new, source = MEMORIES.as_record(planned.answers[by]), sources[by]
-        if old["memory_id"] in changed or new["status"] != "active" or new["memory_id"] == old["memory_id"]:
+        if new["status"] != "active" or new["memory_id"] == old["memory_id"]:
+            continue
+        said = quoted(clause, old["content"]) if clause else old["source"].get("quote") or ""
+        for message in (await memories.get_many(old["source"].get("memory_ids") or ())).values():
+            part = meant(said, "", message["content"])
+            if part is None or message["memory_id"] in changed or message["trust"] > new["trust"]:
+                continue
+            of_message: EvidenceName = {**of_memory(message).named(), **part}
+            link: ReplacementLink = {**of_memory(new).named(), "finding_id": "", "at": now, "said": of_message}
+            changes += memories.revise(message, {"replaced_by": [*(message.get("replaced_by") or ()), link]}, now)
+            changed.add(message["memory_id"])
+        if not clause or old["memory_id"] in changed:
             continue
         proposal: Proposal = {
             "action": "supersede",

@@ -49,7 +49,8 @@ UNSUPPORTED = "\x00unsupported"
 
 
 class Replaced(NamedTuple):
-    """A known memory with the words that no longer hold, and the index of the new memory that replaces them."""
+    """A known memory with the words that no longer hold (none: all of it), and the index of the new memory that
+    replaces them."""
 
     memory: MemoryRecord
     clause: EvidenceName

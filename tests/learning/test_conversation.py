@@ -511,3 +511,27 @@ async def test_a_plan_has_its_day_and_what_has_none_has_no_time(
     profile = "/v1/users/u/profile"
     assert (await api.get(profile)).json()["home"] is None
     assert (await api.get(profile, params={"as_of": "2026-07-01T08:00:00Z"})).json()["home"] == "Oslo"
+
+
+async def test_the_message_that_a_replaced_memory_was_learned_from_is_marked_too(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    first = "I have a deadly peanut allergy and my sister is vegetarian."
+    await talk(service, first, "Noted.")
+    sister = learned("The user's sister is vegetarian.", quote="my sister is vegetarian", about="other", whom="sister")
+    del sister["message_seqs"]
+    llm.says["LearnedMemories"] = {"memories": [sister]}
+    await end(service)
+    (known,) = await kept(service)
+    before = (await api.post("/v1/memories/search", json={**OWNER, "query": "peanut allergy"})).json()["items"]
+    await talk(service, "My sister eats fish again.", "Noted.", session="t")
+    again = learned("The user's sister eats fish again.", 1, superseded_ids=[known["memory_id"]])
+    llm.says["LearnedMemories"] = {"memories": [again]}
+    done = await end(service, "t")
+    query = {**OWNER, "query": "peanut allergy"}
+    prompt = (await api.post("/v1/context", json=query)).json()["text"]
+    assert f"{first} (until 2026-06-01: The user's sister eats fish again.)" in prompt
+    hits = (await api.post("/v1/memories/search", json=query)).json()["items"]
+    assert hits[0]["memory"]["content"] == before[0]["memory"]["content"] == first
+    await undo(service, done["operation_id"])
+    assert "(until" not in (await api.post("/v1/context", json=query)).json()["text"]
