@@ -123,6 +123,15 @@ def _options(made: Json, name: str, shape: str, named: str) -> str:
 def _filters(operations: list[tuple[str, str, Json]], name: str, operation_id: str) -> str:
     (parameters,) = (o["parameters"] for _, _, o in operations if o["operationId"] == operation_id)
     left = {p["name"]: p["schema"] for p in parameters if p["name"] not in ("agent_id", "user_id", "cursor")}
+    spelled: dict[str, Json | list[Any]] = {
+        "filters": {},
+        "metadata": {},
+        "tags": [],
+        "exclude_tags": [],
+    }  # JSON in the query string
+    for param in left.keys() & spelled.keys():
+        kind = {"type": "object"} if spelled[param] == {} else {"type": "array", "items": {"type": "string"}}
+        left[param] = {"anyOf": [kind, left[param]]}
     return _shape(name, {"description": f"Filters of {operation_id}; limit: items of a page.", "properties": left})
 
 

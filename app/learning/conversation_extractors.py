@@ -61,6 +61,8 @@ class Conversation:
     lines: Sequence[TranscriptLine]
     message_memories: Mapping[int, MemoryRecord] = field(default_factory=dict)
     session: SessionRecord | None = None
+    metadata: Json = field(default_factory=dict)
+    """Of each memory that is made of it."""
 
     @property
     def prompt(self) -> str:
@@ -194,6 +196,7 @@ class MemoryExtractor:
                 item for answer in answers for name in ("facts", "profile") for item in getattr(answer.reply, name, ())
             ]
             pairs = await _by_rule(talk, rules.memories, learned, active, others)
+            pairs = [(body.model_copy(update={"metadata": talk.metadata}), more) for body, more in pairs]
             if not talk.scope.rules:  # a model appended the conversation: it could have made up who said what
                 preference = {"memory_type": "preference"}
                 pairs = [

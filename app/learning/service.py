@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 
 from app.audit.tombstones import ErasureKey, Tombstones
 from app.core.clock import rfc3339
-from app.core.schemas import BODY_LIMITS, Count, Owned, TextWarning, example, shown
+from app.core.schemas import BODY_LIMITS, Count, Object, Owned, TextWarning, example, shown
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
@@ -48,6 +48,7 @@ class ExtractRequest(Owned):
         list[MessageIn],
         Field(min_length=1, max_length=BODY_LIMITS.batch_items, description="As they were said, at most 500."),
     ]
+    metadata: Object = Field({}, description="Of each memory that is made.")
 
 
 @shown
@@ -122,7 +123,8 @@ class Learning:
         llm = configured(self._llm)
         self._scope.require_write(body.agent_id, body.user_id)
         cut = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        talk = Conversation(self._scope, body.agent_id, body.user_id, await self._lines(cut))
+        lines = await self._lines(cut)
+        talk = Conversation(self._scope, body.agent_id, body.user_id, lines, metadata=body.metadata)
         budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
         answers = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)

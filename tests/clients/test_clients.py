@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio.lowlevel
 import httpx
 import pytest
-from recalld_client import AsyncRecalld, Problem, Recalld, RecalldError, _requests, models
+from recalld_client import AsyncRecalld, Problem, Recalld, RecalldError, UserMemory, _requests, models
 from recalld_client._connections import AT_ONCE
 
 from app.setting_groups import LLMSettings
@@ -67,6 +67,29 @@ def test_python_does_what_its_readme_says(server: Server) -> None:
     assert any("Ada moved to Boston in May." in line for line in context)
     assert facts == "['Boston'] True"
     assert missed.startswith("404 not_found")
+
+
+def test_what_the_page_from_mem0_says_runs(server: Server) -> None:
+    page = (ROOT / "docs" / "guides" / "from-mem0.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    ended = subprocess.run(
+        [sys.executable, "-c", code.replace('"ada"', '"from-mem0"')],
+        cwd=CLIENTS / "python",
+        env={**os.environ, "RECALLD_URL": str(server.client.base_url)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    how, *hits, counts, tea = ended.stdout.splitlines()
+    assert how == "stored 2", "the service has no language model"
+    assert any("allergic to peanuts" in hit for hit in hits)
+    assert (counts, tea) == ("2 0", "Prefers green tea 1")
+    for name in re.findall(r"`me\.(\w+)\(", page):
+        assert hasattr(UserMemory, name), name
+    for name in re.findall(r"`memory\.(\w+)\(memory_id\)` \|$", page, re.MULTILINE):
+        assert hasattr(Recalld, name), name
 
 
 def test_ten_lines_of_the_readmes_are_a_chatbot_that_remembers(server: Server, tmp_path: Path) -> None:

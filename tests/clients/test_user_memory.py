@@ -8,6 +8,7 @@ import anyio
 import httpx
 import pytest
 from recalld_client import (
+    NO_RETRY,
     AsyncRecalld,
     AsyncUserFacts,
     AsyncUserMemory,
@@ -64,13 +65,57 @@ async def test_another_user_and_another_agent_see_nothing(me: AsyncUserMemory) -
 async def test_a_conversation_goes_into_a_session_of_its_own_that_has_ended(me: AsyncUserMemory) -> None:
     talk = [{"role": "user", "content": "I live in Boston."}, {"role": "assistant", "content": "Noted."}]
     stored = await me.add(talk)
+    assert stored["how"] == "stored", "no language model is configured"
     assert [one["seq"] for one in stored["items"]] == [1, 2]
     (session,) = [one async for one in me.sessions()]
     assert (session["session_id"], session["status"], session["message_count"]) == (stored["session_id"], "ended", 2)
     with pytest.raises(TypeError, match="tags: only a text"):
-        await me.add(talk, tags=["x"])
+        await me.add(talk, tags=["x"])  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="Give a text or a list of messages, not dict"):
         await me.add({"role": "user", "content": "x"})  # type: ignore[call-overload]
+
+
+async def test_messages_that_are_not_extracted_have_the_metadata_too(me: AsyncUserMemory) -> None:
+    talk: list[dict[str, Any]] = [
+        {"role": "user", "content": "I keep bees.", "metadata": {"via": "web"}},
+        {"role": "user", "content": "I have two hives."},
+    ]
+    stored = await me.add(talk, metadata={"topic": "pets"})
+    assert stored["how"] == "stored"
+    found = await me.get_all(filters={"topic": "pets"})
+    assert [memory["memory_id"] for memory in found] == stored["memory_ids"][::-1]
+    assert {memory["metadata"].get("via") for memory in found} == {"web", None}
+    assert len(await me.get_all(limit=1)) == 1
+    assert [hit["memory"]["content"] for hit in await me.search("bees", filters={"via": "web"})] == ["I keep bees."]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "how"),
+    [
+        (201, {"items": [], "created": 0}, "extracted"),
+        (202, {"operation_id": "op_1", "status": "running"}, "extracting"),
+        (409, {"code": "llm_not_configured"}, "stored"),
+        (409, {"code": "conflict"}, None),
+        (503, {"code": "llm_unavailable"}, None),
+    ],
+)
+async def test_add_says_what_it_did(status: int, answer: dict[str, Any], how: str | None) -> None:
+    paths: list[str] = []
+
+    def answered(request: httpx.Request) -> httpx.Response:
+        paths.append(request.url.path.rpartition("/")[2])
+        return (
+            httpx.Response(status, json=answer) if paths[-1] == "extract" else httpx.Response(201, json={"items": []})
+        )
+
+    async with httpx.AsyncClient(base_url="http://x", transport=httpx.MockTransport(answered)) as http:
+        me = AsyncRecalld(http=http, retry=NO_RETRY).user("ada")
+        if how is None:
+            with pytest.raises(Problem):
+                await me.add([{"role": "user", "content": "x"}])
+        else:
+            assert (await me.add([{"role": "user", "content": "x"}]))["how"] == how
+    assert paths == (["extract", "messages", "end"] if how == "stored" else ["extract"])
 
 
 async def test_a_context_is_filled_if_the_caller_says_so(me: AsyncUserMemory) -> None:

@@ -5,6 +5,7 @@ import json
 
 import httpx
 import pytest
+from recalld_client import AsyncRecalld
 
 from tests.conftest import Service
 from tests.support.chat import completion
@@ -34,6 +35,20 @@ async def test_what_the_model_finds_is_stored_and_found(api: httpx.AsyncClient, 
     assert {memory["source"]["session_id"] for memory in made["items"]} == {None}
     found = await api.post("/v1/memories/search", json={**OWNER, "query": "Where does Ada live?"})
     assert found.json()["items"][0]["memory"]["content"] == "Ada moved to Boston."
+
+
+async def test_a_client_adds_messages_in_one_call(api: httpx.AsyncClient, llm: Model) -> None:
+    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers tea.", 1)]}
+    me = AsyncRecalld(http=api).user(OWNER["user_id"], agent=OWNER["agent_id"])
+    added = await me.add(said("I prefer tea.", "Noted."), metadata={"topic": "drinks"})
+    assert added["how"] == "extracted"
+    assert [(memory["content"], memory["metadata"]) for memory in added["items"]] == [
+        ("Ada prefers tea.", {"topic": "drinks"})
+    ]
+    assert [memory["content"] for memory in await me.get_all(filters={"topic": "drinks"})] == ["Ada prefers tea."]
+    assert [session async for session in me.sessions()] == [], "turns are not stored beside what was extracted"
+    stored = await me.add(said("I prefer tea.", "Noted."), infer=False)
+    assert stored["how"] == "stored"
 
 
 async def test_what_a_tool_answered_in_a_users_message_is_no_word_of_the_user(

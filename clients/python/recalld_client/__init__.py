@@ -12,7 +12,7 @@ from recalld_client._async.session import AsyncUserSession
 from recalld_client._async.user import AsyncUserMemory
 from recalld_client._errors import InvalidUser, Problem, RecalldError, Unreachable
 from recalld_client._events import MemoryEvent
-from recalld_client._messages import Hit
+from recalld_client._messages import Added, Hit
 from recalld_client._requests import NO_RETRY, Retry
 from recalld_client._sync.client import Recalld
 from recalld_client._sync.facts import UserFacts
@@ -23,6 +23,7 @@ from recalld_client._wrap import wrap_openai
 
 __all__ = [
     "NO_RETRY",
+    "Added",
     "AsyncRecalld",
     "AsyncUserFacts",
     "AsyncUserMemory",

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 338455209b1f890404a437f5de5aa23e."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 2613fa9e839c81b3e97d62769bcbd71f."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -640,6 +640,7 @@ class ExtractRequest(TypedDict):
     agent_id: NotRequired[str | None]
     user_id: NotRequired[str | None]
     messages: "list[MessageIn]"
+    metadata: NotRequired["JsonObject"]
 
 
 class Extracted(TypedDict):
@@ -2573,11 +2574,11 @@ class MemoryFilter(TypedDict):
     pinned: NotRequired[bool]
     since: NotRequired[str]
     until: NotRequired[str]
-    tags: NotRequired[str]
+    tags: NotRequired[list[str] | str]
     tags_match: NotRequired["TagsMatch"]
-    exclude_tags: NotRequired[str]
-    metadata: NotRequired[str]
-    filters: NotRequired[str]
+    exclude_tags: NotRequired[list[str] | str]
+    metadata: NotRequired[Json | str]
+    filters: NotRequired[Json | str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2596,8 +2597,8 @@ class FactFilter(TypedDict):
     known_at: NotRequired[str]
     timeline: NotRequired[bool]
     status: NotRequired["FactListStatus"]
-    metadata: NotRequired[str]
-    filters: NotRequired[str]
+    metadata: NotRequired[Json | str]
+    filters: NotRequired[Json | str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2608,8 +2609,8 @@ class SessionFilter(TypedDict):
     status: NotRequired["SessionStatus"]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
-    metadata: NotRequired[str]
-    filters: NotRequired[str]
+    metadata: NotRequired[Json | str]
+    filters: NotRequired[Json | str]
 
 
 class Operations(Transport):

@@ -1,9 +1,9 @@
 """Messages as callers hold them, and as the service takes them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Literal, Protocol, TypeAlias, TypedDict, cast
 
-from recalld_client._generated import Memory, MessageIn, MessageRole
+from recalld_client._generated import Appended, Extracted, Memory, MessageIn, MessageRole, Operation
 
 
 class Dumpable(Protocol):
@@ -22,6 +22,26 @@ class Hit(TypedDict):
     memory: Memory
     score: float
 
+
+class ExtractedMessages(Extracted):
+    """What a language model found in messages: `items` are the memories."""
+
+    how: Literal["extracted"]
+
+
+class ExtractingMessages(Operation):
+    """The operation by which a slow language model ends what it has begun."""
+
+    how: Literal["extracting"]
+
+
+class StoredMessages(Appended):
+    """Messages as they were stored: `items` are the turns, `memory_ids` what was made of them."""
+
+    how: Literal["stored"]
+
+
+Added: TypeAlias = ExtractedMessages | ExtractingMessages | StoredMessages
 
 MemoryRef: TypeAlias = str | Mapping[str, Any]
 """A memory's id, a memory, or a hit of a search."""

@@ -130,6 +130,8 @@ def _seconds(response: httpx.Response) -> float | None:
 
 
 def _worded(value: Any) -> Any:
+    if isinstance(value, dict | list):  # filters, tags
+        return json.dumps(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 

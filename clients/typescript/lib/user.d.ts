@@ -9,10 +9,23 @@ type Query<P extends keyof paths> = paths[P] extends {
             query?: infer Q;
         };
     };
-} ? Omit<NonNullable<Q>, Owned | "cursor"> : never;
+} ? Omit<NonNullable<Q>, Owned | "cursor" | keyof Spelled> & Spelled : never;
+/** What a query string has as JSON. */
+interface Spelled {
+    filters?: Record<string, unknown>;
+    metadata?: Record<string, unknown>;
+}
 export type Message = Schemas["MessageIn"];
 export type AddOptions = Omit<Schemas["MemoryCreate"], Owned | "content"> & CallOptions;
 export type AppendOptions = Omit<Schemas["MessagesAppend"], Owned | "messages"> & CallOptions;
+/** What became of messages: `items` are the memories that a model found, or the turns that were stored. */
+export type Added = ({
+    how: "extracted";
+} & Schemas["Extracted"]) | ({
+    how: "extracting";
+} & Schemas["Operation"]) | ({
+    how: "stored";
+} & Schemas["Appended"]);
 export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query" | "top_k"> & CallOptions & {
     /** Most memories, 1 to 100; default 10. */
     limit?: number;
@@ -47,19 +60,26 @@ export declare class UserMemory {
         agent_id?: string;
     };
     /**
-     * Remembers a text, or the messages of a conversation.
+     * Remembers a text, or what matters of messages.
      *
-     * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of
-     *   their own, which ends at once, so that a configured language model learns from it.
-     * @returns The memory, or the stored messages with the ids of the memories that were made of them.
+     * @param what A text becomes one memory. From messages a language model extracts memories (`how` is "extracted", or
+     *   "extracting" if it takes longer than 30 seconds). Without a model, or with `infer: false`, they are stored as the
+     *   turns of a session of their own, which ends at once (`how` is "stored"). With `session` they are appended to it.
+     * @returns The memory, or what became of the messages.
      * @example
      * await ada.add("Prefers tea", { memory_type: "preference" });
      * await ada.add([{ role: "user", content: "I moved to Boston." }]);
      */
     add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
+    add(what: Message[], options: AppendOptions & {
+        session: string;
+    }): Promise<Added & {
+        how: "stored";
+    }>;
     add(what: Message[], options?: AppendOptions & {
         session?: string;
-    }): Promise<Schemas["Appended"]>;
+        infer?: boolean;
+    }): Promise<Added>;
     /**
      * The memories that matter for a query, best first.
      *
@@ -76,6 +96,8 @@ export declare class UserMemory {
     context(query: string, options?: ContextOptions): Promise<Schemas["Context"]>;
     /** One conversation. The first message creates it. Without an id it gets a new one. */
     session(id?: string): Session;
+    /** The newest memories with exactly this user and agent, `limit` (20) at most; `memories` goes over all of them. */
+    getAll({ limit, ...filters }?: Query<"/v1/memories">): Promise<Schemas["Memory"][]>;
     /** One memory as it is now. */
     get(memory: MemoryRef): Promise<Schemas["Memory"]>;
     /** Changes the fields that are given; null clears one. */

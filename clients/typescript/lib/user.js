@@ -26,12 +26,26 @@ export class UserMemory {
     }
     async add(what, options = {}) {
         if (typeof what !== "string") {
-            const { session, ...rest } = options;
-            const conversation = this.session(session);
-            const stored = await conversation.append(what, rest);
-            if (session === undefined)
-                await conversation.end();
-            return stored;
+            const { session, infer = true, ...rest } = options;
+            if (session !== undefined)
+                return { how: "stored", ...(await this.session(session).append(what, rest)) };
+            const [{ metadata, ...more }, call] = split(rest);
+            if (infer) {
+                const body = { ...this.owner, messages: what, metadata: metadata ?? {} };
+                try {
+                    const found = await this.client.request("POST", "/v1/memories/extract", { body, ...call });
+                    return { how: "operation_id" in found ? "extracting" : "extracted", ...found };
+                }
+                catch (error) {
+                    if (!(error instanceof Problem) || error.code !== "llm_not_configured")
+                        throw error;
+                }
+            }
+            const conversation = this.session();
+            const said = what.map((one) => ({ ...one, metadata: { ...metadata, ...one.metadata } }));
+            const stored = await conversation.append(said, { ...more, ...call });
+            await conversation.end();
+            return { how: "stored", ...stored };
         }
         const [rest, call] = split(options);
         const body = { ...rest, ...this.owner, content: what };
@@ -68,6 +82,10 @@ export class UserMemory {
     session(id = randomId()) {
         return new Session(this, id);
     }
+    /** The newest memories with exactly this user and agent, `limit` (20) at most; `memories` goes over all of them. */
+    getAll({ limit = 20, ...filters } = {}) {
+        return this.memories(filters).toArray(limit);
+    }
     /** One memory as it is now. */
     get(memory) {
         return this.client.request("GET", "/v1/memories/{memory_id}", { path: { memory_id: idOf(memory) } });
@@ -79,7 +97,7 @@ export class UserMemory {
     }
     /** The user's memories, newest first, page by page; those with exactly this user and agent. */
     memories(filters = {}) {
-        return new List((cursor) => this.client.request("GET", "/v1/memories", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }));
+        return new List((cursor) => this.client.request("GET", "/v1/memories", { query: { limit: 100, ...spelled(filters), ...this.owner, ...next(cursor) } }));
     }
     /**
      * Says which memories helped to answer, and which misled.
@@ -166,7 +184,7 @@ export class Facts {
     }
     /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
     all(filters = {}) {
-        return new List((cursor) => this.client.request("GET", "/v1/facts", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }));
+        return new List((cursor) => this.client.request("GET", "/v1/facts", { query: { limit: 100, ...spelled(filters), ...this.owner, ...next(cursor) } }));
     }
     [Symbol.asyncIterator]() {
         return this.all()[Symbol.asyncIterator]();
@@ -205,6 +223,10 @@ export class Profile {
         const path = { user_id: this.user };
         return this.client.request("PATCH", "/v1/users/{user_id}/profile", { path, body: changes, ...options });
     }
+}
+function spelled({ filters, metadata, ...rest }) {
+    const json = Object.entries({ filters, metadata }).filter(([, value]) => value !== undefined);
+    return { ...rest, ...Object.fromEntries(json.map(([name, value]) => [name, JSON.stringify(value)])) };
 }
 function next(cursor) {
     return cursor === undefined ? {} : { cursor };

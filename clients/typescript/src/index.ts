@@ -9,6 +9,7 @@ export {
   Profile,
   Session,
   UserMemory,
+  type Added,
   type AddOptions,
   type AppendOptions,
   type ContextOptions,

@@ -7,12 +7,22 @@ import type { CallOptions, paths, Schemas } from "./types.js";
 
 type Owned = "agent_id" | "user_id";
 type Query<P extends keyof paths> = paths[P] extends { get: { parameters: { query?: infer Q } } }
-  ? Omit<NonNullable<Q>, Owned | "cursor">
+  ? Omit<NonNullable<Q>, Owned | "cursor" | keyof Spelled> & Spelled
   : never;
+/** What a query string has as JSON. */
+interface Spelled {
+  filters?: Record<string, unknown>;
+  metadata?: Record<string, unknown>;
+}
 
 export type Message = Schemas["MessageIn"];
 export type AddOptions = Omit<Schemas["MemoryCreate"], Owned | "content"> & CallOptions;
 export type AppendOptions = Omit<Schemas["MessagesAppend"], Owned | "messages"> & CallOptions;
+/** What became of messages: `items` are the memories that a model found, or the turns that were stored. */
+export type Added =
+  | ({ how: "extracted" } & Schemas["Extracted"])
+  | ({ how: "extracting" } & Schemas["Operation"])
+  | ({ how: "stored" } & Schemas["Appended"]);
 export type SearchOptions = Omit<Schemas["SearchRequest"], Owned | "query" | "top_k"> &
   CallOptions & {
     /** Most memories, 1 to 100; default 10. */
@@ -55,27 +65,41 @@ export class UserMemory {
   }
 
   /**
-   * Remembers a text, or the messages of a conversation.
+   * Remembers a text, or what matters of messages.
    *
-   * @param what A text becomes one memory. Messages are appended to `session`. Without it they become a session of
-   *   their own, which ends at once, so that a configured language model learns from it.
-   * @returns The memory, or the stored messages with the ids of the memories that were made of them.
+   * @param what A text becomes one memory. From messages a language model extracts memories (`how` is "extracted", or
+   *   "extracting" if it takes longer than 30 seconds). Without a model, or with `infer: false`, they are stored as the
+   *   turns of a session of their own, which ends at once (`how` is "stored"). With `session` they are appended to it.
+   * @returns The memory, or what became of the messages.
    * @example
    * await ada.add("Prefers tea", { memory_type: "preference" });
    * await ada.add([{ role: "user", content: "I moved to Boston." }]);
    */
   add(what: string, options?: AddOptions): Promise<Schemas["MemoryCreated"]>;
-  add(what: Message[], options?: AppendOptions & { session?: string }): Promise<Schemas["Appended"]>;
+  add(what: Message[], options: AppendOptions & { session: string }): Promise<Added & { how: "stored" }>;
+  add(what: Message[], options?: AppendOptions & { session?: string; infer?: boolean }): Promise<Added>;
   async add(
     what: string | Message[],
-    options: AddOptions | (AppendOptions & { session?: string }) = {},
+    options: AddOptions | (AppendOptions & { session?: string; infer?: boolean }) = {},
   ): Promise<unknown> {
     if (typeof what !== "string") {
-      const { session, ...rest } = options as AppendOptions & { session?: string };
-      const conversation = this.session(session);
-      const stored = await conversation.append(what, rest);
-      if (session === undefined) await conversation.end();
-      return stored;
+      const { session, infer = true, ...rest } = options as AppendOptions & { session?: string; infer?: boolean };
+      if (session !== undefined) return { how: "stored", ...(await this.session(session).append(what, rest)) };
+      const [{ metadata, ...more }, call] = split(rest);
+      if (infer) {
+        const body = { ...this.owner, messages: what, metadata: metadata ?? {} };
+        try {
+          const found = await this.client.request("POST", "/v1/memories/extract", { body, ...call });
+          return { how: "operation_id" in found ? "extracting" : "extracted", ...found };
+        } catch (error) {
+          if (!(error instanceof Problem) || error.code !== "llm_not_configured") throw error;
+        }
+      }
+      const conversation = this.session();
+      const said = what.map((one) => ({ ...one, metadata: { ...metadata, ...one.metadata } }));
+      const stored = await conversation.append(said, { ...more, ...call });
+      await conversation.end();
+      return { how: "stored", ...stored };
     }
     const [rest, call] = split(options as AddOptions);
     const body: Schemas["MemoryCreate"] = { ...rest, ...this.owner, content: what };
@@ -116,6 +140,11 @@ export class UserMemory {
     return new Session(this, id);
   }
 
+  /** The newest memories with exactly this user and agent, `limit` (20) at most; `memories` goes over all of them. */
+  getAll({ limit = 20, ...filters }: Query<"/v1/memories"> = {}): Promise<Schemas["Memory"][]> {
+    return this.memories(filters).toArray(limit);
+  }
+
   /** One memory as it is now. */
   get(memory: MemoryRef): Promise<Schemas["Memory"]> {
     return this.client.request("GET", "/v1/memories/{memory_id}", { path: { memory_id: idOf(memory) } });
@@ -130,7 +159,7 @@ export class UserMemory {
   /** The user's memories, newest first, page by page; those with exactly this user and agent. */
   memories(filters: Query<"/v1/memories"> = {}): List<Schemas["Memory"]> {
     return new List((cursor) =>
-      this.client.request("GET", "/v1/memories", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }),
+      this.client.request("GET", "/v1/memories", { query: { limit: 100, ...spelled(filters), ...this.owner, ...next(cursor) } }),
     );
   }
 
@@ -246,7 +275,7 @@ export class Facts implements AsyncIterable<Schemas["Fact"]> {
   /** What was true at a time (`as_of`), or known at a time (`known_at`); default: now. */
   all(filters: Query<"/v1/facts"> = {}): List<Schemas["Fact"]> {
     return new List((cursor) =>
-      this.client.request("GET", "/v1/facts", { query: { limit: 100, ...filters, ...this.owner, ...next(cursor) } }),
+      this.client.request("GET", "/v1/facts", { query: { limit: 100, ...spelled(filters), ...this.owner, ...next(cursor) } }),
     );
   }
 
@@ -288,6 +317,11 @@ export class Profile {
     const path = { user_id: this.user };
     return this.client.request("PATCH", "/v1/users/{user_id}/profile", { path, body: changes, ...options });
   }
+}
+
+function spelled<T extends Spelled>({ filters, metadata, ...rest }: T) {
+  const json = Object.entries({ filters, metadata }).filter(([, value]) => value !== undefined);
+  return { ...rest, ...Object.fromEntries(json.map(([name, value]) => [name, JSON.stringify(value)])) };
 }
 
 function next(cursor: string | undefined): { cursor?: string } {

@@ -7,6 +7,10 @@ const ada = memory.user("ada", { agent: "support" });
 export const found: Schemas["Found"][] = await ada.search("tea", { limit: 3, memory_types: ["fact"], timeout: 10 });
 export const made: Schemas["MemoryCreated"] = await ada.add("tea", { importance: 0.9 });
 export const appended: Schemas["Appended"] = await ada.add([{ role: "user", content: "Hi" }], { session: "monday" });
+export const added: string[] | undefined = await ada
+  .add([{ role: "user", content: "Hi" }])
+  .then((done) => (done.how === "stored" ? done.memory_ids : undefined));
+export const every: Schemas["Memory"][] = await ada.getAll({ filters: { topic: "*" } });
 export const plan: Schemas["ForgetPlan"] = await ada.forget({ older_than_days: 1 });
 export const applied: Schemas["Operation"] = await ada.forget({ older_than_days: 1, apply: true });
 export const page: Schemas["MemoryPage"] = await memory.request("GET", "/v1/memories", { query: { user_id: "ada" } });

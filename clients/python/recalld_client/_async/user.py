@@ -1,7 +1,7 @@
 """The memory of one user, as one agent has it."""
 
 from collections.abc import AsyncIterator
-from typing import Literal, Unpack, cast, overload
+from typing import Any, Literal, Unpack, cast, overload
 from uuid import uuid4
 
 from recalld_client import _generated as models
@@ -9,9 +9,9 @@ from recalld_client._async.facts import AsyncUserFacts
 from recalld_client._async.pages import items
 from recalld_client._async.profile import AsyncUserProfile
 from recalld_client._async.session import AsyncUserSession
-from recalld_client._errors import InvalidUser
+from recalld_client._errors import InvalidUser, Problem
 from recalld_client._generated import AsyncOperations
-from recalld_client._messages import Hit, MemoryRef, Messages, memory_id
+from recalld_client._messages import Added, Hit, MemoryRef, Messages, as_messages, memory_id
 
 
 class AsyncUserMemory:
@@ -28,26 +28,36 @@ class AsyncUserMemory:
     async def add(self, content: str, **options: Unpack[models.MemoryOptions]) -> models.MemoryCreated: ...
 
     @overload
-    async def add(self, content: Messages, **options: Unpack[models.MemoryOptions]) -> models.Appended: ...
+    async def add(self, content: Messages, *, infer: bool = True, metadata: models.Json | None = None) -> Added: ...
 
-    async def add(
-        self, content: str | Messages, **options: Unpack[models.MemoryOptions]
-    ) -> models.MemoryCreated | models.Appended:
-        """Stores a text as one memory, or a whole conversation.
+    async def add(self, content: str | Messages, *, infer: bool = True, **options: Any) -> models.MemoryCreated | Added:
+        """Stores a text as one memory, or what matters of messages.
 
-        A list of messages becomes a session of its own, which ends at once, so that a configured language model learns
-        from it. For a conversation that goes on, use `session(…).append(…)`. Options are fields of a memory, such as
-        `tags` or `importance`, and are for a text only. Raises Problem.
+        From messages a language model extracts memories (`how` is "extracted", or "extracting" if it takes longer than
+        30 seconds). Without a model, or with `infer=False`, they are stored as the turns of a session of their own,
+        which ends at once (`how` is "stored"). For a conversation that goes on, use `session(…).append(…)`. Options
+        are fields of a memory, such as `tags`, for a text; for messages `metadata`. Raises Problem.
         """
         if isinstance(content, str):
             owner: models.MemoryCreate = {"agent_id": self.agent_id, "user_id": self.user_id, "content": content}
-            return await self.client.create_memory({**owner, **options})
+            return await self.client.create_memory({**owner, **cast(models.MemoryOptions, options)})
+        metadata = options.pop("metadata", None) or {}
         if options:
             raise TypeError(f"{', '.join(options)}: only a text has these, messages do not.")
+        messages = as_messages(content)
+        try:
+            asked: models.ExtractRequest = {"agent_id": self.agent_id, "user_id": self.user_id, "messages": messages}
+            if infer:
+                found: Any = await self.client.extract_memories({**asked, "metadata": metadata})
+                return cast(Added, {"how": "extracting" if "operation_id" in found else "extracted", **found})
+        except Problem as problem:
+            if problem.code != "llm_not_configured":
+                raise
         session = self.session()
-        stored = await session.append(content)
+        said: Any = [{**message, "metadata": {**metadata, **(message.get("metadata") or {})}} for message in messages]
+        stored = await session.append(said)
         await session.end()
-        return stored
+        return {"how": "stored", **stored}
 
     async def search(self, query: str, *, limit: int = 10, **options: Unpack[models.SearchOptions]) -> list[Hit]:
         """The memories that help with `query`, best first, `limit` at most (1 to 100). Raises Problem.
@@ -84,6 +94,15 @@ class AsyncUserMemory:
     def profile(self) -> AsyncUserProfile:
         """The user's name, home, interests and preferences. All agents share it."""
         return AsyncUserProfile(self.client, self.user_id)
+
+    async def get_all(self, **filters: Unpack[models.MemoryFilter]) -> list[models.Memory]:
+        """The newest memories that this agent has of the user, `limit` (20, at most 100) of them. Raises Problem.
+
+        `memories` goes over all of them.
+        """
+        return (await self.client.list_memories(agent_id=self.agent_id, user_id=self.user_id, **cast(Any, filters)))[
+            "items"
+        ]
 
     async def get(self, memory: MemoryRef) -> models.Memory:
         """A memory as it is now. Raises Problem, 404 if there is none."""
