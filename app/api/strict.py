@@ -227,15 +227,18 @@ _CARD_NUMBER = 10**13
 """No number below has as many digits as a card."""
 
 
-def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool) -> Iterator[tuple[str, Secret]]:
+def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, is_search: bool) -> Iterator[tuple[str, Secret]]:
     """Yields the secrets in the texts of a parsed body, each with the pointer to its text. `replaces`: the body has
-    `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`."""
+    `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`. `is_search`: a filter may
+    name records at any depth, `{"filters": {"AND": [{"user_id": …}]}}`."""
     containers: list[tuple[Place, Any]] = [((), root)] if isinstance(root, list | dict) else []
     for place, container in containers:  # the list grows during the iteration
         # {"items": [{"user_id": …}]}: an item is two steps below the body
         is_record = not place or (len(place[0]) == 2 and not place[0][0] and place[1].__class__ is int)
         renamed = dict[str, str]()
         for name, value in container.items() if isinstance(container, dict) else enumerate(container):
+            if (is_record or is_search) and name.__class__ is str and _NAME.search(name):
+                continue
             shown = name
             if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
                 shown = renamed[name] = without(name, found)
@@ -246,7 +249,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool) -> Iterator[tuple
                 continue
             if kind is int and value >= _CARD_NUMBER:
                 text = str(value)
-            elif kind is str and len(value) >= _SHORTEST and not (is_record and _NAME.search(str(name))):
+            elif kind is str and len(value) >= _SHORTEST:
                 text = value
             else:
                 continue
@@ -514,7 +517,7 @@ class StrictRequest(Request):
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
         policy, is_kept = self.secrets, not self.is_search
-        found = [*secrets_in(value, own, replaces=policy != "flag")]
+        found = [*secrets_in(value, own, replaces=policy != "flag", is_search=self.is_search)]
         if found and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
         if not is_kept:

@@ -82,6 +82,17 @@ class HistoryFile:
                     raise Unreadable("it unpacks to more than its archive can hold")
                 yield chunk
 
+    def begun(self) -> str:
+        """Returns the first time in the file: a fork that copies lines has one of its own before them."""
+        try:
+            time_of = _TIME.search(next(self.texts(), ""))
+        except (Unreadable, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError):
+            return "~"
+        return time_of[1] if time_of else "~"
+
+
+_TIME = re.compile(r'"timestamp":\s*"([^"]{1,40})"')
+
 
 def files_of(path: Path, name: str = "") -> Iterator[HistoryFile]:
     """Yields the files of a folder, with those of the archives in it, of an archive, or one file, ordered by name."""
@@ -91,12 +102,11 @@ def files_of(path: Path, name: str = "") -> Iterator[HistoryFile]:
             if inner.is_file():
                 yield from files_of(inner, inner.relative_to(path).as_posix())
     elif path.suffix == ".zip" and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for entry in sorted(archive.infolist(), key=lambda entry: entry.filename):
-                if not entry.is_dir():
-                    most = min(MOST_BYTES, INFLATED * max(entry.compress_size, CHUNK // INFLATED))
-                    opened = partial(archive.open, entry)
-                    yield HistoryFile(f"{name}/{entry.filename}", entry.file_size, opened, most)
+        archive = zipfile.ZipFile(path)  # closed with the last of its files
+        for entry in sorted(archive.infolist(), key=lambda entry: entry.filename):
+            if not entry.is_dir():
+                most = min(MOST_BYTES, INFLATED * max(entry.compress_size, CHUNK // INFLATED))
+                yield HistoryFile(f"{name}/{entry.filename}", entry.file_size, partial(archive.open, entry), most)
     else:
         yield HistoryFile(name, path.stat().st_size, lambda: path.open("rb"))
 
@@ -104,9 +114,11 @@ def files_of(path: Path, name: str = "") -> Iterator[HistoryFile]:
 def read_history(system: str, path: Path, owner: DefaultOwner) -> Iterator[HistoryPart]:
     """Yields what each conversation gave. Raises OSError if the path cannot be read at all."""
     read = {"chatgpt": _export, "claude": _export, "claude-code": _claude_code, "codex": _codex}[system]
-    names = [file.stem for file in files_of(path)]
-    seen = set[str]()
-    for file in files_of(path):
+    files, seen = [*files_of(path)], set[str]()
+    names = [file.stem for file in files]
+    if read is not _export:  # what was copied stands in two files, and is taken from the one that was begun first
+        files.sort(key=HistoryFile.begun)
+    for file in files:
         rest = file.size
         try:
             for size, results in read(_Reading(system, owner, file, names, seen)):
@@ -493,6 +505,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
         raise NoMemory(OTHER_FILE)
     talk = reading.conversation(reading.file.stem, {})
     meta, shown, outputs = dict[str, Any](), list[tuple[str, str, Any, Json]](), dict[str, Any]()
+    statuses = dict[str, Any]()
     for place, record in _lines(reading, talk):
         payload = _dict(record.get("payload", record))
         kind = record.get("type") if "payload" in record else "response_item"
@@ -507,6 +520,8 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
             del shown[undone[0] if undone else len(shown) :]
         elif kind != "response_item":
             talk.left(place, "it is a note of the tool")
+            done = _dict(payload.get("item"))  # {"type": "CommandExecution", "id": "call_1", "status": "completed"}
+            statuses[str(done.get("id"))] = done.get("status")
         elif str(payload.get("type")).endswith("_output"):
             outputs[str(payload.get("call_id"))] = payload.get("output")
         elif payload.get("type") in _CALLS:
@@ -535,15 +550,9 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
         elif kind == "call":
             tool = payload.get("name") or str(payload["type"]).removesuffix("_call")
             given = payload.get("arguments") or payload.get("input") or payload.get("action")
-            output = outputs.get(str(payload.get("call_id")))
-            talk.called(
-                tool,
-                given,
-                _texts(output, "input_text", "text") if isinstance(output, list) else output,
-                at,
-                name,
-                place,
-            )
+            output, status = outputs.get(str(payload.get("call_id"))), statuses.get(str(payload.get("call_id")))
+            output = _texts(output, "input_text", "text") if isinstance(output, list) else output
+            talk.called(tool, given, output, at, name, place, None if status is None else status != "completed")
         else:
             talk.said(kind, payload["text"], at, name, place)
     yield reading.file.size, talk.results

@@ -143,6 +143,14 @@ async def test_a_search_finds_what_was_redacted_by_the_same_words(redacting: Ser
     assert [hit["memory"]["metadata"] for hit in found["items"]] == [{"pays": "[secret: card]"}]
 
 
+async def test_a_filter_names_owners_as_they_are(redacting: Service) -> None:
+    numbered = {"agent_id": "clerk", "user_id": "4242424242424242"}
+    await redacting.client.post("/v1/memories", json={**numbered, "content": "Drinks tea"})
+    body = {"query": "tea", "filters": {"AND": [{"user_id": numbered["user_id"]}]}}
+    found = (await redacting.client.post("/v1/memories/search", json=body)).json()
+    assert [hit["memory"]["content"] for hit in found["items"]] == ["Drinks tea"]
+
+
 @pytest.mark.parametrize("policy", ["redact", "block"])
 async def test_what_is_private_is_left_out_and_counted(with_policy: With, policy: SecretPolicy) -> None:
     text = f"I like tea. <private>And {CARD}.</private>"

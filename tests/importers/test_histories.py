@@ -149,6 +149,7 @@ CODEX: list[Json] = [
           kinds=["environments.environment_context", "hooks.additional_context", "user.text"], id="u1"),
     item(4, type="reasoning", summary=[], encrypted_content="x"),
     item(5, type="function_call", name="shell", arguments='{"command":["ls"]}', call_id="f1"),
+    {"type": "event_msg", "payload": {"type": "item_completed", "item": {"id": "f1", "status": "completed"}}},
     item(6, type="function_call_output", call_id="f1", output="a.py"),
     typed(7, "Done.", role="assistant", id="a1"),
     {"timestamp": "2026-05-01T10:00:08Z", "type": "event_msg", "payload": {"type": "token_count"}},
@@ -300,16 +301,26 @@ def test_a_fork_of_claude_code_gives_what_is_new_in_it(tmp_path: Path) -> None:
     assert len(texts(read("claude-code", tmp_path / "f.jsonl"))) == 5
 
 
+def test_a_fork_by_the_command_line_has_the_same_ids_and_begins_later(tmp_path: Path) -> None:
+    begun = {"type": "queue-operation", "operation": "enqueue"}
+    first = [{**begun, "timestamp": "2026-05-01T10:00:00.500Z"}, *CLAUDE_CODE]
+    fork = [{**begun, "timestamp": "2026-05-02T08:00:00Z"}, *({**one, "sessionId": "f"} for one in CLAUDE_CODE)]
+    (tmp_path / "z.jsonl").write_text(jsonl(first))
+    alone = texts(read("claude-code", tmp_path))
+    (tmp_path / "f.jsonl").write_text(jsonl([*fork, line("n", "abcdefghijkl", "user", "And the other one?")]))
+    assert texts(read("claude-code", tmp_path)) == [*alone, ("user", "And the other one?")]
+
+
 def test_codex_without_what_it_was_told(tmp_path: Path) -> None:
     file = tmp_path / "2026" / "05" / "rollout-2026-05-01T10-00-00-x1.jsonl"
     file.parent.mkdir(parents=True)
     file.write_text(jsonl(CODEX))
     found = read("codex", tmp_path)
     assert texts(found) == [("user", "Add a test"), ("assistant", "Done."), ("user", "Thanks")]
-    assert calls(found) == [("shell", '{"command":["ls"]}', "a.py", None)]
+    assert calls(found) == [("shell", '{"command":["ls"]}', "a.py", "success")]
     assert sessions(found) == {"codex-x1"}
     assert reasons(found) == {
-        histories.INJECTED: 2, histories.THOUGHT: 1, histories.BRANCH: 2, "it is a note of the tool": 1,
+        histories.INJECTED: 2, histories.THOUGHT: 1, histories.BRANCH: 2, "it is a note of the tool": 2,
     }  # fmt: skip
 
 
