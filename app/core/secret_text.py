@@ -10,7 +10,6 @@ is read in a time that grows with its length.
 
 import re
 import string
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from zlib import crc32
@@ -141,12 +140,12 @@ FORMS = (
     # What has the same form everywhere. RFC 7519 (three parts, the first two JSON objects in base64url), RFC 3986.
     _key("jwt", "eyJ", r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w-]{8,2000}\.eyJ[\w-]{8,6000}\.[\w-]{8,1500}"),
     Form("url_password", ("://",),
-         re.compile(r"""(?<=[a-zA-Z0-9])://[^\s/:@"'<>]{0,128}:([^\s/@"'<>]{1,256})@"""), _no_placeholder),
+         re.compile(r"""(?<=[a-zA-Z0-9])://[^\s/:@"'<>]{0,128}:([^\s/"'<>]{1,256})@"""), _no_placeholder),
 )  # fmt: skip
 _BY_MARK = tuple((mark, form) for form in FORMS for mark in form.marks)
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d")
 """RFC 7468 and its relatives."""
-_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,.() -]|\s|\\[nr]){0,8000}")
+_KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,.() -]|\s|\\[nr]){0,20000}")
 _KEY_CHARS = 20_000
 _DIGITS = re.compile(r"\d\d")
 """Stands in each card and each IBAN."""
@@ -165,7 +164,8 @@ _ISSUERS = (
     ("2200", "2204", (16, 17, 18, 19)), ("5018", "5038", (16, 19)),
     ("6304", "6304", (16, 19)), ("6759", "6763", (16, 19)), ("508", "508", (16,)), ("9792", "9792", (16,)),
 )  # fmt: skip
-_IBAN = re.compile(r"(?:(?<![\w])|(?<=\\[nrt]))[A-Za-z]{2}\d{2}(?:[ \u00a0\u202f-]?[A-Za-z0-9]){11,30}", re.ASCII)
+_IBAN = re.compile(r"(?:(?<!\w)|(?<=\\[nrt]))(?=([A-Za-z]{2}\d{2}(?:[ \u00a0\u202f-]?[A-Za-z0-9]){11,30}))", re.ASCII)
+"""Looks ahead, since one may begin within another: `AB12 IBAN DE89 3704 …`."""
 _IBAN_LENGTHS = {
     # SWIFT, IBAN registry (ISO 13616).
     pair[:2]: int(pair[2:])
@@ -182,8 +182,8 @@ _TAG = re.compile(r"<(/?)private>", re.IGNORECASE)
 
 
 def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Secret]:
-    """Returns what stands in a text, in order and without overlaps. Of two at one place the first form counts. `own`:
-    kinds and patterns of the operator."""
+    """Returns what stands in a text, in order. What overlaps is one, of the kind of the longer. `own`: kinds and
+    patterns of the operator."""
     found = [*_private(text)]
     for form in dict.fromkeys([form for mark, form in _BY_MARK if mark in text]):
         group = form.pattern.groups  # 0 or 1
@@ -198,13 +198,13 @@ def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Se
         found += filter(None, map(_iban, _IBAN.finditer(text)))
         found += [Secret("card", *match.span()) for match in _CARD.finditer(text) if _is_card(match[0])]
     found += [Secret(kind, *match.span()) for kind, pattern in own for match in pattern.finditer(text) if match[0]]
-    if len(found) < 2:
-        return found
     kept: list[Secret] = []
-    for span in found:  # what the user marked comes first, then by the order of the table
-        at = bisect_right(kept, span.start, key=lambda other: other.start)
-        if (at == 0 or kept[at - 1].end <= span.start) and (at == len(kept) or span.end <= kept[at].start):
-            kept.insert(at, span)
+    for span in sorted(found, key=lambda span: (span.start, -span.end)):
+        if kept and span.start < kept[-1].end:
+            longer = max(kept[-1], span, key=lambda span: span.end - span.start)
+            kept[-1] = Secret(longer.kind, kept[-1].start, max(kept[-1].end, span.end))
+        else:
+            kept.append(span)
     return kept
 
 
@@ -257,13 +257,11 @@ def _is_card(text: str) -> bool:
 
 def _iban(match: re.Match[str]) -> Secret | None:
     """Returns the IBAN that a match begins with: as long as its country has them, with the right sum (ISO 7064)."""
-    length = _IBAN_LENGTHS.get(match[0][:2].upper())
-    if length is None:
+    text, length = match[1], _IBAN_LENGTHS.get(match[1][:2].upper())
+    places = [at for at, char in enumerate(text) if char.isalnum()]
+    if length is None or len(places) < length or text[places[length - 1] + 1 :][:1].isalnum():
         return None
-    places = [at for at, char in enumerate(match[0]) if char.isalnum()]
-    if len(places) < length or match[0][places[length - 1] + 1 :][:1].isalnum():
-        return None
-    written = "".join(match[0][at] for at in places[:length]).upper()
+    written = "".join(text[at] for at in places[:length]).upper()
     number = "".join(str(int(char, 36)) for char in written[4:] + written[:4])
     end = match.start() + places[length - 1] + 1
     return Secret("iban", match.start(), end) if int(number) % 97 == 1 else None

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from app.core.secret_text import FORMS, spans
+from app.core.secret_text import FORMS, spans, without
 
 ALNUM = string.ascii_letters + string.digits
 DRAWN = random.Random(7)
@@ -120,6 +120,14 @@ def test_several_stand_in_order_and_do_not_overlap() -> None:
     )
     assert [span.kind for span in spans(text)] == ["card", "private", "aws_key_id"]
     assert text[spans(text)[1].start : spans(text)[1].end].count("private>") == 4
+
+
+def test_what_overlaps_is_one_and_nothing_of_it_is_left() -> None:
+    key = f"-----BEGIN RSA PRIVATE KEY-----\n{drawn(64)}\n{drawn(40)}\n-----END RSA PRIVATE KEY-----"
+    text = f"aws secret: {key} in it"
+    assert without(text, spans(text)) == "aws secret: [secret: private_key] in it"
+    text = f"AB12 IBAN DE89 3704 0044 0532 0130 00 and redis://u:{'p@ss' + 'w0rd'}@host"
+    assert without(text, spans(text)) == "AB12 IBAN [secret: iban] and redis://u:[secret: url_password]@host"
 
 
 def test_a_private_key_without_its_end_goes_as_far_as_it_does() -> None:
