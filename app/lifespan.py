@@ -21,6 +21,8 @@ from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work, workers
 from app.core.clock import Clock, SystemClock
 from app.core.tuning import USUAL, Tuning
+from app.documents.jobs import DocumentJobs
+from app.documents.schemas import DOCUMENTS, PARTS
 from app.embedding.embedder import Embedder
 from app.embedding.factory import open_embedder
 from app.embedding.model import ExtraOptions
@@ -82,6 +84,8 @@ COLLECTIONS: tuple[Collection, ...] = (
     HISTORY,
     FEEDBACK,
     PENDING,
+    DOCUMENTS,
+    PARTS,
     MOVES,
     TASKS,
     CHECKPOINTS,
@@ -367,6 +371,7 @@ def job_runner(
         kinds.ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
         kinds.UNDO: lambda run: undoing[run.payload["kind"]](run),
         kinds.EMBED_PENDING: embedding.handle,
+        kinds.DOCUMENT: DocumentJobs(store, embedder, clock, settings.secrets).handle,
         kinds.POST_CONVERSATION: conversations.learn,
         kinds.SUMMARIZE: conversations.summarize,
         kinds.EXTRACT: ExtractionJobs(tools, llm).handle,

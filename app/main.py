@@ -16,6 +16,7 @@ from app.api.middleware import Cors, ProblemLayer, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
 from app.core import tracing
+from app.documents import endpoints as documents
 from app.entities import endpoints as entities
 from app.facts import endpoints as facts
 from app.feed import endpoints as feed
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 ROUTERS: tuple[APIRouter, ...] = (
     memories.router,
     context.router,
+    documents.router,
     sessions.router,
     facts.router,
     facts.graph_router,
@@ -115,7 +117,7 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
         telemetry={"tracing": False, "metrics": False, "logs": False},  # /metrics is our own; nothing is sent elsewhere
     )
     app.openapi = lambda: openapi.document(app)  # type: ignore[method-assign]
-    app.add_middleware(ProblemLayer, max_body=settings.limits.body_bytes, blame=fault_behind)
+    app.add_middleware(ProblemLayer, max_body=settings.limits.body_bytes, files=documents.FILES, blame=fault_behind)
     if settings.origins:
         app.add_middleware(Cors, origins=settings.origins)
     app.add_middleware(RequestLayer)

@@ -14,6 +14,8 @@ from typing import Any, Generic, TypeAlias
 from app.actions import schemas as actions
 from app.actions.roll_ups import ROLL_UPS
 from app.core.clock import Clock, rfc3339, to_ms
+from app.documents.schemas import DOCUMENTS
+from app.documents.service import render as render_document
 from app.facts import schemas as facts
 from app.facts.aliases import ENTITY_ALIASES, render_alias
 from app.facts.profile import USERS, UserRecord
@@ -84,6 +86,7 @@ async def _findings(viewer: Viewer, findings: Sequence[FindingRecord]) -> Sequen
 
 VIEWS: Mapping[str, RecordView] = {
     "memory": RecordView(MEMORIES, _memories),
+    "document": RecordView(DOCUMENTS, unchanging(render_document)),
     "session": RecordView(sessions.SESSIONS, unchanging(sessions.render)),
     "message": RecordView(sessions.MESSAGES, unchanging(sessions.render_message)),
     "task": RecordView(tasks.TASKS, unchanging(tasks.render)),

@@ -182,12 +182,19 @@ def _method(method: str, where: str, operation: Json, *, sync: bool) -> str:
         arguments.append(
             f"body: {_type(body)}" if request.get("required") else f"body: {_optional(_type(body))} = None"
         )
+    is_file = body is None and "content" in request
+    if is_file:
+        arguments += ["content: bytes", 'media_type: str = "text/markdown"']
     arguments += ["*"] if named else []
     arguments += [f"{name}: {_optional(_ARGUMENTS.get(p['name'], _type(p['schema'])))} = None" for p, name in named]
     query = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "query")
-    headers = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "header")
+    sent = [f'"{p["name"]}": {name}' for p, name in named if p["in"] == "header"]
+    headers = ", ".join([*(['"Content-Type": media_type'] if is_file else []), *sent])
     asked = [json.dumps(method), _place(where), *([f"query={{{query}}}"] if query else [])]
-    asked += [*(["body=body"] if body is not None else []), *([f"headers={{{headers}}}"] if headers else [])]
+    asked += [
+        *(["body=body"] if body is not None else ["body=content"] if is_file else []),
+        *([f"headers={{{headers}}}"] if headers else []),
+    ]
     result, call = _result(operation), f"self._call({', '.join(asked)})"
     call = call if sync else f"await {call}"
     last = f"        {call}" if result == "None" else f"        found: {result} = {call}\n        return found"

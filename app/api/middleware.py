@@ -100,24 +100,25 @@ class _Refused(Response):
 
 
 class ProblemLayer:
-    """Answers with a problem where the app raises an error. A body of more than `max_body` bytes is 413; what nobody
-    expected is 500, or what `blame` makes of it."""
+    """Answers with a problem where the app raises an error. A body of more than `max_body` bytes is 413, on a path of
+    `files` one of more than these; what nobody expected is 500, or what `blame` makes of it."""
 
-    def __init__(self, app: ASGIApp, max_body: int, blame: Blame) -> None:
-        self._app, self._max_body, self._blame = app, max_body, blame
+    def __init__(self, app: ASGIApp, max_body: int, files: Mapping[str, int], blame: Blame) -> None:
+        self._app, self._max_body, self._files, self._blame = app, max_body, files, blame
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         received, started = 0, False
+        most = self._files.get(scope["path"], self._max_body)
 
         async def receive_within_limit() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_body:
-                raise self._too_large()
+            if received > most:
+                raise _too_large(most)
             return message
 
         async def note_start(message: Message) -> None:
@@ -126,7 +127,7 @@ class ProblemLayer:
             await send(message)
 
         try:
-            self._check_declared_size(scope)
+            _check_declared_size(scope, most)
             await self._call(scope, receive_within_limit, note_start)
         except ClientDisconnect:
             raise
@@ -147,18 +148,16 @@ class ProblemLayer:
                     raise
                 raise damaged from error
 
-    def _check_declared_size(self, scope: Scope) -> None:
-        """Raises TooLarge if `Content-Length` exceeds the limit."""
-        declared = Headers(scope=scope).get("content-length", "0")
-        if (
-            declared.isascii()
-            and declared.isdigit()
-            and (len(declared) > _MANY_DIGITS or int(declared) > self._max_body)
-        ):
-            raise self._too_large()
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"The body is larger than {self._max_body} bytes.")
+def _check_declared_size(scope: Scope, most: int) -> None:
+    """Raises TooLarge if `Content-Length` exceeds the limit."""
+    declared = Headers(scope=scope).get("content-length", "0")
+    if declared.isascii() and declared.isdigit() and (len(declared) > _MANY_DIGITS or int(declared) > most):
+        raise _too_large(most)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {most} bytes.")
 
 
 class _Request:

@@ -43,6 +43,10 @@ TAGS = [
         "name": "context",
         "description": "The one call before each model call: the right few things, inside a token budget.",
     },
+    {
+        "name": "documents",
+        "description": "Files: their passages are memories that are found and cited with their place.",
+    },
     {"name": "tasks", "description": "Working memory: a task's plan, context, notes, evidence and checkpoints."},
     {"name": "actions", "description": "Episodic memory: what agents did, and what came of it."},
     {"name": "facts", "description": "Semantic memory: what is true, since when, and what was known of it when."},

@@ -241,8 +241,8 @@ def configure(settings: Settings, *, at_least: int = logging.DEBUG) -> None:
 class Ask(Protocol):
     """Sends a request to the API."""
 
-    async def __call__(self, method: str, path: str, body: Json | None = None) -> Any:
-        """Returns the body of the answer. Raises CallFailed."""
+    async def __call__(self, method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
+        """Returns the body of the answer. `kind`: the media type of a file. Raises CallFailed."""
         ...
 
 

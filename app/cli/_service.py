@@ -60,9 +60,9 @@ async def run(target: Target, work: Callable[[Ask], Awaitable[T]]) -> T:
 def asking(api: Api) -> Ask:
     """Returns a function that sends requests and raises CallFailed for errors."""
 
-    async def ask(method: str, path: str, body: Json | None = None) -> Any:
+    async def ask(method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
         try:
-            return checked(await api(method, path, body)).body
+            return checked(await api(method, path, body, {"content-type": kind} if kind else None)).body
         except ToolError as error:
             raise CallFailed(error.once) from error
 

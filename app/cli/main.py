@@ -31,6 +31,7 @@ def options(
 
 
 app.command("add")(memory.add)
+app.command("upload")(memory.upload)
 app.command("search")(memory.search)
 app.command("list")(memory.list_)
 app.command("show")(memory.show)

@@ -3,11 +3,14 @@
 `recalld sessions`, `context` and `chat`: conversations, what goes into a prompt, and a prompt loop with a model.
 """
 
+import asyncio
 import importlib
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 import typer
 
@@ -16,6 +19,7 @@ from app.cli._common import (
     USER,
     AgentOption,
     AsJson,
+    Ask,
     KeyOption,
     LimitOption,
     Target,
@@ -72,6 +76,45 @@ def add(
 FiltersOption = Annotated[
     str | None, typer.Option(help='Over fields and metadata, as JSON: \'{"topic": "billing", "trust": {"gte": 0.5}}\'.')
 ]
+KINDS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html"} | {
+    ".pdf": "application/pdf"
+}
+"""Media types of files by the end of their name; of any other it is plain text."""
+
+
+def upload(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Markdown, text, HTML or PDF, to 10 MB.")],
+    name: Annotated[str | None, typer.Option(help="Default: that of the file. The same name replaces.")] = None,
+    user: UserOption = None,
+    agent: AgentOption = None,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json_: AsJson = False,
+) -> None:
+    """Remember a file by its passages, and wait until it is read. Without --user and --agent it is of the user `me`."""
+    kind = KINDS.get(file.suffix.lower(), "text/plain")
+
+    async def work(ask: Ask) -> Json:
+        query = urlencode({"name": name or file.name, **owners(agent, user)})
+        sent = await ask("POST", f"/v1/documents?{query}", file.read_bytes(), kind)
+        while True:
+            document: Json = await ask("GET", f"/v1/documents/{sent['document_id']}")
+            if document["status"] != "processing":
+                return document
+            await asyncio.sleep(LOOK_SECONDS)
+
+    document = call(Target(url, key, jobs=True), work, "Reading the file …")
+    if as_json_:
+        as_json(document)
+    elif document["status"] == "failed":
+        print(f"recalld: {document['error']}", file=sys.stderr)
+    else:
+        print(f"{document['document_id']}: {document['passages']} passages")
+    if document["status"] == "failed":
+        raise typer.Exit(1)
+
+
+LOOK_SECONDS = 0.2
 HARDLY = 0.01
 """A hit whose score is below hardly fits: a terminal shows it in grey."""
 

@@ -66,6 +66,7 @@ ChangedKind = TypeAliasType(
     "ChangedKind",
     Literal[
         "memory",
+        "document",
         "session",
         "message",
         "task",

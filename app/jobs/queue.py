@@ -43,6 +43,7 @@ EXPIRY = "expiry"
 FORGET = "forget"
 UNDO = "undo"
 ERASE_USER = "erase_user"
+DOCUMENT = "document"
 ALIAS = "alias"
 RESOLVE = "resolve"
 """Operations without a job: the request itself changes the aliases, and settles the dispute."""
@@ -69,6 +70,7 @@ _LANE_OF: Mapping[str, Lane] = {
     RETENTION: LANGUAGE_MODEL,  # summarizes days
     REDERIVE: ORDINARY,
     EMBED_PENDING: EMBEDDING_MODEL,
+    DOCUMENT: EMBEDDING_MODEL,
     DECAY: ORDINARY,
     EXPIRY: ORDINARY,
     FORGET: ORDINARY,

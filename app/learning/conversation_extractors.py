@@ -141,7 +141,9 @@ class MemoryExtractor:
         known = list[MemoryRecord]()
         if query and partitions:
             now = tools.clock.now()
-            kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary"))  # only a summary replaces one
+            kinds = (
+                Not(Eq("memory_type", kind)) for kind in ("message", "summary", "document")
+            )  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
             retrieved = await lookup.find(RetrievalQuery(query, partitions, where, to_ms(now), KNOWN_MEMORIES))

@@ -78,8 +78,10 @@ def checked(answer: ApiAnswer) -> ApiAnswer:
 
 
 def encoded(body: Any) -> bytes:
-    """Returns the body as JSON. The standard library also writes what JSON cannot contain (NaN, lone surrogates), so
-    that the service refuses it with a clear message."""
+    """Returns the body as JSON; bytes are a file and stay as they are. The standard library also writes what JSON cannot
+    contain (NaN, lone surrogates), so that the service refuses it with a clear message."""
+    if isinstance(body, bytes):
+        return body
     return b"" if body is None else json.dumps(body).encode()
 
 
@@ -93,7 +95,8 @@ class InProcess:
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> ApiAnswer:
-        sent = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        headers = {"content-type": "application/json", **(headers or {})}
+        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
         path, _, query = path.partition("?")
         scope = {
             "type": "http",
@@ -105,7 +108,7 @@ class InProcess:
             "raw_path": path.encode(),
             "root_path": "",
             "query_string": query.encode(),
-            "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), *self._id, *sent],
+            "headers": [(b"host", b"localhost"), *self._id, *sent],
             "client": None,
             "server": None,
             "state": {"resources": self._resources, "admitted": self._caller},

@@ -55,7 +55,7 @@ from app.memories.schemas import (
 )
 from app.storage.changes import Change, IndexEntry
 from app.storage.repository import expired, unexpired
-from app.storage.schema import EVERYTHING, Eq, Filter, Not, both, matches
+from app.storage.schema import Eq, Filter, In, Not, both, matches
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import Floats, SearchQuery
 from app.storage.text import TermIds
@@ -465,12 +465,16 @@ class NearDuplicates:
     async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
         partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        return (await self._near(memory, entry, partitions, EVERYTHING, MAX_SHOWN, without))[:MAX_SHOWN]
+        no_passage = Not(Eq("memory_type", "document"))
+        return (await self._near(memory, entry, partitions, no_passage, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
-        """Returns all near-duplicates that a write may retire: those of the same partition that are not messages."""
+        """Returns all near-duplicates that a write may retire: those of the same partition that are neither messages
+        nor passages."""
         partitions = (Partition(memory["agent_id"], memory["user_id"]),)
-        return await self._near(memory, entry, partitions, Not(Eq("memory_type", "message")), None, without)
+        return await self._near(
+            memory, entry, partitions, Not(In("memory_type", ("message", "document"))), None, without
+        )
 
     async def _near(
         self,

@@ -6,7 +6,7 @@ from functools import partial
 
 from app.core.clock import new_id
 from app.core.work import characters, off_loop
-from app.errors import Forbidden
+from app.errors import Conflict, Forbidden
 from app.memories.embedding import Embeddable, Embeddings, pending_note
 from app.memories.records import identity_hash, is_rule, needs_new_entry, needs_new_terms, passage, repeats
 from app.memories.schemas import (
@@ -169,9 +169,12 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def require_write(self, doc: MemoryRecord) -> None:
-        """Raises Forbidden if the caller may not store, change or delete this memory: it is of others, or a rule (which
+        """Raises Conflict for a passage of a document, and Forbidden if the caller may not store, change or delete this
+        memory: it is of others, or a rule (which
         stands in every prompt) and the caller is a model, which may have read what it writes in a page or a mail."""
         super().require_write(doc)
+        if doc.get("memory_type") == "document":
+            raise Conflict("It is a passage of a document: send the file again, or delete the document.")
         if not self.scope.rules and is_rule(doc):
             raise Forbidden(
                 "An instruction or a pinned memory is a rule, and a model neither stores nor changes nor deletes one: "

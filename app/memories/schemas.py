@@ -3,9 +3,9 @@ feedback."""
 
 from collections.abc import Mapping
 from math import floor
-from typing import Annotated, Any, Generic, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeAlias, cast
 
-from pydantic import Field, ModelWrapValidatorHandler, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
@@ -49,6 +49,7 @@ INTERNAL = frozenset(
         "merged",
         "claimed_key",
         "standing",
+        "document_id",
         LINKS,
     }
 )
@@ -59,17 +60,40 @@ NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
 
 MemoryType = TypeAliasType(
     "MemoryType",
-    Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"],
+    Literal[
+        "fact",
+        "preference",
+        "instruction",
+        "experience",
+        "learned",
+        "issue",
+        "solution",
+        "message",
+        "summary",
+        "document",
+    ],
 )
 EventPrecision = TypeAliasType("EventPrecision", Literal["instant", "day", "month", "year"])
 AlwaysKind = TypeAliasType("AlwaysKind", Literal["health", "identity", "wish"])
 """What belongs into every prompt, whatever is asked: "allergic to peanuts", "is called Ada", "wants short answers"."""
 MemoryStatus = TypeAliasType("MemoryStatus", Literal["active", "superseded", "archived", "disputed"])
 EmbeddingStatus = TypeAliasType("EmbeddingStatus", Literal["ready", "pending"])
-Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import"])
+Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consolidation", "import", "document"])
 
 
 FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
+
+
+@shown
+class PassagePlace(TypedDict):
+    """Where a passage stands in a document. `start` and `end` count characters of its text."""
+
+    document_id: str
+    name: str
+    headings: Annotated[list[str], Field(description="From the chapter down to the section.")]
+    page: Annotated[int | None, Field(description="Of a PDF, from 1.")]
+    start: Count
+    end: Count
 
 
 @shown
@@ -102,6 +126,9 @@ class Source(TypedDict, total=False):
         str | None, Field(default=None, description="The words of the message that show what was extracted.")
     ]
     api_key_id: Annotated[str | None, Field(default=None)]
+    document: Annotated[
+        NotRequired[PassagePlace | None], Field(default=None, description="Of a passage of a document; else absent.")
+    ]
 
 
 @shown
@@ -213,6 +240,7 @@ class MemoryRecord(Memory, OwnedRecord, total=False):
     identity_hash: int
     dedupe_key: str | None
     standing: str | None
+    document_id: str
 
 
 MemoryChange: TypeAlias = MemoryRecord
@@ -261,6 +289,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
         "source.session_id": "text",
         "source.message_seq": "number",
         "source.origin": "text",
+        "document_id": "text",
     },
     unique=(
         Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),
@@ -268,7 +297,13 @@ MEMORIES: Collection[MemoryRecord] = Collection(
             "content", ("agent_id", "user_id", "dedupe_key"), And((Eq("status", "active"), Not(Absent("dedupe_key"))))
         ),
     ),
-    indexes=(("agent_id", "user_id"), ("user_id",), ("source.session_id",), ("user_id", "content_hash")),
+    indexes=(
+        ("agent_id", "user_id"),
+        ("user_id",),
+        ("source.session_id",),
+        ("user_id", "content_hash"),
+        ("document_id",),
+    ),
     covered=("memory_type", "status", "agent_id", "user_id"),
     global_indexes=("created_at", "expires_at", "archived_at"),
     opaque=("metadata",),
@@ -417,6 +452,15 @@ MemoryText = Annotated[
 ]
 Tag = TypeAliasType("Tag", Annotated[str, StringConstraints(min_length=1, max_length=128)])
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+
+
+def _no_passage(memory_type: MemoryType) -> MemoryType:
+    if memory_type == "document":
+        raise ValueError("passages come from a file: send it to POST /v1/documents")
+    return memory_type
+
+
+MemoryTypeIn = Annotated[MemoryType, AfterValidator(_no_passage)]
 MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
@@ -487,7 +531,7 @@ class MemoryCreate(_Times, Owned):
     key: MemoryKey | None = Field(
         None, description="A name in its scope: remembering under it again updates the memory."
     )
-    memory_type: MemoryType = "fact"
+    memory_type: MemoryTypeIn = "fact"
     context: str | None = Field(None, description="When it applies.")
     importance: Importance = 0.5
     trust: Trust = 1.0
@@ -534,7 +578,7 @@ class MemoryPatch(_Times):
     content: Annotated[MemoryText | None, NotNull] = None
     context: str | None = None
     key: MemoryKey | None = None
-    memory_type: Annotated[MemoryType | None, NotNull] = None
+    memory_type: Annotated[MemoryTypeIn | None, NotNull] = None
     importance: Annotated[Importance | None, NotNull] = Field(None, description="Starts to fade anew from here.")
     trust: Annotated[Trust | None, NotNull] = None
     tags: Annotated[Tags | None, CLEARS_LIST] = None

@@ -41,7 +41,7 @@ from app.memories.search import MemoryListFilters, listed
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
 from app.storage.repository import Listing, Repository, expired, page_of, pages, render_items, unexpired
-from app.storage.schema import Eq, both
+from app.storage.schema import Eq, Not, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
 DELETED_AT_ONCE = 500
@@ -161,7 +161,7 @@ class MemoryService:
         if {filters["agent_id"], filters["user_id"]} <= {None, ANY_ID}:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         where, keep = listed(filters)
-        where = both(where, self._memories.scope.writable())
+        where = both(where, self._memories.scope.writable(), Not(Eq("memory_type", "document")))
         deleted, at_once, after = 0, DELETED_AT_ONCE, None
         while page := await self._memories.find(where, after=after, limit=at_once):
             matching = page if keep is None else list(filter(keep, page))
@@ -474,7 +474,7 @@ class FeedbackService:
     ) -> tuple[FeedbackApplied, list[Change]]:
         try:
             self._memories.require_write(memory)
-        except Forbidden:
+        except (Conflict, Forbidden):  # a passage of a document has the importance of its document
             return _refused(item, "forbidden")
         if note is not None and note["helpful"] == item.helpful:
             return await self._answer(item, memory, now, "already_today"), []

@@ -49,7 +49,7 @@ from app.profiles.schemas import (
 )
 from app.profiles.users import ProfileReader, add_to
 from app.storage.repository import Repository, pages, unexpired
-from app.storage.schema import Absent, And, Eq, Not, Or, Range, both, matches
+from app.storage.schema import Absent, And, Eq, In, Not, Or, Range, both, matches
 from app.storage.text import normalise_content, text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
 
@@ -181,7 +181,7 @@ class AgentService:
         where = both(
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
-            And((Eq("status", "active"), Not(Eq("memory_type", "message")))),
+            And((Eq("status", "active"), Not(In("memory_type", ("message", "document"))))),
             unexpired(rfc3339(now)),
             Range("importance", ge=least),  # the stored importance; the current one is not higher
         )

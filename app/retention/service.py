@@ -54,7 +54,8 @@ class RetentionPolicy:
             Not(Eq("pinned", True)),
             unexpired(now),
             Range("created_at", lt=before),
-            None if self.types is None else In("memory_type", self.types),
+            # a manual stays as long as its document
+            Not(Eq("memory_type", "document")) if self.types is None else In("memory_type", self.types),
             by_tags(self.tags, self.tags_match, self.exclude_tags),
             split_filter({"metadata": self.metadata}, MEMORY_FIELDS, MEMORIES).where,
         )

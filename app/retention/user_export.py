@@ -28,6 +28,7 @@ from app.audit.trail import Actor, owned
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.schemas import BODY_LIMITS
 from app.core.work import characters, off_loop
+from app.documents.schemas import DOCUMENTS
 from app.embedding.embedder import Embedder
 from app.errors import RecalldError
 from app.facts.aliases import ENTITY_ALIASES, AliasRecord
@@ -65,10 +66,20 @@ FORMAT = 1
 KEPT: Mapping[str, frozenset[str]] = {
     MEMORIES.name: frozenset(
         {
-            *("anchored_at", "archived_by", "archived_at", "dedupe_key", "kept_apart", "merged", "claimed_key"),
+            *(
+                "anchored_at",
+                "archived_by",
+                "archived_at",
+                "dedupe_key",
+                "kept_apart",
+                "merged",
+                "claimed_key",
+                "document_id",
+            ),
             "importance",  # as it is stored; shown is what is left of it
         }
     ),
+    DOCUMENTS.name: frozenset({"upload_id"}),
     MESSAGES.name: frozenset({"agent_id", "user_id"}),
     SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
     TASKS.name: frozenset({"kept_after_end"}),

@@ -371,12 +371,16 @@ class RequestWriter:
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
         self._request, self._caller, self._resources, self._key = request, principal, resources, key
 
-    async def __call__(self, handler: WriteHandler[A], *, keyed: bool = True, frees: bool = False) -> Answer[A]:
+    async def __call__(
+        self, handler: WriteHandler[A], *, keyed: bool = True, frees: bool = False, file: bytes | None = None
+    ) -> Answer[A]:
         """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
-        `frees`: it is done whatever the quota says, as any DELETE, because it makes room or takes a right away."""
+        `file`: the digest of a body that was a file. `frees`: it is done whatever the quota says, as any DELETE,
+        because it makes room or takes a right away."""
         request, tenant, keyed_request = self._request, self._caller.scope.tenant, None
         if keyed and self._key is not None and request.method == "POST":
-            sent = f"{request.method}\0{request.scope['path']}\0".encode() + await request.body()
+            where = f"{request.method}\0{request.scope['path']}\0".encode()
+            sent = where + (await request.body() if file is None else request.scope["query_string"] + file)
             fingerprint = blake2b(sent, digest_size=16).hexdigest()
             user_id = request.path_params.get("user_id")
             users = () if user_id is None else (user_id,)

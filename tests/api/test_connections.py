@@ -99,7 +99,7 @@ Serve = Callable[..., AbstractAsyncContextManager[Running]]
 async def serve(**limits: Any) -> AsyncIterator[Running]:
     app = Echo()
     config = uvicorn.Config(
-        RequestLayer(ProblemLayer(app, max_body=8 * MIB, blame=lambda error, read: None)),
+        RequestLayer(ProblemLayer(app, max_body=8 * MIB, files={}, blame=lambda error, read: None)),
         port=0,
         http=guarded(ConnectionLimits(**{"by_address": 512, **limits})),
         lifespan="off",

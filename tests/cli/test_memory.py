@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import Run
 from tests.support.command import Ended
+from tests.support.documents import pdf
 from tests.support.server import Server, serving
 
 Recalld = Callable[..., Ended]
@@ -204,3 +205,16 @@ def test_an_address_needs_no_scheme(run: Run, server: Server) -> None:
     address = str(server.client.base_url).removeprefix("http://").rstrip("/")
     assert run("list", "--url", address).returncode == 0
     assert run("list", RECALLD_URL=address).returncode == 0
+
+
+def test_a_file_is_uploaded_and_found(recalld: Recalld, tmp_path: Path) -> None:
+    (tmp_path / "fern.md").write_text("# Water\nWater a fern every other day.")
+    uploaded = recalld("upload", str(tmp_path / "fern.md"), "--user", "gardener")
+    assert (uploaded.returncode, uploaded.stderr) == (0, "")
+    assert uploaded.stdout.endswith(": 1 passages\n")
+    (hit,) = printed(recalld("search", "How often does a fern get water?", "--user", "gardener", "--json"))["items"]
+    assert hit["memory"]["context"] == "fern.md › Water"
+    (tmp_path / "scan.pdf").write_bytes(pdf("", ""))
+    refused = recalld("upload", str(tmp_path / "scan.pdf"), "--user", "gardener")
+    assert refused.returncode == 1
+    assert "its pages are pictures" in refused.stderr

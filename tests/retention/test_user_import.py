@@ -33,6 +33,7 @@ REBUILT = {
     "memory_history": {
         *("content_hash", "event_until", "identity_hash", "metadata_terms", "anchored_at", "dedupe_key", "archived_by"),
         *("archived_at", "kept_apart", "merged", "claimed_key", "standing", "replaced_by"),
+        "document_id",
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
     "entity_aliases": {"name_key", "alias_key"},

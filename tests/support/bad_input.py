@@ -202,7 +202,7 @@ def path_cases(contract: Contract, op: Operation) -> Iterator[Case]:
 
 
 def query_cases(contract: Contract, op: Operation) -> Iterator[Case]:
-    content = JSON if op.body is not None else {}
+    content = JSON if op.body is not None else {"content-type": "text/plain"} if op.takes_file else {}
     yield Case(op, "unknown parameter", {422}, f"{url(op)}?nobody_knows=1", content, pointer="/query/nobody_knows")
     yield Case(op, "query of invalid UTF-8", {400}, f"{url(op)}?limit=%ff", content)
     for parameter in op.parameters("query"):

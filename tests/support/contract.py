@@ -32,8 +32,12 @@ class Operation:
     @property
     def body(self) -> Json | None:
         """The schema of the request body."""
-        found = self.spec.get("requestBody")
-        return None if found is None else found["content"]["application/json"]["schema"]
+        content = self.spec.get("requestBody", {}).get("content", {})
+        return content["application/json"]["schema"] if "application/json" in content else None
+
+    @property
+    def takes_file(self) -> bool:
+        return "requestBody" in self.spec and self.body is None
 
     def parameters(self, where: str) -> list[Json]:
         return [p for p in self.spec.get("parameters", []) if p["in"] == where]

@@ -27,7 +27,8 @@ class Talk:
         operation = self._operations[name]
         path = operation.path.format(**values)
         query = {key: value for key, value in values.items() if f"{{{key}}}" not in operation.path}
-        response = await self._api.request(operation.method, path, params=query, json=body, headers=headers)
+        sent = {"content": body} if isinstance(body, bytes) else {"json": body}
+        response = await self._api.request(operation.method, path, params=query, headers=headers, **sent)
         self.statuses.add((name, response.status_code))
         if response.status_code != status:
             self.faults.append(f"{name}: {response.status_code} instead of {status}: {response.text[:300]}")
@@ -53,6 +54,7 @@ async def whole_conversation(talk: Talk) -> None:
     await _session(talk)
     await _memories(talk)
     for part in (
+        more_talk.documents,
         more_talk.tasks,
         more_talk.actions,
         more_talk.procedures,

@@ -1,6 +1,7 @@
 """A user of whom everything is known, with a mark in every text: the user's id, as a rule, which is in every id that a
 caller may choose."""
 
+import json
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,16 @@ class Life:
         return answer.json() if answer.content else None
 
     async def lived(self) -> None:
-        for part in (self._profile, self._talks, self._memories, self._tasks, self._actions, self._facts, self._ways):
+        for part in (
+            self._profile,
+            self._talks,
+            self._memories,
+            self._documents,
+            self._tasks,
+            self._actions,
+            self._facts,
+            self._ways,
+        ):
             await part()
 
     async def _profile(self) -> None:
@@ -82,6 +92,15 @@ class Life:
         await self.call("POST", "/v1/memories", {"user_id": self.user, "content": f"everybody's {user}"})
         policy = {"older_than_days": 0, "types": ["fact"]}
         await self.call("POST", "/v1/memories/forget", {**self.owner, "policy": policy, "dry_run": False}, 202)
+
+    async def _documents(self) -> None:
+        answer = await self._api.post(
+            "/v1/documents",
+            params={"name": f"{self.mark}.md", **self.owner, "metadata": json.dumps({self.mark: self.mark})},
+            content=f"# {self.mark}\nThe manual of {self.mark}.",
+            headers={"content-type": "text/markdown", **self._headers},
+        )
+        assert answer.status_code == 202, answer.text
 
     async def _tasks(self) -> None:
         user, task = self.mark, f"/v1/tasks/work-{self.user}"

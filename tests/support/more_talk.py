@@ -11,6 +11,19 @@ if TYPE_CHECKING:
 OWNER: dict[str, Any] = {"agent_id": "support", "user_id": "ada"}
 
 
+async def documents(talk: Talk) -> None:
+    kind = {"content-type": "text/markdown"}
+    about: dict[str, Any] = {"name": "fern.md", "user_id": OWNER["user_id"]}
+    sent = await talk("create_document", 202, body=b"# Ferns\nWater them.", headers=kind, **about)
+    await talk("create_document", 415, body=b"x", headers={"content-type": "image/png"}, **about)
+    await talk("create_document", 422, body=b"", headers=kind, **about)
+    named = {"document_id": sent["document_id"]}
+    await talk("get_document", **named)
+    await talk("list_documents", name="fern.md")
+    await talk("delete_document", 204, **named)
+    await talk("get_document", 404, **named)
+
+
 async def tasks(talk: Talk) -> None:
     steps = [{"action": "search", "params": {"a.b": {"$c": None}}}, {"action": "read"}]
     task = {"task_id": "compare", **OWNER, "goal": "Compare vector stores", "plan": steps, "checkpoint_every": 1}

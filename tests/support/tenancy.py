@@ -147,7 +147,11 @@ class Strangers:
         self, op: Operation, named: dict[str, str], query: Json, headers: dict[str, str], body: Any
     ) -> httpx.Response:
         path = op.path.format(**named)
-        answer = await self._service.client.request(op.method, path, params=query, headers=headers, json=body)
+        sent: Json = (
+            {"content": b"A file.", "headers": {"content-type": "text/plain"} | headers} if op.takes_file else {}
+        )
+        sent = sent or {"headers": headers, "json": body}
+        answer = await self._service.client.request(op.method, path, params=query, **sent)
         self.found.calls += 1
         self.found.statuses[op.name][answer.status_code] += 1
         for canary in self._canaries:

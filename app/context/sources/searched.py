@@ -1,7 +1,7 @@
 """Context sources that are searched by the query: memories, facts, procedures, episodes."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
@@ -211,6 +211,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
     passages = await _passages(shown, retrieved.weights, request.budget)
+    shown = within_half(shown, passages, request.budget)
     return SourceResult(
         [item for hit in shown for item in _memory_items(hit, passages, request)],
         warnings=retrieved.warnings,
@@ -240,6 +241,20 @@ def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryR
             ordered[best] = same[0]._replace(score=hits[best].score, others=[*same[0].others, *docs])
             repeated.update(others)
     return [hit for at, hit in enumerate(ordered) if at not in repeated]
+
+
+def within_half(hits: Sequence[Hit[MemoryRecord]], passages: Mapping[str, str], budget: int) -> list[Hit[MemoryRecord]]:
+    """Returns the hits without the passages of a document that have no room in half of the budget: a manual of 2,000
+    passages has something near to every question."""
+    left, kept = defaultdict[str, float](lambda: budget / 2), list[Hit[MemoryRecord]]()
+    for hit in hits:
+        place = hit.doc["source"].get("document")
+        if place is not None:
+            shown = f"- [12] {passages[hit.doc['memory_id']]} ({hit.doc['context']})"
+            left[place["document_id"]] -= prompt_text.count(shown)
+        if place is None or left[place["document_id"]] >= 0:
+            kept.append(hit)
+    return kept
 
 
 async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:

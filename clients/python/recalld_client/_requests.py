@@ -62,7 +62,8 @@ def prepare(method: str, where: str, query: Any, body: Any, headers: dict[str, A
     sent = {name: _tagged(value) for name, value in (headers or {}).items() if value is not None}
     if headers and KEY_HEADER in headers:
         sent.setdefault(KEY_HEADER, uuid4().hex)
-    arguments = {"method": method, "url": where, "params": params, "json": body, "headers": sent}
+    sending = "content" if isinstance(body, bytes) else "json"  # a file, or a value
+    arguments = {"method": method, "url": where, "params": params, sending: body, "headers": sent}
     return Request(arguments, repeatable=method != "PATCH")
 
 

@@ -20,6 +20,8 @@ export interface Call extends CallOptions {
     path?: Record<string, unknown>;
     query?: Record<string, unknown>;
     body?: unknown;
+    file?: Uint8Array | Blob | string;
+    mediaType?: string;
 }
 export declare class Transport {
     readonly url: string;

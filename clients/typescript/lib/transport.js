@@ -53,12 +53,15 @@ export class Transport {
         const headers = { accept: "application/json", ...this.headers };
         if (call.body !== undefined)
             headers["content-type"] = "application/json";
+        if (call.file !== undefined)
+            headers["content-type"] = call.mediaType ?? "text/markdown";
         if (method === "POST")
             headers["idempotency-key"] = call.idempotencyKey ?? randomId();
         if (call.ifMatch !== undefined) {
             headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;
         }
-        return { method, headers, ...(call.body === undefined ? {} : { body: JSON.stringify(call.body) }) };
+        const body = call.file ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
+        return { method, headers, ...(body === undefined ? {} : { body: body }) };
     }
     async once(url, init, call) {
         const limit = call.timeout ?? this.timeout;

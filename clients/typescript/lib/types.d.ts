@@ -21,7 +21,18 @@ type Parameters<O, K extends string> = O extends {
 } ? unknown extends T ? {} : {
     [N in K]?: T;
 } : {};
+/** A body that is a file: Markdown unless `mediaType` says otherwise. */
+interface FileBody {
+    file: Uint8Array | Blob | string;
+    mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf";
+}
 type Body<O> = O extends {
+    requestBody: {
+        content: {
+            "application/pdf": unknown;
+        };
+    };
+} ? FileBody : O extends {
     requestBody: {
         content: {
             "application/json": infer T;

@@ -24,6 +24,8 @@ export interface Call extends CallOptions {
   path?: Record<string, unknown>;
   query?: Record<string, unknown>;
   body?: unknown;
+  file?: Uint8Array | Blob | string;
+  mediaType?: string;
 }
 
 const RETRIED = new Set([429, 502, 503, 504]);
@@ -76,11 +78,13 @@ export class Transport {
   private init(method: Method, call: Call): RequestInit {
     const headers: Record<string, string> = { accept: "application/json", ...this.headers };
     if (call.body !== undefined) headers["content-type"] = "application/json";
+    if (call.file !== undefined) headers["content-type"] = call.mediaType ?? "text/markdown";
     if (method === "POST") headers["idempotency-key"] = call.idempotencyKey ?? randomId();
     if (call.ifMatch !== undefined) {
       headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;
     }
-    return { method, headers, ...(call.body === undefined ? {} : { body: JSON.stringify(call.body) }) };
+    const body = call.file ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
+    return { method, headers, ...(body === undefined ? {} : { body: body as BodyInit }) };
   }
 
   private async once(url: string, init: RequestInit, call: Call): Promise<unknown> {

@@ -18,7 +18,14 @@ type Parameters<O, K extends string> = O extends { parameters: { [N in K]: infer
       ? {}
       : { [N in K]?: T }
     : {};
-type Body<O> = O extends { requestBody: { content: { "application/json": infer T } } }
+/** A body that is a file: Markdown unless `mediaType` says otherwise. */
+interface FileBody {
+  file: Uint8Array | Blob | string;
+  mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf";
+}
+type Body<O> = O extends { requestBody: { content: { "application/pdf": unknown } } }
+  ? FileBody
+  : O extends { requestBody: { content: { "application/json": infer T } } }
   ? { body: T }
   : O extends { requestBody?: { content: { "application/json": infer T } } }
     ? unknown extends T

@@ -1,0 +1,93 @@
+"""HTTP endpoints of documents."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+
+from app.api.errors import BODY, problems
+from app.api.strict import Answer, InListing, StrictRoute, answer, object_in_query
+from app.audit.trail import Actor
+from app.auth.dependencies import get_caller, header
+from app.core.schemas import Identifier, Page
+from app.documents.schemas import MAX_BYTES, MEDIA_TYPES, Document, DocumentAccepted, DocumentName
+from app.documents.service import DocumentService
+from app.writes.executor import Writer
+
+
+async def document_service(request: Request) -> DocumentService:
+    """Returns the document service of the caller."""
+    resources, principal = get_caller(request)
+    return DocumentService(resources.store, principal.scope, resources.clock)
+
+
+Documents = Annotated[DocumentService, Depends(document_service)]
+
+
+router = APIRouter(prefix="/v1/documents", tags=["documents"], route_class=StrictRoute)
+
+FILES = {router.prefix: MAX_BYTES}
+"""Paths that take a file, with the bytes that it may have."""
+DocumentId = Annotated[Identifier, Path(examples=["doc_01a2003d395076f9a13acea58faaf745"])]
+_FILE = {
+    "requestBody": {
+        "description": "The file as it is, at most 10 MB.",
+        "required": True,
+        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES},
+    }
+}
+
+
+@router.post("", status_code=202, responses=problems(409, 412, *BODY), openapi_extra=_FILE)
+async def create_document(
+    request: Request,
+    documents: Documents,
+    write: Writer,
+    name: Annotated[DocumentName, Query(description="Of the same owner: this file replaces the one before.")],
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    metadata: Annotated[
+        str | None, Query(max_length=8_192, description='A JSON object, as `{"topic": "billing"}`.')
+    ] = None,
+) -> Answer[DocumentAccepted]:
+    """Remember a file: Markdown, text, HTML or PDF. Its passages become memories of the type `document`.
+
+    The answer is the operation that reads it. A file under the same name and owner replaces the one before; passages
+    that are in both keep their ids."""
+    about = {} if metadata is None else object_in_query("metadata", metadata)
+    media_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    upload = await documents.receive(agent_id, user_id, media_type, request.stream())
+    accepted = None
+    try:
+        accepted = await write(
+            lambda: documents.create(name, agent_id, user_id, media_type, about, upload), file=upload.digest
+        )
+    finally:
+        if accepted is None or "Idempotency-Replayed" in accepted.headers:
+            await documents.drop(upload.id)
+    return accepted
+
+
+@router.get("", responses=problems())
+async def list_documents(
+    documents: Documents,
+    listing: InListing,
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query()] = None,
+    name: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
+) -> Answer[Page[Document]]:
+    """List the documents, newest first."""
+    return answer(await documents.page({"agent_id": agent_id, "user_id": user_id, "name": name}, listing))
+
+
+@router.get("/{document_id}", responses=problems(404))
+async def get_document(document_id: DocumentId, documents: Documents) -> Answer[Document]:
+    """Get a document: whether it was read, and how many passages it has."""
+    return answer(await documents.get(document_id))
+
+
+@router.delete("/{document_id}", status_code=204, response_class=Response, responses=problems(404, 412))
+async def delete_document(document_id: DocumentId, request: Request, documents: Documents, write: Writer) -> Response:
+    """Delete a document and its passages."""
+    principal = get_caller(request)[1]
+    actor = Actor(principal.scope.tenant, principal.key_id, "delete_document")
+    return await write(lambda: documents.delete(document_id, actor))

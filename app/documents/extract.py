@@ -1,0 +1,204 @@
+"""The passages of a file. It runs as a process of its own, because a file may be made to be slow or large to read:
+
+    python -m app.documents.extract application/pdf manual.pdf
+
+It prints one JSON object a line for each passage, `{"text": "Fill…", "headings": ["Care"], "page": 3, "start": 0,
+"end": 980}`, and at the end `{"pages": 12, "empty_pages": 2}` or `{"error": "The file is…"}`. `start` and `end`
+count characters of the whole text.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+
+MARKDOWN, TEXT, HTML, PDF = "text/markdown", "text/plain", "text/html", "application/pdf"
+MEMORY_BYTES, SECONDS = 2 << 30, 60
+"""What the process may take: memory that it reserves, and seconds of a processor."""
+MOST, OVERLAP = 1_000, 200
+"""Characters of a passage (about 200 tokens, one window of the embedding model), and of the sentence that the next one
+repeats."""
+MOST_CHARACTERS = 20_000_000
+"""Of all text. Ten megabytes of PDF can hold more."""
+
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_SENTENCE = re.compile(r"[.!?…][\"')\]»”]?\s|[。！？]|\n")
+_SPACE = re.compile(r"\s")
+_GAPS = re.compile(r" *\n[ \n]*\n")
+_HEADING = re.compile(r"h[1-6]")
+_HIDDEN = frozenset({"script", "style", "noscript", "template", "nav", "svg", "iframe", "-comment"})
+_IN_LINE = frozenset(
+    "a abbr b bdi bdo cite code data del dfn em font i ins kbd mark q s samp small span strong sub sup time u var "
+    "wbr".split()
+)
+
+
+class FileUnreadable(Exception):
+    """A sentence for the caller that says why the file has no passages."""
+
+
+class TextSection(NamedTuple):
+    """A part of a file under one heading, or on one page: `TextSection("Water the fern…", ("Care", "Ferns"), 3)`."""
+
+    text: str
+    headings: tuple[str, ...] = ()
+    page: int | None = None
+
+
+def markdown_sections(text: str) -> Iterator[TextSection]:
+    """Yields the parts between headings, each with its heading's line, as they are written."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415 (only who needs it waits for it)
+
+    lines = text.splitlines(keepends=True)
+    tokens = MarkdownIt("commonmark").parse(text)
+    path, begun = list[tuple[int, str]](), 0
+    for token, inline in pairwise(tokens):
+        if token.type != "heading_open" or token.map is None or token.level:
+            continue
+        yield TextSection("".join(lines[begun : token.map[0]]), _names(path))
+        path, begun = _below(path, int(token.tag[1]), inline.content), token.map[0]
+    yield TextSection("".join(lines[begun:]), _names(path))
+
+
+def html_sections(text: str) -> Iterator[TextSection]:
+    """Yields the visible text between headings. Navigation, scripts and styles are left out."""
+    from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415
+
+    body = LexborHTMLParser(text).body
+    path, parts = list[tuple[int, str]](), list[str]()
+    # an explicit stack: a page may be nested deeper than functions may call each other
+    stack: list[Any] = [] if body is None else [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            parts.append(node)
+        elif node.tag == "-text":
+            kept = node.text_content or ""
+            parts.append(kept if node.parent is not None and node.parent.tag == "pre" else re.sub(r"\s+", " ", kept))
+        elif _HEADING.fullmatch(node.tag or ""):
+            yield TextSection(_GAPS.sub("\n", "".join(parts)), _names(path))
+            title = re.sub(r"\s+", " ", node.text()).strip()
+            path, parts = _below(path, int(node.tag[1]), title), [title, "\n\n"]
+        elif node.tag not in _HIDDEN:
+            gap = [] if node.tag in _IN_LINE else [" " if node.tag in ("td", "th") else "\n"]
+            stack += [*gap, *reversed(list(node.iter(include_text=True))), *gap]
+    yield TextSection(_GAPS.sub("\n", "".join(parts)), _names(path))
+
+
+def pdf_sections(path: str | BytesIO, figures: dict[str, Any]) -> Iterator[TextSection]:
+    """Yields the pages with text, each below the last bookmarks that lead to it or before it. `figures` is told how
+    many pages there are, and how many without text."""
+    import pypdf  # noqa: PLC0415
+
+    reader = pypdf.PdfReader(path)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise FileUnreadable("The PDF is protected with a password: send it without.")
+    marks: dict[int, tuple[str, ...]] = {}  # {0: ("Care",), 4: ("Care", "Ferns")}: page of a bookmark → its path
+    outline: list[tuple[Any, int, tuple[str, ...]]] = [(reader.outline, 1, ())]
+    while outline:
+        items, level, above = outline.pop()
+        last = above
+        for item in items:
+            if isinstance(item, list):
+                outline.append((item, level + 1, last))
+                continue
+            last = (*above, str(item.title))
+            target = reader.get_destination_page_number(item)
+            if target is not None and target >= 0:
+                marks.setdefault(target, last)
+    headings: tuple[str, ...] = ()
+    for number, page in enumerate(reader.pages):
+        headings = marks.get(number, headings)
+        text = page.extract_text().strip()
+        figures["pages"] = number + 1
+        figures["empty_pages"] = figures.get("empty_pages", 0) + (not text)
+        yield TextSection(text, headings, number + 1)
+    if figures.get("pages", 0) == figures.get("empty_pages", 0):
+        raise FileUnreadable("The PDF has no text: its pages are pictures. Send it with recognised text (OCR).")
+
+
+def _below(path: Sequence[tuple[int, str]], level: int, title: str) -> list[tuple[int, str]]:
+    """Returns the path of a heading: `[(1, "Care"), (2, "Ferns")]` and a heading of level 2 give `[(1, "Care"), …]`."""
+    return [*(above for above in path if above[0] < level), (level, title)]
+
+
+def _names(path: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    return tuple(title for _, title in path if title)
+
+
+def passages(sections: Iterator[TextSection]) -> Iterator[dict[str, Any]]:
+    """Yields the passages of each section: whole paragraphs where they fit, else whole sentences. Each one after the
+    first begins with the last sentence of the one before, if that is short."""
+    offset = 0
+    for section in sections:
+        text, begun = section.text, 0
+        while begun < len(text):
+            end = _end(text, begun)
+            shown = text[begun:end].strip()
+            if shown:
+                first = offset + begun + len(text[begun:end]) - len(text[begun:end].lstrip())
+                place = {"page": section.page, "start": first, "end": first + len(shown)}
+                yield {"text": shown, "headings": list(section.headings), **place}
+            if end == len(text):
+                break
+            repeated = [match.end() for match in _SENTENCE.finditer(text, max(begun + 1, end - OVERLAP), end - 1)]
+            begun = repeated[-1] if repeated else end
+        offset += len(text)
+        if offset > MOST_CHARACTERS:
+            raise FileUnreadable(f"The file has more than {MOST_CHARACTERS:,} characters of text.")
+
+
+def _end(text: str, begun: int) -> int:
+    """Returns where a passage ends that begins at `begun`: behind the last paragraph, sentence or word that fits."""
+    limit = begun + MOST
+    if limit >= len(text):
+        return len(text)
+    for pattern, least in ((_PARAGRAPH, MOST // 2), (_SENTENCE, MOST // 3), (_SPACE, 1)):
+        ends = [match.end() for match in pattern.finditer(text, begun + least, limit)]
+        if ends:
+            return ends[-1]
+    return limit
+
+
+def sections_of(media_type: str, path: str, figures: dict[str, Any]) -> Iterator[TextSection]:
+    """Yields the sections of a file. Raises FileUnreadable."""
+    if media_type == PDF:
+        return pdf_sections(path, figures)
+    text = Path(path).read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\0", "")
+    return {MARKDOWN: markdown_sections, HTML: html_sections}.get(media_type, lambda whole: iter([TextSection(whole)]))(
+        text
+    )
+
+
+def _limit() -> None:
+    try:
+        import resource  # noqa: PLC0415 (not on Windows)
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+
+
+def main(media_type: str, path: str) -> None:
+    """Prints the passages of a file."""
+    _limit()
+    figures: dict[str, Any] = {}
+    try:
+        for passage in passages(sections_of(media_type, path, figures)):
+            sys.stdout.buffer.write(orjson.dumps(passage, option=orjson.OPT_APPEND_NEWLINE))
+    except FileUnreadable as error:
+        figures = {"error": str(error)}
+    except MemoryError:
+        figures = {"error": "The file takes too much memory to read."}
+    except Exception as error:  # noqa: BLE001 (of a library, about a file that somebody sent)
+        figures = {"error": f"The file cannot be read as {media_type}: {type(error).__name__}."}
+    sys.stdout.buffer.write(orjson.dumps(figures, option=orjson.OPT_APPEND_NEWLINE))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,254 @@
+"""Files over HTTP: what they become, and what is left of them."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from starlette.requests import ClientDisconnect
+
+from app.documents import jobs
+from app.documents.jobs import DocumentJobs
+from app.documents.schemas import MAX_BYTES, PARTS
+from app.documents.service import DocumentService
+from app.setting_groups import SecretSettings
+from app.settings import Settings
+from app.storage.scope import Scope
+from tests.conftest import Service, Starter
+from tests.support.documents import MANUAL, passages, pdf, read, send
+from tests.support.memories import recall, remember
+from tests.support.operations import run, work
+
+pytestmark = pytest.mark.anyio
+
+
+async def parts_of(service: Service) -> int:
+    return await service.resources.store.count(PARTS, "default")
+
+
+async def test_a_file_becomes_passages_that_are_found_with_their_place(service: Service) -> None:
+    operation, document = await read(service, MANUAL, metadata='{"topic": "ferns"}')
+    assert operation["status"] == "succeeded"
+    assert operation["result"] == {"document_id": document["document_id"], "passages": 3}
+    assert (document["status"], document["passages"], document["version"]) == ("ready", 3, 1)
+    hit = (await recall(service.client, "How often does a fern get water?"))["items"][0]["memory"]
+    assert hit["content"] == "## Water\nWater a fern every other day."
+    assert (hit["memory_type"], hit["context"]) == ("document", "fern.md › Fern care › Water")
+    assert hit["metadata"] == {"topic": "ferns"}
+    place = hit["source"]["document"]
+    assert (place["document_id"], place["headings"]) == (document["document_id"], ["Fern care", "Water"])
+    assert MANUAL[place["start"] : place["end"]] == hit["content"]
+    assert await parts_of(service) == 0
+
+
+async def test_a_pdf_is_cited_by_its_page(service: Service) -> None:
+    _, document = await read(service, pdf("Cut it.", "", "Water the fern daily."), "application/pdf", name="fern.pdf")
+    assert (document["pages"], document["empty_pages"], document["passages"]) == (3, 1, 2)
+    asked = {"agent_id": "a", "user_id": "u", "query": "When do I water the fern?"}
+    prompt = (await service.client.post("/v1/context", json=asked)).json()["text"]
+    assert "Water the fern daily. (fern.pdf, p. 3)" in prompt
+
+
+async def test_the_next_version_keeps_the_passages_that_are_in_it(service: Service) -> None:
+    await read(service, MANUAL)
+    before = {item["content"]: item["memory_id"] for item in await passages(service.client)}
+    changed = MANUAL.replace("every other day", "twice a week").replace("# Fern care", "# Ferns", 1)
+    _, document = await read(service, changed)
+    after = {item["content"]: item["memory_id"] for item in await passages(service.client)}
+    assert document["version"] == 2
+    soil = "## Soil\nUse peat with a little bark."
+    assert after[soil] == before[soil]
+    assert "## Water\nWater a fern twice a week." in after
+    assert len(after) == 3
+    moved = next(item for item in await passages(service.client) if item["content"] == soil)
+    assert moved["context"] == "fern.md › Ferns › Soil"
+    assert changed[moved["source"]["document"]["start"] :].startswith(soil)
+
+
+async def test_a_file_that_cannot_be_read_says_why_and_leaves_the_version_before(service: Service) -> None:
+    await read(service, MANUAL)
+    operation, document = await read(service, pdf("", ""), "application/pdf")
+    assert operation["status"] == "failed"
+    assert "no text" in operation["error"]
+    assert (document["status"], document["error"]) == ("failed", operation["error"])
+    assert len(await passages(service.client)) == 3
+    assert await parts_of(service) == 0
+
+
+@pytest.mark.parametrize("broken", [b"%PDF-1.4 nothing", b"\x00\x01\x02"])
+async def test_what_is_no_pdf_is_said(service: Service, broken: bytes) -> None:
+    operation, _ = await read(service, broken, "application/pdf")
+    assert (operation["status"], operation["error"].split(":")[0]) == (
+        "failed",
+        "The file cannot be read as application/pdf",
+    )
+
+
+async def test_a_process_that_takes_too_long_is_ended(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DocumentJobs.__init__, "__defaults__", (0.0,))
+    operation, document = await read(service, MANUAL)
+    assert operation["error"] == "The file takes more than 0 seconds to read."
+    assert document["status"] == "failed"
+
+
+@pytest.mark.parametrize("policy", ["flag", "redact", "block"])
+async def test_secrets_in_a_file_are_handled_as_in_a_request(settings: Settings, start: Starter, policy: str) -> None:
+    asked = settings.model_copy(update={"secrets": SecretSettings(policy=policy)})  # type: ignore[arg-type]
+    async with start(asked) as service:
+        operation, document = await read(service, "Pay with 4242 4242 4242 4242 in the shop.")
+        texts = [item["content"] for item in await passages(service.client)]
+    if policy == "block":
+        assert operation["error"] == "The file holds a secret (card): it is refused."
+        assert texts == []
+    else:
+        assert document["secrets"] == 1
+        shown = "[secret: card]" if policy == "redact" else "4242 4242 4242 4242"
+        assert texts == [f"Pay with {shown} in the shop."]
+
+
+async def test_the_same_request_sent_again_is_one_version(service: Service) -> None:
+    headers = {"idempotency-key": "one", "content-type": "text/plain"}
+    asked = {"name": "x", "user_id": "u"}
+    first, again = [
+        await service.client.post("/v1/documents", params=asked, content=b"Hello.", headers=headers) for _ in range(2)
+    ]
+    assert first.json() == again.json()
+    assert await parts_of(service) == 1
+    other = await service.client.post("/v1/documents", params=asked, content=b"Bye.", headers=headers)
+    assert other.json()["code"] == "idempotency_mismatch"
+    assert await parts_of(service) == 1
+
+
+async def test_what_is_sent_wrongly_is_named_and_nothing_is_left(service: Service) -> None:
+    api = service.client
+    assert "image/png" in (await send(api, b"x", "image/png", expect=415))["detail"]
+    assert (await send(api, b"", expect=422))["detail"].endswith("it is empty")
+    assert (await send(api, b"x" * (MAX_BYTES + 1), expect=413))["code"] == "too_large"
+    nobody = await api.post("/v1/documents", params={"name": "x"}, content=b"x", headers={"content-type": "text/plain"})
+    assert nobody.json()["errors"][0]["pointer"] == "/query/user_id"
+    assert (await send(api, b"x", expect=422, metadata="[1]"))["errors"][0]["pointer"] == "/query/metadata"
+    assert (await send(api, b"x", expect=422, name=""))["errors"][0]["pointer"] == "/query/name"
+    assert await parts_of(service) == 0
+    assert (await api.get("/v1/documents")).json()["items"] == []
+
+
+async def test_an_upload_that_breaks_off_leaves_nothing(service: Service) -> None:
+    held = service.resources
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"x" * (1 << 20)
+        assert await parts_of(service) == 1
+        raise ClientDisconnect
+
+    with pytest.raises(ClientDisconnect):
+        await DocumentService(held.store, Scope("default"), held.clock).receive(None, "u", "text/plain", broken())
+    assert await parts_of(service) == 0
+
+
+async def test_a_newer_file_ends_the_reading_of_the_one_before(service: Service) -> None:
+    first = await send(service.client, "Old text.")
+    second = await send(service.client, "New text.")
+    await work(service)
+    assert first["document_id"] == second["document_id"]
+    assert [item["content"] for item in await passages(service.client)] == ["New text."]
+    ended = (await service.client.get(f"/v1/operations/{first['operation_id']}")).json()
+    assert "replaced" in ended["error"]
+    assert await parts_of(service) == 0
+
+
+async def test_a_document_is_deleted_with_its_passages(service: Service) -> None:
+    _, document = await read(service, MANUAL)
+    await read(service, "Other.", name="other.md")
+    assert (await service.client.delete(f"/v1/documents/{document['document_id']}")).status_code == 204
+    assert [item["content"] for item in await passages(service.client)] == ["Other."]
+    assert (await service.client.get(f"/v1/documents/{document['document_id']}")).status_code == 404
+
+
+async def test_only_the_document_changes_its_passages(service: Service) -> None:
+    await read(service, MANUAL)
+    api, passage = service.client, (await passages(service.client))[0]
+    path = f"/v1/memories/{passage['memory_id']}"
+    assert (await api.patch(path, json={"content": "Other."})).status_code == 409
+    assert (await api.delete(path)).status_code == 409
+    made = await api.post("/v1/memories", json={"user_id": "u", "content": "x", "memory_type": "document"})
+    assert (made.status_code, made.json()["errors"][0]["pointer"]) == (422, "/memory_type")
+    assert (await api.delete("/v1/memories", params={"user_id": "u"})).json()["deleted"] == 0
+    assert await passages(api) == await passages(api)
+    assert (await api.get(path)).json() == passage
+
+
+async def test_passages_neither_fade_nor_stand_in_the_way_of_what_people_say(service: Service) -> None:
+    await read(service, "Water a fern every other day.")
+    said = await remember(service.client, "Water a fern every other day.", agent_id=None)
+    assert said["similar"] == []
+    service.clock.move(days=400)
+    for name in ("decay", "consolidation", "retention"):
+        await run(service, name)
+    (passage,) = await passages(service.client)
+    assert (passage["importance"], passage["status"]) == (0.5, "active")
+
+
+async def test_a_manual_takes_half_of_a_prompt_at_most(service: Service) -> None:
+    manual = "\n\n".join(
+        f"## Part {n}\nWater the fern in part {n} every {n} days and look at its {n} leaves." for n in range(60)
+    )
+    await read(service, manual)
+    await remember(service.client, "I water my fern on Mondays", agent_id=None)
+    asked = {"agent_id": "a", "user_id": "u", "query": "When do I water the fern?", "token_budget": 600, "fill": True}
+    answer = (await service.client.post("/v1/context", json=asked)).json()
+    items = [item for section in answer["sections"] for item in section["items"]]
+    assert sum(item["tokens"] for item in items if item["type"] == "document") <= 300
+    assert "I water my fern on Mondays" in answer["text"]
+
+
+async def test_others_see_no_document_and_no_passage(service: Service) -> None:
+    _, document = await read(service, MANUAL)
+    stranger, bound = await service.key("other"), await service.key(users=["v"])
+    own = await service.key()
+    for headers in (stranger, bound):
+        got = await service.client.get(f"/v1/documents/{document['document_id']}", headers=headers)
+        assert got.status_code == 404
+        assert (await service.client.get("/v1/documents", headers=headers)).json()["items"] == []
+        gone = await service.client.delete(f"/v1/documents/{document['document_id']}", headers=headers)
+        assert gone.status_code == 404
+    answer = await service.client.post(
+        "/v1/documents",
+        params={"name": "x", "user_id": "u"},
+        content=b"x",
+        headers={"content-type": "text/plain", **bound},
+    )
+    assert answer.status_code == 403
+    assert len((await service.client.get("/v1/documents", headers=own)).json()["items"]) == 1
+
+
+async def test_the_user_is_erased_and_exported_with_documents(service: Service) -> None:
+    _, document = await read(service, MANUAL)
+    lines = (await service.client.get("/v1/users/u/export")).text
+    assert document["document_id"] in lines
+    assert "Water a fern every other day." in lines
+    await service.client.delete("/v1/users/u")
+    await work(service)
+    assert (await service.client.get("/v1/documents")).json()["items"] == []
+
+
+async def test_a_run_that_is_interrupted_goes_on_where_it_stopped(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "AT_ONCE", 1)
+    stop = iter([None, None, ValueError("the process is gone")])
+    commit = DocumentJobs._commit
+
+    async def failing(*args: object) -> None:
+        if (error := next(stop, None)) is not None:
+            raise error
+        await commit(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DocumentJobs, "_commit", failing)
+    sent = await send(service.client, MANUAL)
+    await work(service)
+    ids = {item["memory_id"] for item in await passages(service.client)}
+    assert len(ids) == 2
+    service.clock.move(minutes=5)
+    await work(service)
+    after = {item["memory_id"] for item in await passages(service.client)}
+    assert ids < after
+    assert len(after) == 3
+    assert (await service.client.get(f"/v1/documents/{sent['document_id']}")).json()["status"] == "ready"

@@ -1,0 +1,82 @@
+"""What a file's passages are."""
+
+import io
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.documents import extract
+from app.documents.extract import (
+    MOST,
+    FileUnreadable,
+    TextSection,
+    html_sections,
+    markdown_sections,
+    passages,
+    pdf_sections,
+)
+from tests.support.documents import MANUAL, pdf
+
+
+def test_markdown_has_the_path_of_each_heading_and_the_place_of_each_passage() -> None:
+    found = list(passages(markdown_sections(MANUAL)))
+    assert [(item["headings"], item["text"].splitlines()[-1]) for item in found] == [
+        (["Fern care"], "Keep ferns out of the sun."),
+        (["Fern care", "Water"], "Water a fern every other day."),
+        (["Fern care", "Soil"], "Use peat with a little bark."),
+    ]
+    assert [MANUAL[item["start"] : item["end"]] for item in found] == [item["text"] for item in found]
+
+
+def test_a_line_in_a_block_of_code_is_no_heading() -> None:
+    found = list(passages(markdown_sections("# One\n```\n# comment\n```\n")))
+    assert [item["headings"] for item in found] == [["One"]]
+
+
+def test_html_has_what_a_reader_sees() -> None:
+    page = (
+        "<nav>Menu</nav><h1>Care</h1><p>Keep it <b>warm</b>.</p><script>x()</script><h2>Water</h2><ul><li>a<li>b</ul>"
+    )
+    found = list(passages(html_sections(page)))
+    assert [(item["headings"], item["text"]) for item in found] == [
+        (["Care"], "Care\nKeep it warm."),
+        (["Care", "Water"], "Water\na\nb"),
+    ]
+
+
+def test_a_page_that_is_nested_deep_is_read() -> None:
+    assert [item["text"] for item in passages(html_sections("<div>" * 5_000 + "deep"))] == ["deep"]
+
+
+def test_a_pdf_has_pages_and_bookmarks(tmp_path: pytest.TempPathFactory) -> None:
+    file, figures = io.BytesIO(pdf("Water it daily.", "", "Cut it in May.", title="Ferns")), dict[str, object]()
+    found = list(passages(pdf_sections(file, figures)))
+    assert [(item["page"], item["headings"], item["text"]) for item in found] == [
+        (1, ["Ferns"], "Water it daily."),
+        (3, ["Ferns"], "Cut it in May."),
+    ]
+    assert figures == {"pages": 3, "empty_pages": 1}
+
+
+def test_a_scanned_pdf_says_that_it_has_no_text() -> None:
+    with pytest.raises(FileUnreadable, match="no text"):
+        list(pdf_sections(io.BytesIO(pdf("", "")), {}))
+
+
+@given(st.text(st.sampled_from("ab .\n。!é"), max_size=6_000))
+def test_passages_hold_all_of_a_text_in_order_and_none_is_long(text: str) -> None:
+    found = list(passages(iter([TextSection(text)])))
+    assert all(0 < len(item["text"]) <= MOST for item in found)
+    assert [text[item["start"] : item["end"]] for item in found] == [item["text"] for item in found]
+    assert all(one["start"] < other["start"] for one, other in pairwise(found))
+    ends = [0, *(item["end"] for item in found)]
+    starts = [*(item["start"] for item in found), len(text)]
+    assert all(not text[end:start].strip() for end, start in zip(ends, starts, strict=True))
+
+
+def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extract, "MOST_CHARACTERS", 100)
+    with pytest.raises(FileUnreadable, match="more than 100 characters"):
+        list(passages(iter([TextSection("a " * 100)])))
