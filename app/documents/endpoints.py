@@ -11,7 +11,7 @@ from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
 from app.documents.schemas import MAX_BYTES, MEDIA_TYPES, Document, DocumentAccepted, DocumentName
 from app.documents.service import DocumentService
-from app.writes.executor import Writer
+from app.writes.executor import InPrecondition, Writer, etag
 
 
 async def document_service(request: Request) -> DocumentService:
@@ -82,12 +82,15 @@ async def list_documents(
 @router.get("/{document_id}", responses=problems(404))
 async def get_document(document_id: DocumentId, documents: Documents) -> Answer[Document]:
     """Get a document: whether it was read, and how many passages it has."""
-    return answer(await documents.get(document_id))
+    document = await documents.get(document_id)
+    return answer(document, {"ETag": etag(document)})
 
 
 @router.delete("/{document_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_document(document_id: DocumentId, request: Request, documents: Documents, write: Writer) -> Response:
+async def delete_document(
+    document_id: DocumentId, request: Request, documents: Documents, write: Writer, if_match: InPrecondition
+) -> Response:
     """Delete a document and its passages."""
     principal = get_caller(request)[1]
     actor = Actor(principal.scope.tenant, principal.key_id, "delete_document")
-    return await write(lambda: documents.delete(document_id, actor))
+    return await write(lambda: documents.delete(document_id, actor, if_match))

@@ -30,7 +30,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, page_of, render_items
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
-from app.writes.executor import WriteResult
+from app.writes.executor import IfMatch, WriteResult
 
 PART_BYTES = 512 << 10
 REMOVED_AT_ONCE = 200
@@ -169,10 +169,11 @@ class DocumentService:
         """Returns a document. Raises NotFound."""
         return render(await self._documents.get(document_id))
 
-    async def delete(self, document_id: str, actor: Actor) -> WriteResult[None]:
+    async def delete(self, document_id: str, actor: Actor, precondition: IfMatch) -> WriteResult[None]:
         """Deletes the passages of a document in steps, then the document. After an error the same call continues."""
         document = await self._documents.get(document_id)
         self._documents.require_write(document)
+        precondition.check(document)
         tenant, memories = self._scope.tenant, PassageRepository(self._store, self._scope)
         # a job that reads it stops at its next commit
         await self._store.commit([Update(DOCUMENTS, tenant, document_id, set={"upload_id": new_id("upload")})])

@@ -78,8 +78,8 @@ def checked(answer: ApiAnswer) -> ApiAnswer:
 
 
 def encoded(body: Any) -> bytes:
-    """Returns the body as JSON; bytes are a file and stay as they are. The standard library also writes what JSON cannot
-    contain (NaN, lone surrogates), so that the service refuses it with a clear message."""
+    """Returns the body as JSON; bytes are a file and stay as they are. The standard library also writes what JSON
+    cannot contain (NaN, lone surrogates), so that the service refuses it with a clear message."""
     if isinstance(body, bytes):
         return body
     return b"" if body is None else json.dumps(body).encode()
