@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 2613fa9e839c81b3e97d62769bcbd71f."""
+"""Made by scripts/generate_clients.py; do not edit. Contract abccb66e9b19c94896f8f4c704c2a698."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -313,7 +313,7 @@ class ChangePage(TypedDict):
     cursor: str
 
 
-ChangedKind: TypeAlias = Literal["memory", "session", "message", "task", "checkpoint", "action", "fact", "alias", "procedure", "profile", "agent", "finding"]
+ChangedKind: TypeAlias = Literal["memory", "document", "session", "message", "task", "checkpoint", "action", "fact", "alias", "procedure", "profile", "agent", "finding"]
 
 
 ChangedRecord: TypeAlias = Json
@@ -462,6 +462,52 @@ class Deleted(TypedDict):
 
 class DisputeResolution(TypedDict):
     keep: str
+
+
+class Document(TypedDict):
+    document_id: str
+    agent_id: str | None
+    user_id: str | None
+    name: str
+    media_type: str
+    bytes: int
+    metadata: "JsonObject"
+    status: "DocumentStatus"
+    error: str | None
+    passages: int
+    pages: int | None
+    empty_pages: int | None
+    secrets: int | None
+    operation_id: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class DocumentAccepted(TypedDict):
+    operation_id: str
+    agent_id: str | None
+    user_id: str | None
+    session_id: NotRequired[str | None]
+    kind: str
+    status: "OperationStatus"
+    progress: "Progress"
+    result: "OperationResult | None"
+    error: str | None
+    can_undo: bool
+    created_at: str
+    updated_at: str
+    document_id: str
+    warnings: NotRequired["list[TextWarning]"]
+
+
+class DocumentPage(TypedDict):
+    items: "list[Document]"
+    next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
+
+
+DocumentStatus: TypeAlias = Literal["processing", "ready", "failed"]
 
 
 DropReason: TypeAlias = Literal["budget", "section_budget", "limit", "duplicate", "score", "importance", "enough"]
@@ -1297,7 +1343,7 @@ MemoryRole: TypeAlias = Literal["user", "developer", "system"]
 MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"]
 
 
-MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"]
+MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "document"]
 
 
 class Mention(TypedDict):
@@ -1457,7 +1503,7 @@ OperationResult: TypeAlias = Json
 OperationStatus: TypeAlias = Literal["queued", "running", "succeeded", "partial", "failed", "undone"]
 
 
-Origin: TypeAlias = Literal["api", "message", "extraction", "consolidation", "import"]
+Origin: TypeAlias = Literal["api", "message", "extraction", "consolidation", "import", "document"]
 
 
 Outcome: TypeAlias = Literal["success", "failure", "partial"]
@@ -1506,6 +1552,17 @@ class PackedSection(TypedDict):
 class PageWarning(TypedDict):
     code: str
     detail: str
+
+
+class PassagePlace(TypedDict):
+    """Where a passage stands in a document."""
+
+    document_id: str
+    name: str
+    headings: list[str]
+    page: int | None
+    start: int
+    end: int
 
 
 PathBound: TypeAlias = Literal["nodes", "edges", "time", "paths"]
@@ -2216,6 +2273,7 @@ class Source(TypedDict):
     prompt_version: NotRequired[str | None]
     quote: NotRequired[str | None]
     api_key_id: NotRequired[str | None]
+    document: NotRequired["PassagePlace | None"]
 
 
 class SourceIn(TypedDict):
@@ -2667,6 +2725,25 @@ class Operations(Transport):
         """Get the right few things for the next prompt, inside a token budget."""
         found: "Context" = self._call("POST", "/v1/context", body=body)
         return found
+
+    def create_document(self, content: bytes, media_type: str = "text/markdown", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
+        """Remember a file:"""
+        found: "DocumentAccepted" = self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
+        return found
+
+    def list_documents(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "DocumentPage":
+        """List the documents, newest first."""
+        found: "DocumentPage" = self._call("GET", "/v1/documents", query={"agent_id": agent_id, "user_id": user_id, "name": name, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    def get_document(self, document_id: str) -> "Document":
+        """Get a document:"""
+        found: "Document" = self._call("GET", path("/v1/documents/{}", document_id))
+        return found
+
+    def delete_document(self, document_id: str, *, if_match: int | str | None = None) -> None:
+        """Delete a document and its passages."""
+        self._call("DELETE", path("/v1/documents/{}", document_id), headers={"If-Match": if_match})
 
     def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
         """Begin a conversation."""
@@ -3267,6 +3344,25 @@ class AsyncOperations(AsyncTransport):
         """Get the right few things for the next prompt, inside a token budget."""
         found: "Context" = await self._call("POST", "/v1/context", body=body)
         return found
+
+    async def create_document(self, content: bytes, media_type: str = "text/markdown", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
+        """Remember a file:"""
+        found: "DocumentAccepted" = await self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
+        return found
+
+    async def list_documents(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "DocumentPage":
+        """List the documents, newest first."""
+        found: "DocumentPage" = await self._call("GET", "/v1/documents", query={"agent_id": agent_id, "user_id": user_id, "name": name, "limit": limit, "cursor": cursor, "order": order})
+        return found
+
+    async def get_document(self, document_id: str) -> "Document":
+        """Get a document:"""
+        found: "Document" = await self._call("GET", path("/v1/documents/{}", document_id))
+        return found
+
+    async def delete_document(self, document_id: str, *, if_match: int | str | None = None) -> None:
+        """Delete a document and its passages."""
+        await self._call("DELETE", path("/v1/documents/{}", document_id), headers={"If-Match": if_match})
 
     async def create_session(self, body: "SessionCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "Session":
         """Begin a conversation."""
