@@ -204,8 +204,9 @@ class _Request:
         route = matched or "unmatched"  # these paths share one label, to bound the number of labels
         REQUESTS.labels(self._method, route, str(self.status)).inc()
         REQUEST_SECONDS.labels(self._method, route).observe(took)
-        span.name(" ".join(filter(None, ("HTTP" if self._method == "other" else self._method, matched))))
-        span.set({"http.response.status_code": self.status} | ({"http.route": matched} if matched else {}))
+        if span is not tracing.NO_SPAN:
+            span.name(" ".join(filter(None, ("HTTP" if self._method == "other" else self._method, matched))))
+            span.set({"http.response.status_code": self.status} | ({"http.route": matched} if matched else {}))
         if log.isEnabledFor(logging.INFO) and route not in _QUIET:
             fields: dict[str, Any] = {"request_id": self.id, "method": self._method, "route": route}
             log.info("request", extra={**fields, "status": self.status, "took_ms": round(took * 1000, 2)})
