@@ -45,6 +45,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     sessions.router,
     facts.router,
     facts.graph_router,
+    entities.upcoming_router,
     entities.graph_router,
     entities.memories_router,
     forgetting.router,

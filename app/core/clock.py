@@ -2,11 +2,14 @@
 
 import logging
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from dateutil.rrule import rrulestr
 
 TOLERANCE_SECONDS = 5.0
 BELIEVED_AFTER_SECONDS = 300.0
@@ -117,6 +120,69 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError("must be a time zone's name, such as Europe/Berlin") from None
+
+
+_WEEKDAY = "(?:MO|TU|WE|TH|FR|SA|SU)"
+_PARTS: Mapping[str, str] = {
+    "FREQ": "DAILY|WEEKLY|MONTHLY|YEARLY",
+    "INTERVAL": r"[1-9]\d{0,2}",
+    "UNTIL": r"\d{8}T\d{6}Z",
+    "WKST": _WEEKDAY,
+    "BYDAY": rf"(?:[+-]?[1-5])?{_WEEKDAY}(?:,(?:[+-]?[1-5])?{_WEEKDAY})*",
+    "BYMONTHDAY": r"-?(?:[12]\d|3[01]|[1-9])(?:,-?(?:[12]\d|3[01]|[1-9]))*",
+    "BYMONTH": r"(?:1[0-2]|[1-9])(?:,(?:1[0-2]|[1-9]))*",
+}
+"""The parts of a recurrence, and what they may be. An INTERVAL of 0 would never end."""
+_PARTS_OF: Mapping[str, frozenset[str]] = {
+    "DAILY": frozenset(),
+    "WEEKLY": frozenset({"BYDAY", "WKST"}),
+    "MONTHLY": frozenset({"BYDAY", "BYMONTHDAY"}),
+    "YEARLY": frozenset({"BYDAY", "BYMONTHDAY", "BYMONTH"}),
+}
+"""With other parts the library may look at each day of eight thousand years: 31 February."""
+
+
+def recurrence(rule: str) -> dict[str, str]:
+    """Returns the parts of a recurrence (RFC 5545): `FREQ=WEEKLY;BYDAY=MO,TH`. Raises ValueError."""
+    parts = dict[str, str]()
+    for part in rule.split(";"):
+        name, _, value = part.partition("=")
+        if name not in _PARTS or name in parts:
+            raise ValueError(f"takes each of {', '.join(_PARTS)} once, as FREQ=WEEKLY;BYDAY=MO: not {part[:40]!r}")
+        if re.fullmatch(_PARTS[name], value) is None:
+            raise ValueError(f"{name} cannot be {value[:40]!r}")
+        parts[name] = value
+    if "FREQ" not in parts:
+        raise ValueError("needs FREQ: DAILY, WEEKLY, MONTHLY or YEARLY")
+    if other := parts.keys() - {"FREQ", "INTERVAL", "UNTIL"} - _PARTS_OF[parts["FREQ"]]:
+        raise ValueError(f"{parts['FREQ']} does not take {', '.join(sorted(other))}")
+    if "UNTIL" in parts:
+        try:
+            datetime.strptime(parts["UNTIL"], "%Y%m%dT%H%M%S%z")
+        except ValueError:
+            raise ValueError(f"UNTIL cannot be {parts['UNTIL']!r}") from None
+    return parts
+
+
+def next_occurrence(rule: str, start: str, after: str) -> str | None:
+    """Returns the first time of a recurrence that began at `start` which lies after `after` (RFC 3339), in UTC:
+    `next_occurrence("FREQ=WEEKLY", "2026-12-01T08:00:00Z", "2026-12-09T10:00:00Z")` is 15 December. None: there is
+    none."""
+    parts = recurrence(rule)
+    begun, passed = parse_rfc3339(start), parse_rfc3339(after)
+    if (days := {"DAILY": 1, "WEEKLY": 7}.get(parts["FREQ"])) is not None:
+        step = days * int(parts.get("INTERVAL", 1)) * timedelta(days=1)
+        begun += max((passed - begun) // step, 0) * step
+    # the calendar repeats after 400 years, and the library ends a search that finds nothing in the year 9999
+    shift = (9999 - max(begun, passed).year) // 400 * 400
+    parts_but_the_end = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
+    series = rrulestr(parts_but_the_end, dtstart=begun.replace(year=begun.year + shift))
+    found: datetime | None = series.after(passed.replace(year=passed.year + shift))
+    if found is None:
+        return None
+    found = found.replace(year=found.year - shift)
+    end = parts.get("UNTIL")
+    return None if end is not None and f"{found:%Y%m%dT%H%M%SZ}" > end else rfc3339(found)
 
 
 def new_id(prefix: str) -> str:

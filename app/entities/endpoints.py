@@ -2,12 +2,14 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from app.api.errors import problems
-from app.api.strict import Answer, Limit, StrictRoute, answer
+from app.api.strict import Answer, Cursor, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
+from app.core.schemas import Identifier, Page, Timestamp
 from app.entities.service import EntityPage, EntityService, RelatedMemories, RelatedService
+from app.entities.upcoming import UpcomingItem, UpcomingService
 from app.facts.endpoints import EntityName, InSight
 from app.facts.repository import FactRepository
 from app.memories.endpoints import MemoryId
@@ -32,6 +34,13 @@ async def related_service(request: Request) -> RelatedService:
     return RelatedService(memories, facts, lookup, resources.clock, resources.embedder.name)
 
 
+async def upcoming_service(request: Request) -> UpcomingService:
+    """Returns the service of the caller that lists what is coming."""
+    resources, principal = get_caller(request)
+    return UpcomingService(resources.store, principal.scope, resources.clock, resources.embedder.name)
+
+
+upcoming_router = APIRouter(prefix="/v1/upcoming", tags=["memories"], route_class=StrictRoute)
 memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 graph_router = APIRouter(prefix="/v1/graph", tags=["graph"], route_class=StrictRoute)
 
@@ -42,6 +51,20 @@ async def get_related_memories(
 ) -> Answer[RelatedMemories]:
     """List memories related to one, each with the reasons. They are for people: no ranking uses them."""
     return answer(await related.related(memory_id, limit))
+
+
+@upcoming_router.get("", responses=problems())
+async def list_upcoming(
+    upcoming: Annotated[UpcomingService, Depends(upcoming_service)],
+    agent_id: Annotated[Identifier | None, Query()] = None,
+    user_id: Annotated[Identifier | None, Query(description="agent_id, user_id or both are required.")] = None,
+    until: Annotated[Timestamp | None, Query(description="Only what comes before; default: all.")] = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> Answer[Page[UpcomingItem]]:
+    """List what is coming, the soonest first: plans, what is due (overdue first) and what ceases to hold. As a search
+    it covers what the agent and the user share with others."""
+    return answer(await upcoming.page(agent_id, user_id, until, limit, cursor))
 
 
 @graph_router.get("/entities/{name:name}", responses=problems(404))

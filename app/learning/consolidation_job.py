@@ -30,7 +30,7 @@ from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.agents import Decays
-from app.memories.records import happened_at
+from app.memories.records import DUE, happened_at
 from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
@@ -223,6 +223,7 @@ def duplicate_digest(memory: MemoryRecord) -> bytes:
     """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
     can be compared."""
     times = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at(memory))
+    times += tuple(memory.get(name) for name in DUE)
     condition = wording(memory["context"]) if memory["context"] else None
     owner = (memory["agent_id"], memory["user_id"])
     text = (memory["memory_type"], wording(memory["content"]), condition)

@@ -8,7 +8,17 @@ from pydantic import Field, StringConstraints, model_validator
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
 from app.facts.profile import Age, ProfileLine, ProfileLines
 from app.facts.schemas import FactName
-from app.memories.schemas import AlwaysKind, Importance, MemoryKey, MemoryText, SettableStatus, Tag, Tags
+from app.memories.schemas import (
+    AlwaysKind,
+    EventPrecision,
+    Importance,
+    MemoryKey,
+    MemoryText,
+    RRule,
+    SettableStatus,
+    Tag,
+    Tags,
+)
 from app.profiles.schemas import ProfilePatch
 from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
@@ -63,7 +73,11 @@ class RememberArguments(Whose):
     importance: Importance | None = Field(None, description="0 to 1; default 0.5.")
     always: AlwaysKind | None = None
     tags: Tags | None = None
-    event_at: Timestamp | None = Field(None, description="When it happened, RFC 3339 with zone.")
+    event_at: Timestamp | None = Field(None, description="When it happened or will, RFC 3339 with zone.")
+    event_at_precision: EventPrecision | None = None
+    due_at: Timestamp | None = Field(None, description="To be done then.")
+    surface_at: Timestamp | None = Field(None, description="Hidden until then.")
+    rrule: RRule | None = Field(None, description="")
     supersedes: list[Identifier] | None = Field(None, description="memory_ids that this makes untrue.")
     source: Object | None = Field(None, description="Where it comes from: session_id, message_seq, url, note.")
     shared: Flag = Field(False, description="True: for all agents of the user.")
@@ -116,6 +130,8 @@ class UpdateTask(Arguments):
     user_id: Identifier | None = Field(None, description="Of a new task.")
     session_id: Identifier | None = Field(None, description="Of a new task.")
     goal: str | None = None
+    due_at: Timestamp | None = None
+    surface_at: Timestamp | None = None
     plan: list[str] | None = Field(None, description="Steps in order; replaces the plan.")
     step: Annotated[int, Field(strict=True), WHOLE] | None = Field(
         None, description="Which step to mark, by its number in the working memory."
@@ -148,6 +164,11 @@ class ListMemories(Whose):
     )
 
 
+class Upcoming(Whose):
+    until: Timestamp | None = None
+    limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
+
+
 class GetMemory(Arguments):
     memory_id: Identifier
 
@@ -161,6 +182,9 @@ class UpdateMemory(Arguments):
     importance: Importance | None = Field(None, description="0 to 1.")
     tags: Tags | None = Field(None, description="Replaces all tags.")
     event_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
+    due_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
+    surface_at: Timestamp | None = Field(None, description="Later: snoozed.")
+    done_at: Timestamp | None = None
     expires_at: Timestamp | None = Field(None, description="Forgotten from then on.", json_schema_extra=CLEARABLE)
     status: SettableStatus | None = Field(None, description="archived: out of searches.")
 

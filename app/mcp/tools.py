@@ -73,7 +73,8 @@ def _for_model(memory: Json) -> Json:
         "when": (memory["event_at"] or memory["created_at"])[:16] + "Z",
     }
     speaker = speaker_of(memory["source"])
-    return {**shown, **({"speaker": speaker} if speaker else {}), **filled(memory, "key", "context", "tags")}
+    more = filled(memory, "key", "context", "tags", "due_at", "rrule")
+    return {**shown, **({"speaker": speaker} if speaker else {}), **more}
 
 
 async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
@@ -95,6 +96,21 @@ async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
     return {"items": items, **({} if cursor is None else {"next_cursor": cursor})}
 
 
+async def upcoming(call: ToolRequest, body: args.Upcoming) -> Json:
+    """Lists plans, what is due, and what ceases to hold."""
+    page = (await call("GET", "/v1/upcoming" + query(**given(body)))).body
+    items = list[Json]()
+    for item in page["items"]:
+        record = {"memory": _for_model, "fact": _fact, "task": _due_task}
+        shown = next(show(item[name]) for name, show in record.items() if item[name])
+        items.append({"at": item["at"][:16] + "Z", "kind": item["kind"]} | shown)
+    return {"items": items, **filled(page, "next_cursor")}
+
+
+def _due_task(task: Json) -> Json:
+    return {name: task[name] for name in ("task_id", "goal", "status")}
+
+
 async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
     """Returns one memory."""
     return _whole((await call("GET", f"/v1/memories/{segment(body.memory_id)}")).body)
@@ -109,7 +125,8 @@ async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
 def _whole(memory: Json) -> Json:
     """Returns all that a model may want to know of a memory."""
     owners = {name: memory[name] for name in ("agent_id", "user_id")}
-    more = filled(memory, "importance", "pinned", "metadata", "valid_from", "valid_until", "expires_at")
+    more = filled(memory, "importance", "pinned", "metadata", "event_at_precision", "surface_at", "done_at")
+    more |= filled(memory, "valid_from", "valid_until", "expires_at")
     became = filled(memory, "status", "supersedes", "superseded_by", "contradicts", "updated_at")
     source = memory["source"] | {"speaker": speaker_of(memory["source"])}
     origin = {name: value for name, value in source.items() if value and name != "api_key_id"}
@@ -300,8 +317,10 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
     """Yields (name, method, path below the task, body) of each change. The task's status comes last, since it may end
     the task."""
     if body.task_id is not None:
-        if body.goal is not None:
-            yield "goal", "PATCH", "", {"goal": body.goal}
+        if changed_fields := {
+            name: value for name in ("goal", "due_at", "surface_at") if (value := getattr(body, name))
+        }:
+            yield "goal", "PATCH", "", changed_fields
         if body.plan is not None:
             yield "plan", "PUT", "/plan", {"plan": _plan(body)}
         if body.context is not None:
@@ -387,6 +406,15 @@ TOOLS: dict[str, Tool[Any]] = {
             "Page through what is remembered, newest first. For a question use recall.",
             args.ListMemories,
             list_memories,
+            reads=True,
+            idempotent=True,
+        ),
+        Tool(
+            "upcoming",
+            "What is coming",
+            "Plans, what is due, and what ceases to hold, the soonest first.",
+            args.Upcoming,
+            upcoming,
             reads=True,
             idempotent=True,
         ),

@@ -2,13 +2,14 @@
 
 from calendar import monthrange
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 import orjson
 
 from app.core import prompt_text
 from app.core.characters import says_nothing
-from app.core.clock import new_id, parse_rfc3339
+from app.core.clock import new_id, next_occurrence, parse_rfc3339, rfc3339
 from app.core.schemas import differing
 from app.memories.embedding import Passage
 from app.memories.schemas import (
@@ -49,6 +50,8 @@ IDENTITY = (
     "context",
     "event_at",
     "event_at_precision",
+    "due_at",
+    "rrule",
     "valid_from",
     "valid_until",
     "expires_at",
@@ -56,6 +59,9 @@ IDENTITY = (
     "key",
 )
 """Fields that distinguish two memories of the same partition and type."""
+
+
+DUE = ("due_at", "surface_at", "done_at", "rrule")
 
 
 def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) -> MemoryRecord:
@@ -88,6 +94,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "claimed_key": None,
         "source": {**SOURCE, **source},
         **own_time(fields.get("event_at"), fields.get("event_at_precision")),
+        **when_due(fields),
         "valid_from": fields.get("valid_from"),
         "valid_until": fields.get("valid_until"),
         "expires_at": fields.get("expires_at"),
@@ -129,6 +136,36 @@ def own_time(event_at: str | None, precision: EventPrecision | None) -> MemoryCh
     }
 
 
+DAY_BEFORE = timedelta(days=1)
+"""What is due shows so long before in prompts."""
+
+
+def when_due(fields: MemoryRecord) -> MemoryChange:
+    """Returns the fields that say what is to be done. What recurs and was done is due at its next time, which surfaces
+    as long before it; at its last time it is done."""
+    due_at, surface_at, rrule = fields.get("due_at"), fields.get("surface_at"), fields.get("rrule")
+    done_at = fields.get("done_at")
+    if due_at and rrule and done_at and (coming := next_occurrence(rrule, due_at, max(due_at, done_at))):
+        if surface_at is not None:
+            lead = parse_rfc3339(due_at) - parse_rfc3339(surface_at)
+            surface_at = rfc3339(parse_rfc3339(coming) - lead) if lead >= timedelta() else None
+        due_at, done_at = coming, None
+    due_from = None
+    if due_at and not done_at:
+        begins = max(parse_rfc3339(due_at), _FIRST + DAY_BEFORE) - DAY_BEFORE
+        due_from = max(rfc3339(begins), surface_at or "")
+    return {
+        "due_at": due_at,
+        "surface_at": surface_at,
+        "done_at": done_at,
+        "rrule": rrule,
+        "due_from": due_from,
+    }
+
+
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
 def told_at(memory: MemoryRecord) -> str:
     """Returns when a memory was told: in its message, else when it was stored. Who stores what happened before tells of
     that time: an import of May's notes is known in May."""
@@ -168,6 +205,8 @@ def identity_hash(memory: MemoryRecord) -> int:
         normalise_content(memory["context"]) if memory["context"] else None,
         happened_at(memory),
         None if memory["event_at"] is None else memory.get("event_at_precision"),
+        memory.get("due_at"),
+        memory.get("rrule"),
         memory["valid_from"],
         memory["valid_until"],
         memory["expires_at"],
@@ -181,6 +220,8 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     if "event_at" in fields or "event_at_precision" in fields:  # a new time without a precision is an instant
         fields = fields | own_time(fields.get("event_at", memory["event_at"]), fields.get("event_at_precision"))
+    if not fields.keys().isdisjoint(DUE):
+        fields = fields | when_due(memory | fields)
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
     changed = differing(memory, fields)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeAlia
 from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
+from app.core.clock import recurrence
 from app.core.schemas import (
     CLEARS_LIST,
     CLEARS_OBJECT,
@@ -42,6 +43,7 @@ INTERNAL = frozenset(
         "dedupe_key",
         "metadata_terms",
         "event_until",
+        "due_from",
         "anchored_at",
         "archived_by",
         "archived_at",
@@ -197,6 +199,10 @@ class Memory(TypedDict, total=False):
             description="How exact `event_at` is. Of a day, month or year it is the beginning, with the date in UTC."
         ),
     ]
+    due_at: Annotated[str | None, Field(description="When it is to be done.")]
+    surface_at: Annotated[str | None, Field(description="Before then no prompt shows that it is due.")]
+    done_at: Annotated[str | None, Field(description="When it was done; of what recurs null, as `due_at` moved on.")]
+    rrule: Annotated[str | None, Field(description="How it recurs, from `due_at`: RFC 5545.")]
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -229,6 +235,7 @@ class MemoryRecord(Memory, OwnedRecord, total=False):
 
     content_hash: int
     event_until: str | None
+    due_from: str | None
     metadata_terms: list[str]
     replaced_by: list[ReplacementLink] | None
     merged: bool
@@ -311,7 +318,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
         facets=("memory_type", "status", "tags", "metadata_terms", "source.session_id", "standing", "always"),
         ranges=(
             *("event_at", "event_until", "source.said_at", "created_at", "expires_at", "valid_from", "valid_until"),
-            "trust",
+            *("due_from", "trust"),
         ),
         time=("event_at", "source.said_at", "created_at"),
         until=("event_until",),
@@ -344,6 +351,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 """The collection of memories. Some of its fields:
 
 `event_until` is the last millisecond of `event_at`: of the day, month or year that it stands for, else its moment.
+`due_from` is the time from which on prompts show that it is due, null where nothing is to be done.
 `anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
 `identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
@@ -488,12 +496,37 @@ class SourceIn(Schema):
         return cast(Source, self.model_dump(exclude_unset=True, exclude_none=True))
 
 
+def _recurrence(rule: str) -> str:
+    recurrence(rule)
+    return rule
+
+
+RRule = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=200),
+    AfterValidator(_recurrence),
+    Field(examples=["FREQ=WEEKLY;BYDAY=MO"]),
+]
+
+
 class _Times(Schema):
     event_at: Timestamp | None = Field(None, description="Its own time: when it happened, or is to happen.")
     event_at_precision: EventPrecision | None = Field(
         None,
         description="How exact `event_at` is; default: instant. Of a day, a month or a year the date counts as it is "
         "written: 2026-12-04T00:00:00+01:00 is 4 December.",
+    )
+    due_at: Timestamp | None = Field(None, description="When it is to be done.")
+    surface_at: Timestamp | None = Field(
+        None, description="Before then no prompt shows that it is due. To snooze it, set it later."
+    )
+    done_at: Timestamp | None = Field(
+        None, description="When it was done. What recurs is then due at its next time, and `done_at` stays null."
+    )
+    rrule: RRule | None = Field(
+        None,
+        description="How it recurs, in UTC (RFC 5545): FREQ of DAILY, WEEKLY, MONTHLY or YEARLY, with INTERVAL, UNTIL, "
+        "BYDAY, BYMONTHDAY, BYMONTH. It needs `due_at`.",
     )
     valid_from: Timestamp | None = Field(None, description="From when it is true.")
     valid_until: Timestamp | None = Field(None, description="Until when it is true, that moment excluded.")
@@ -558,9 +591,11 @@ class MemoryCreate(_Times, Owned):
     )
 
     @model_validator(mode="after")
-    def _precision_of_a_time(self) -> Self:
+    def _of_a_time(self) -> Self:
         if self.event_at_precision and not self.event_at:
             raise ValueError("event_at_precision needs event_at")
+        if self.rrule and not self.due_at:
+            raise ValueError("rrule needs due_at")
         return self
 
 

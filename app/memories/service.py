@@ -102,6 +102,8 @@ class MemoryService:
         new = memory | changed
         if new["valid_from"] and new["valid_until"] and new["valid_from"] >= new["valid_until"]:
             raise invalid("/valid_until", "must lie after valid_from")
+        if new.get("rrule") and not new.get("due_at"):
+            raise invalid("/rrule", "needs due_at")
         if not changed:
             return WriteResult(await self._decays.render_at(memory, to_ms(now)), headers={"ETag": etag(memory)})
         room = await self._room_for_name(memory, changed, rfc3339(now))

@@ -38,7 +38,7 @@ from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.queue import ENDED, OPERATIONS, OperationRecord
 from app.memories.embedding import Embeddable, Embeddings, pending_note
-from app.memories.records import SOURCE, identity_hash, own_time, standing
+from app.memories.records import SOURCE, identity_hash, own_time, standing, when_due
 from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.retention.shapes import fault_in
@@ -477,6 +477,7 @@ def _memory(memory: MemoryRecord) -> MemoryRecord:
     return {
         "content_hash": content_hash(memory["content"]),
         **own_time(memory["event_at"], memory.get("event_at_precision")),
+        **when_due(memory),
         "identity_hash": identity_hash(memory),
         "metadata_terms": metadata_terms(memory["metadata"]),
         "anchored_at": memory.get("anchored_at") or memory["last_accessed"] or memory["created_at"],

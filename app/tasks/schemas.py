@@ -88,6 +88,8 @@ class Task(TypedDict, total=False):
     max_tokens: int
     checkpoint_every: int
     metadata: Object
+    due_at: Annotated[str | None, Field(description="When it is to be done.")]
+    surface_at: Annotated[str | None, Field(description="Before then no prompt shows that it is due.")]
     expires_at: str | None
     version: int
     created_at: str
@@ -129,6 +131,8 @@ TASKS: Collection[TaskRecord] = Collection(
         "user_id": "text",
         "session_id": "text",
         "status": "text",
+        "due_at": "time",
+        "surface_at": "time",
         "expires_at": "time",
         "created_at": "time",
     },
@@ -224,6 +228,8 @@ class TaskCreate(Schema):
     max_tokens: MaxTokens = 8000
     checkpoint_every: Every = 0
     metadata: Object = {}
+    due_at: Timestamp | None = Field(None, description="When it is to be done.")
+    surface_at: Timestamp | None = Field(None, description="Before then no prompt shows that it is due.")
     expires_at: Timestamp | None = Field(None, description="Default: 30 days after the task has ended.")
 
 
@@ -237,6 +243,8 @@ class TaskPatch(Schema):
     max_tokens: Annotated[MaxTokens | None, NotNull] = None
     checkpoint_every: Annotated[Every | None, NotNull] = None
     metadata: Annotated[Object | None, CLEARS_OBJECT] = None
+    due_at: Timestamp | None = None
+    surface_at: Timestamp | None = Field(None, description="To snooze it, set it later.")
     expires_at: Timestamp | None = None
 
 

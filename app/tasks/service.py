@@ -5,6 +5,7 @@ nothing.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 from app.core import prompt_text
@@ -27,9 +28,9 @@ from app.setting_groups import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.record_filters import split_filter
-from app.storage.repository import Listing, Repository, expired, having, page_of, render_items, unexpired
-from app.storage.schema import Eq, Filter, both
-from app.storage.scope import Scope
+from app.storage.repository import Listing, Repository, expired, having, page_of, pages, render_items, unexpired
+from app.storage.schema import Absent, Eq, Filter, In, Range, both
+from app.storage.scope import Partition, Scope
 from app.tasks import working_memory
 from app.tasks.schemas import (
     CHECKPOINTS,
@@ -83,6 +84,19 @@ class TaskRepository(Repository[TaskRecord]):
             raise NotFound("The task has no checkpoint yet." if seq == -1 else f"The task has no checkpoint {seq}.")
         return checkpoints[0]
 
+    async def due(self, partitions: Sequence[Partition], now: str, until: str | None = None) -> list[TaskRecord]:
+        """Returns the tasks of these partitions that are to be done, up to `until`."""
+        to_do = both(In("status", ("pending", "in_progress")), Range("due_at", le=until), unexpired(now))
+        due: list[TaskRecord] = []
+        for agent, user in partitions:
+            if agent is None:  # each task has an agent
+                continue
+            of_user = Absent("user_id") if user is None else Eq("user_id", user)
+            of_agent = Eq("agent_id", agent) if isinstance(agent, str) else None
+            async for tasks in pages(partial(self.find, both(of_agent, of_user, to_do)), TASKS, READ_AT_ONCE):
+                due += tasks
+        return due
+
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def snapshots(self, task: TaskRecord, now: str, *wanted: CheckpointRecord) -> list[CheckpointRecord]:
@@ -129,6 +143,7 @@ class TaskRepository(Repository[TaskRecord]):
         return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
 
 
+READ_AT_ONCE = 100
 E = TypeVar("E")
 
 MOVES: Mapping[TaskStatus, tuple[TaskStatus, ...]] = {
@@ -220,6 +235,8 @@ class TaskService:
             "max_tokens": body.max_tokens,
             "checkpoint_every": body.checkpoint_every,
             "metadata": body.metadata,
+            "due_at": body.due_at,
+            "surface_at": body.surface_at,
             "expires_at": body.expires_at,
             "scratchpad": [],
             "evidence": [],

@@ -29,9 +29,26 @@ from tests.support.planting import plant
 
 pytestmark = pytest.mark.anyio
 REBUILT = {
-    "agent_memories": {"content_hash", "event_until", "identity_hash", "standing", "metadata_terms", "replaced_by"},
+    "agent_memories": {
+        "content_hash",
+        "due_from",
+        "event_until",
+        "identity_hash",
+        "standing",
+        "metadata_terms",
+        "replaced_by",
+    },
     "memory_history": {
-        *("content_hash", "event_until", "identity_hash", "metadata_terms", "anchored_at", "dedupe_key", "archived_by"),
+        *(
+            "content_hash",
+            "due_from",
+            "event_until",
+            "identity_hash",
+            "metadata_terms",
+            "anchored_at",
+            "dedupe_key",
+            "archived_by",
+        ),
         *("archived_at", "kept_apart", "merged", "claimed_key", "standing", "replaced_by"),
         "document_id",
     },

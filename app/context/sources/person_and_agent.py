@@ -39,7 +39,7 @@ MOST_INSTRUCTIONS = 50
 
 async def gather_instructions(request: SourceRequest) -> SourceResult:
     """Returns the rules: pinned ones first, then by trust and importance."""
-    memories = await _memories(request, RULES)
+    memories = await remembered(request, RULES)
     decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
     importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
 
@@ -50,7 +50,7 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
     return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
 
 
-async def _memories(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
+async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
     """Returns the visible memories that match, whatever was asked."""
     where, keep = visible(request)
     found = await _matching(request, MEMORIES, both(which, where))
@@ -102,7 +102,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     trusted = None if least is None else Range("trust", ge=least)
     marked = In("always", ALWAYS_KINDS)
     memories, facts = await asyncio.gather(
-        _memories(request, marked), _matching(request, FACTS, both(marked, request.view.believed(), trusted))
+        remembered(request, marked), _matching(request, FACTS, both(marked, request.view.believed(), trusted))
     )
     items = [(memory["always"], memory["created_at"], instruction_item(memory)) for memory in memories]
     items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]

@@ -1,7 +1,9 @@
 """Context sources of the conversation in hand: the task, the session's summary, its last turns."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import orjson
@@ -19,11 +21,13 @@ from app.context.source import (
     same_message,
     same_text,
 )
+from app.context.sources.person_and_agent import remembered
 from app.context.sources.searched import interactions, memory_item, visible
 from app.core import prompt_text
-from app.core.clock import rfc3339
+from app.core.clock import parse_rfc3339, rfc3339
 from app.core.served_text import strip_served
 from app.core.work import characters, off_loop
+from app.entities.upcoming import OWN_TIME, times_of
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
 from app.memories.repository import MemoryRepository
@@ -31,12 +35,12 @@ from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import SESSIONS, FunctionCall, MessageRecord, SessionRecord, ToolCall, speaker_role
 from app.storage.repository import expired, unexpired
-from app.storage.schema import Eq, In, Not, Range, both
+from app.storage.schema import Eq, In, Not, Or, Range, both
 from app.storage.search import Columns, Floats, SearchQuery
 from app.storage.text import IS_QUESTION, SAID_BY_USER, content_hash
 from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
-from app.tasks.working_memory import entries, select, shorten
+from app.tasks.working_memory import cut_text, entries, select, shorten
 
 # --- The own lines of a session that nobody summed up -----------------------------------------------------------------
 # A line is the memory of a message, so what was forgotten, replaced or is not trusted enough is none, and a prompt that
@@ -116,11 +120,59 @@ The section may take more (`WORKING`), because each line has a citation beside i
 async def gather_working(request: SourceRequest) -> SourceResult:
     """Returns the entries of the task. Raises NotFound if the named task does not exist or belongs to others."""
     task = await _task(request)
-    if task is None:
-        return SourceResult()
-    return SourceResult(
-        await off_loop(characters(task), _task_items, task, tokens_of_section(request, "working", WORKING_PART))
+    items = await _due_items(request, task)
+    if task is not None:
+        room = tokens_of_section(request, "working", WORKING_PART)
+        items += await off_loop(characters(task), _task_items, task, room)
+    return SourceResult(items)
+
+
+MOST_DUE, LONGEST_DUE, WITHIN = 10, 60, timedelta(days=1)
+"""Entries that are due, tokens of each, and how long before."""
+
+
+async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list[Candidate]:
+    """Returns what is due or planned within a day, the soonest first: "due 2026-12-03 08:00: Pay the bill". What
+    surfaces later and what is done are left out."""
+    now, soon = rfc3339(request.now), rfc3339(request.now + WITHIN)
+    planned = both(OWN_TIME, Range("event_until", ge=now), Range("event_at", le=soon))
+    tasks = TaskRepository(request.resources.store, request.scope)
+    memories, due_tasks = await asyncio.gather(
+        remembered(request, Or((Range("due_from", le=now), planned))), tasks.due(request.partitions, now, soon)
     )
+    due: list[tuple[str, Candidate]] = []
+    for memory in memories:
+        times = {kind: at for at, kind in times_of(memory, now)}
+        shown = [at for kind, at in times.items() if kind != "ends" and at <= soon]
+        if not shown or (memory.get("surface_at") or "") > now or memory["event_at_precision"] in ("month", "year"):
+            continue
+        at = times.get("due", shown[0])
+        of_day = "due" not in times and memory["event_at_precision"] == "day"
+        prefix = f"{at[:10] if of_day else _minute(at, request)}: "
+        item = Candidate(
+            memory["memory_id"],
+            memory["memory_type"],
+            cut_text(memory["content"], LONGEST_DUE),
+            prefix=f"due {prefix}" if "due" in times else prefix,
+            keys=frozenset({same_memory(memory["memory_id"])}),
+            memory_id=memory["memory_id"],
+            utterance=Utterance.in_memory(memory),
+        )
+        due.append((at, item))
+    for task in due_tasks:
+        if task["due_at"] and task != in_hand and (task["surface_at"] or "") <= now:
+            text = cut_text(f"task {task['task_id']}: {task['goal']}", LONGEST_DUE)
+            prefix = f"due {_minute(task['due_at'], request)}: "
+            due.append((task["due_at"], Candidate(f"{task['task_id']}:due", "goal", text, prefix=prefix)))
+    due.sort(key=lambda pair: pair[0])
+    return [item for _, item in due[:MOST_DUE]]
+
+
+def _minute(at: str, request: SourceRequest) -> str:
+    try:
+        return f"{parse_rfc3339(at).astimezone(request.zone):%Y-%m-%d %H:%M}"
+    except OverflowError:  # at the beginning or the end of all years
+        return at[:16].replace("T", " ")
 
 
 async def _task(request: SourceRequest) -> TaskRecord | None:
@@ -164,7 +216,7 @@ def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
     ]
 
 
-WORKING = ContextSource("working", "Task in hand", gather_working, default_limit=100, share=0.3)
+WORKING = ContextSource("working", "In hand and due", gather_working, default_limit=100, share=0.3)
 
 
 BEGUN_MESSAGES = 3

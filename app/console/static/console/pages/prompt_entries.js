@@ -42,7 +42,7 @@ const LEAST = 0.001;
 const weakest = (least) => `Left out is what helps with a probability below ${least ? `${percent(Number(least))}, the least score of this request` : `${percent(LEAST)}, the service's default, or less where the query asks for little`}.`;
 
 /** The sections as the prompt heads them; `app/context/sources` is where the headings are made. @type {Record<string, string>} */
-const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "Task in hand",
+const TITLES = { instructions: "Rules set by the user or the operator", newer: "Newer than the beginning of this conversation", profile: "Profile", uncertain: "Uncertain", working: "In hand and due",
   summary: "Summary", messages: "Recent messages", memories: "Memories", facts: "Facts", procedures: "Procedures", experience: "Experience", episodes: "Past actions" };
 /** What a section is called, wherever the console names it: by its heading in the prompt. @param {string} section */
 export const sectionTitle = (section) => TITLES[section] ?? words(section);
