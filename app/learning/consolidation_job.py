@@ -222,8 +222,8 @@ def may_have_duplicates(now: str) -> Filter:
 def duplicate_digest(memory: MemoryRecord) -> bytes:
     """Returns a digest that is equal for memories that say the same. It is small, so that all memories of a partition
     can be compared."""
-    times = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at(memory))
-    times += tuple(memory.get(name) for name in DUE)
+    valid = (memory["valid_from"], memory["valid_until"], memory["expires_at"], happened_at(memory))
+    times = *valid, *(memory.get(name) for name in DUE)
     condition = wording(memory["context"]) if memory["context"] else None
     owner = (memory["agent_id"], memory["user_id"])
     text = (memory["memory_type"], wording(memory["content"]), condition)

@@ -164,7 +164,7 @@ class ListMemories(Whose):
     )
 
 
-class Upcoming(Whose):
+class ListUpcoming(Whose):
     until: Timestamp | None = None
     limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
 

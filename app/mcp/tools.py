@@ -96,7 +96,7 @@ async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
     return {"items": items, **({} if cursor is None else {"next_cursor": cursor})}
 
 
-async def upcoming(call: ToolRequest, body: args.Upcoming) -> Json:
+async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> Json:
     """Lists plans, what is due, and what ceases to hold."""
     page = (await call("GET", "/v1/upcoming" + query(**given(body)))).body
     items = list[Json]()
@@ -410,11 +410,11 @@ TOOLS: dict[str, Tool[Any]] = {
             idempotent=True,
         ),
         Tool(
-            "upcoming",
+            "list_upcoming",
             "What is coming",
             "Plans, what is due, and what ceases to hold, the soonest first.",
-            args.Upcoming,
-            upcoming,
+            args.ListUpcoming,
+            list_upcoming,
             reads=True,
             idempotent=True,
         ),

@@ -205,6 +205,14 @@ async def test_lists_have_every_item_once_over_many_pages(me: AsyncUserMemory) -
     assert [one async for one in me.memories(tag="none")] == []
 
 
+async def test_what_is_coming_is_listed_in_order(me: AsyncUserMemory) -> None:
+    await me.add("Ada visits Oslo", event_at="9000-06-01T00:00:00Z", event_at_precision="month")
+    await me.add("Ada pays the rent", due_at="8999-06-01T00:00:00Z")
+    kinds = [(one["kind"], one["memory"] and one["memory"]["content"]) async for one in me.upcoming()]
+    assert kinds == [("due", "Ada pays the rent"), ("plan", "Ada visits Oslo")]
+    assert [one["kind"] async for one in me.upcoming("9000-01-01T00:00:00Z")] == ["due"]
+
+
 async def test_erasing_removes_all_of_the_user(me: AsyncUserMemory) -> None:
     await me.add("Ada prefers tea")
     await me.profile.update(name="Ada")

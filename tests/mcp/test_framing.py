@@ -232,7 +232,7 @@ NEEDED: dict[str, Json] = {
     "memory_feedback": {"helpful": ["mem_none"]},
     "forget": {"memory_ids": ["mem_none"]},
     "list_memories": {},
-    "upcoming": {},
+    "list_upcoming": {},
     "assert_fact": {"subject": "Ada", "predicate": "likes", "object": "tea"},
     "find_facts": {"query": "tea"},
     "append_messages": {"session_id": "s", "messages": [{"role": "user", "content": "hi", "name": _UNSET}]},

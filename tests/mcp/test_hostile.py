@@ -98,7 +98,7 @@ PLACES: list[tuple[str, dict[str, Any]]] = [
     ("update_task", {"goal": "x", "context": {"a": _HERE}}),
     ("forget", {"memory_ids": [_HERE]}),
     ("list_memories", {"tag": _HERE}),
-    ("upcoming", {"until": _HERE}),
+    ("list_upcoming", {"until": _HERE}),
     ("list_memories", {"cursor": _HERE, "limit": 3}),
     ("list_memories", {"limit": _HERE, "since": _HERE}),
     ("get_memory", {"memory_id": _HERE}),

@@ -178,3 +178,26 @@ async def test_long_messages_are_kept_as_over_rest(connect: Connect, api: httpx.
     assert "beginning and end" in made["warnings"][0]
     (kept,) = (await api.get("/v1/sessions/m/messages")).json()["items"]
     assert "characters left out" in kept["content"]
+
+
+async def test_a_reminder_is_made_listed_snoozed_and_done(connect: Connect) -> None:
+    async with connect(ADA) as client:
+        due = {"due_at": "2026-06-02T08:00:00Z", "rrule": "FREQ=DAILY"}
+        made = await call(client, "remember", content="Ada waters the ferns", **due)
+        await call(
+            client, "remember", content="Ada visits Oslo", event_at="2026-06-04T00:00:00Z", event_at_precision="day"
+        )
+        task = await call(client, "update_task", goal="Write the report", due_at="2026-06-03T08:00:00Z")
+        items = (await call(client, "list_upcoming"))["items"]
+        assert [(item["at"], item["kind"]) for item in items] == [
+            ("2026-06-02T08:00Z", "due"), ("2026-06-03T08:00Z", "due"), ("2026-06-04T00:00Z", "plan"),
+        ]  # fmt: skip
+        assert (items[1]["task_id"], items[2]["content"]) == (task["task_id"], "Ada visits Oslo")
+        named = {"memory_id": made["memory_id"]}
+        assert (await call(client, "update_memory", **named, surface_at="2026-06-02T10:00:00Z"))["due_at"][
+            :10
+        ] == "2026-06-02"
+        done = await call(client, "update_memory", **named, done_at="2026-06-02T10:00:00Z")
+        assert done["due_at"] == "2026-06-03T08:00:00.000Z"
+        assert len((await call(client, "list_upcoming", limit=1))["items"]) == 1
+        assert "rrule" in await refused(client, "remember", content="x", due_at=due["due_at"], rrule="FREQ=SECONDLY")

@@ -128,6 +128,11 @@ async def _memories(talk: Talk) -> None:
     await talk("get_memory_history", **named)
     await talk("get_related_memories", **named)
     await talk("get_related_memories", 404, memory_id="mem_none")
+    reminder = {"due_at": "2030-01-07T08:00:00Z", "rrule": "FREQ=WEEKLY;BYDAY=MO"}
+    bins = await talk("create_memory", 201, body={**OWNER, "content": "Put the bins out", **reminder})
+    await talk("update_memory", memory_id=bins["memory_id"], body={"done_at": "2030-01-07T08:30:00Z"})
+    await talk("list_upcoming", **OWNER, until="2031-01-01T00:00:00Z")
+    await talk("list_upcoming", 422)
     source = {"session_id": "chat-1", "message_seq": 1, "note": "said in passing"}
     home = {**OWNER, "content": "Lives in Boston", "key": "home", "source": source}
     await talk("create_memories", 201, body={"items": [home]})

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract abccb66e9b19c94896f8f4c704c2a698."""
+"""Made by scripts/generate_clients.py; do not edit. Contract cdd7ca179e1eb4653975656a1642389c."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -635,6 +635,8 @@ class EvidenceAdded(TypedDict):
     max_tokens: int
     checkpoint_every: int
     metadata: "JsonObject"
+    due_at: str | None
+    surface_at: str | None
     expires_at: str | None
     version: int
     created_at: str
@@ -931,6 +933,10 @@ class FoundMemory(TypedDict):
     source: NotRequired["Source"]
     event_at: NotRequired[str | None]
     event_at_precision: NotRequired["EventPrecision | None"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
+    done_at: NotRequired[str | None]
+    rrule: NotRequired[str | None]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1217,6 +1223,10 @@ class Memory(TypedDict):
     source: "Source"
     event_at: str | None
     event_at_precision: "EventPrecision | None"
+    due_at: str | None
+    surface_at: str | None
+    done_at: str | None
+    rrule: str | None
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -1247,6 +1257,10 @@ class MemoryCreate(TypedDict):
     user_id: NotRequired[str | None]
     event_at: NotRequired[str | None]
     event_at_precision: NotRequired["EventPrecision | None"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
+    done_at: NotRequired[str | None]
+    rrule: NotRequired[str | None]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -1289,6 +1303,10 @@ class MemoryCreated(TypedDict):
     source: "Source"
     event_at: str | None
     event_at_precision: "EventPrecision | None"
+    due_at: str | None
+    surface_at: str | None
+    done_at: str | None
+    rrule: str | None
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -1304,7 +1322,7 @@ class MemoryCreated(TypedDict):
     warnings: NotRequired["list[TextWarning]"]
 
 
-MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "event_at_precision", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
+MemoryField: TypeAlias = Literal["memory_id", "agent_id", "user_id", "key", "memory_type", "content", "context", "importance", "base_importance", "trust", "tags", "metadata", "pinned", "always", "status", "supersedes", "superseded_by", "contradicts", "source", "event_at", "event_at_precision", "due_at", "surface_at", "done_at", "rrule", "valid_from", "valid_until", "expires_at", "last_accessed", "access_count", "helpful_count", "misleading_count", "embedding", "version", "created_at", "updated_at"]
 
 
 MemoryListStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed", "any"]
@@ -1321,6 +1339,10 @@ class MemoryPatch(TypedDict):
 
     event_at: NotRequired[str | None]
     event_at_precision: NotRequired["EventPrecision | None"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
+    done_at: NotRequired[str | None]
+    rrule: NotRequired[str | None]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -2029,6 +2051,10 @@ class ResolvedMemory(TypedDict):
     source: "Source"
     event_at: str | None
     event_at_precision: "EventPrecision | None"
+    due_at: str | None
+    surface_at: str | None
+    done_at: str | None
+    rrule: str | None
     valid_from: str | None
     valid_until: str | None
     expires_at: str | None
@@ -2383,6 +2409,8 @@ class Task(TypedDict):
     max_tokens: int
     checkpoint_every: int
     metadata: "JsonObject"
+    due_at: str | None
+    surface_at: str | None
     expires_at: str | None
     version: int
     created_at: str
@@ -2403,6 +2431,8 @@ class TaskCreate(TypedDict):
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
     metadata: NotRequired["JsonObject"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
 
 
@@ -2420,6 +2450,8 @@ class TaskPatch(TypedDict):
     max_tokens: NotRequired[int]
     checkpoint_every: NotRequired[int]
     metadata: NotRequired["JsonObject | None"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
     expires_at: NotRequired[str | None]
 
 
@@ -2438,6 +2470,8 @@ class TaskPatched(TypedDict):
     max_tokens: int
     checkpoint_every: int
     metadata: "JsonObject"
+    due_at: str | None
+    surface_at: str | None
     expires_at: str | None
     version: int
     created_at: str
@@ -2492,6 +2526,23 @@ UnderstoodTime = TypedDict("UnderstoodTime", {
 })
 
 
+class UpcomingItem(TypedDict):
+    at: str
+    kind: "UpcomingKind"
+    memory: "Memory | None"
+    task: "Task | None"
+    fact: "Fact | None"
+
+
+class UpcomingItemPage(TypedDict):
+    items: "list[UpcomingItem]"
+    next_cursor: NotRequired[str | None]
+    warnings: NotRequired["list[PageWarning]"]
+
+
+UpcomingKind: TypeAlias = Literal["plan", "due", "ends"]
+
+
 Verb: TypeAlias = Literal["read", "write", "admin"]
 
 
@@ -2512,6 +2563,10 @@ class MemoryOptions(TypedDict):
 
     event_at: NotRequired[str | None]
     event_at_precision: NotRequired["EventPrecision | None"]
+    due_at: NotRequired[str | None]
+    surface_at: NotRequired[str | None]
+    done_at: NotRequired[str | None]
+    rrule: NotRequired[str | None]
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
@@ -2880,6 +2935,11 @@ class Operations(Transport):
     def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = self._call("POST", "/v1/graph/query", body=body)
+        return found
+
+    def list_upcoming(self, *, agent_id: str | None = None, user_id: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None) -> "UpcomingItemPage":
+        """List what is coming, the soonest first:"""
+        found: "UpcomingItemPage" = self._call("GET", "/v1/upcoming", query={"agent_id": agent_id, "user_id": user_id, "until": until, "limit": limit, "cursor": cursor})
         return found
 
     def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":
@@ -3499,6 +3559,11 @@ class AsyncOperations(AsyncTransport):
     async def query_graph(self, body: "GraphQuery") -> "GraphAnswer":
         """Where a chain of predicates leads from an entity:"""
         found: "GraphAnswer" = await self._call("POST", "/v1/graph/query", body=body)
+        return found
+
+    async def list_upcoming(self, *, agent_id: str | None = None, user_id: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None) -> "UpcomingItemPage":
+        """List what is coming, the soonest first:"""
+        found: "UpcomingItemPage" = await self._call("GET", "/v1/upcoming", query={"agent_id": agent_id, "user_id": user_id, "until": until, "limit": limit, "cursor": cursor})
         return found
 
     async def get_entity(self, name: str, *, limit: int | None = None, agent_id: str | None = None, user_id: str | None = None, include_shared: bool | None = None, as_of: str | None = None, known_at: str | None = None) -> "EntityPage":

@@ -104,6 +104,8 @@ export declare class UserMemory {
     update(memory: MemoryRef, changes: Schemas["MemoryPatch"], options?: CallOptions): Promise<Schemas["Memory"]>;
     /** The user's memories, newest first, page by page; those with exactly this user and agent. */
     memories(filters?: Query<"/v1/memories">): List<Schemas["Memory"]>;
+    /** Plans, what is due and what ceases to hold, the soonest first, page by page. `until`: only what comes before. */
+    upcoming(until?: string): List<Schemas["UpcomingItem"]>;
     /**
      * Says which memories helped to answer, and which misled.
      *

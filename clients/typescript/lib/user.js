@@ -99,6 +99,11 @@ export class UserMemory {
     memories(filters = {}) {
         return new List((cursor) => this.client.request("GET", "/v1/memories", { query: { limit: 100, ...spelled(filters), ...this.owner, ...next(cursor) } }));
     }
+    /** Plans, what is due and what ceases to hold, the soonest first, page by page. `until`: only what comes before. */
+    upcoming(until) {
+        const asked = until === undefined ? {} : { until };
+        return new List((cursor) => this.client.request("GET", "/v1/upcoming", { query: { limit: 100, ...asked, ...this.owner, ...next(cursor) } }));
+    }
     /**
      * Says which memories helped to answer, and which misled.
      *

@@ -163,6 +163,14 @@ export class UserMemory {
     );
   }
 
+  /** Plans, what is due and what ceases to hold, the soonest first, page by page. `until`: only what comes before. */
+  upcoming(until?: string): List<Schemas["UpcomingItem"]> {
+    const asked = until === undefined ? {} : { until };
+    return new List((cursor) =>
+      this.client.request("GET", "/v1/upcoming", { query: { limit: 100, ...asked, ...this.owner, ...next(cursor) } }),
+    );
+  }
+
   /**
    * Says which memories helped to answer, and which misled.
    *

@@ -63,6 +63,15 @@ test("messages without a session are a conversation that has ended, and all of a
   assert.deepEqual(await fay.memories().toArray(), []);
 });
 
+test("what is coming is listed, the soonest first", async () => {
+  const ida = of("ida");
+  await ida.add("Ida visits Oslo", { event_at: "9000-06-01T00:00:00Z" });
+  await ida.add("Ida pays the rent", { due_at: "8999-06-01T00:00:00Z" });
+  const kinds = (await ida.upcoming().toArray()).map((item) => item.kind);
+  assert.deepEqual(kinds, ["due", "plan"]);
+  assert.equal((await ida.upcoming("9000-01-01T00:00:00Z").toArray()).length, 1);
+});
+
 test("a list fetches all its pages", async () => {
   const cleo = of("cleo");
   for (let at = 0; at < 5; at++) await cleo.add(`Cleo owns boat ${at}`);

@@ -117,6 +117,11 @@ class UserMemory:
         """All memories that this agent has of the user, newest first, fetched page by page."""
         return items(self.client.list_memories, agent_id=self.agent_id, user_id=self.user_id, **filters)
 
+    def upcoming(self, until: str | None = None) -> Iterator[models.UpcomingItem]:
+        """Plans, what is due and what ceases to hold, the soonest first, up to `until` (RFC 3339); page by page."""
+        asked = {} if until is None else {"until": until}
+        return items(self.client.list_upcoming, agent_id=self.agent_id, user_id=self.user_id, **asked)
+
     def sessions(self, **filters: Unpack[models.SessionFilter]) -> Iterator[models.Session]:
         """All conversations of this agent and the user, newest first, fetched page by page."""
         return items(self.client.list_sessions, agent_id=self.agent_id, user_id=self.user_id, **filters)
