@@ -73,6 +73,7 @@ PICTURES = {
     "memory": Picture("memories/{memory}?user_id=mira", "Memories, one beside the list"),
     "sessions": Picture("sessions", "Sessions"),
     "session": Picture("sessions/mira-has-moved", "Sessions, one of them and what it left behind"),
+    "documents": Picture("documents", "Documents"),
     "tasks": Picture("tasks", "Tasks"),
     "task": Picture("tasks/lisbon-wheels", "Tasks, one beside the list"),
     "findings": Picture("findings?status=any", "Findings"),

@@ -23,6 +23,7 @@ PAGES = {
     "memories": "Memories",
     "memories/mem_gone": "Memories",
     "sessions/mira-has-moved": "What was said",
+    "documents": "Documents",
     "tasks": "Tasks",
     "findings": "Findings",
     "operations": "Jobs",

@@ -16,6 +16,7 @@ export const PAGES = [
   { name: "owners", icon: "users", title: "People and agents", group: "", file: "owners.js", verb: "read" },
   { name: "prompt", icon: "text-quote", title: "Prompt", group: "", file: "prompt.js", verb: "read" },
   { name: "memories", icon: "notebook-text", title: "Memories", group: "What is kept", file: "memories.js", record: "memory.js", verb: "read" },
+  { name: "documents", icon: "copy", title: "Documents", group: "What is kept", file: "documents.js", verb: "read" },
   { name: "sessions", icon: "messages-square", title: "Sessions", group: "What is kept", file: "sessions.js", verb: "read" },
   { name: "tasks", icon: "list-checks", title: "Tasks", group: "What is kept", file: "tasks.js", verb: "read" },
   { name: "findings", icon: "lightbulb", title: "Findings", group: "What is kept", file: "findings.js", verb: "read" },

@@ -15,9 +15,9 @@ import { go, to } from "../route.js";
 /** @typedef {{ memory: Memory, score?: number, scores?: Record<string, number>, contributions?: Record<string, number> }} Hit */
 /** @typedef {Record<string, string>} Params */
 
-const TYPES = ["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary"];
+const TYPES = ["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "document"];
 const STATUSES = ["active", "superseded", "archived", "disputed"];
-const NEW_TYPES = TYPES.filter((type) => type !== "message" && type !== "summary");
+const NEW_TYPES = TYPES.filter((type) => !["message", "summary", "document"].includes(type));
 const MODES = ["hybrid", "vector", "text"];
 const TYPING_MS = 200;
 const HITS = 20;
