@@ -322,13 +322,32 @@ def time_said(
     except ValueError:
         return None
     numbers_of_date = " ".join(str(int(part)) for part in (year, month, day) if part)
-    if not numbers_said(numbers_of_date, lines, sentence).enough(looked=looked):
+    support = numbers_said(numbers_of_date, lines, sentence)
+    if not support.enough(looked=looked) or (support.worded and _otherwise(at, lines, sentence)):
         return None
     is_instant = hour is not None and (hour, minute) != ("00", "00")
-    clock = f"{int(hour)} {minute.replace('00', '')}" if is_instant else ""
+    # "half past four" has no 30
+    clock = f"{int(hour)} {'' if minute in ('00', '15', '30', '45') else minute}" if is_instant else ""
     if is_instant and numbers_said(f"{numbers_of_date} {clock}", lines, sentence).enough(looked=looked):
         return TimeSaid(rfc3339(at), "instant")
     return TimeSaid(rfc3339(parse_rfc3339(midnight)), "day" if day else "month" if month else "year")
+
+
+def _otherwise(at: datetime, lines: Sequence[TranscriptLine], sentence: str | None) -> bool:
+    """Returns whether a sentence names times that code can read, and a day is none that they may mean: "on Saturday" is
+    one of the next or last three, "on the 14th" that of any month, "in May" that of the year before or after, too."""
+    if sentence is None or not lines or not lines[-1].at:
+        return False
+    spans = list(_times(sentence, parse_rfc3339(lines[-1].at)))
+
+    def may_mean(start: datetime, end: datetime) -> bool:
+        away = abs(at.date() - start.date())
+        if end - start >= timedelta(days=1):
+            return any(start <= at + timedelta(days=days) <= end for days in (0, 365, 366, -365, -366))
+        same_weekday = at.weekday() == start.weekday() and away <= timedelta(days=21)
+        return away <= timedelta(days=1) or same_weekday or (at.day == start.day and away <= timedelta(days=366))
+
+    return bool(spans) and not any(may_mean(start, end) for start, end in spans)
 
 
 ALIKE = 0.75

@@ -281,6 +281,26 @@ def test_a_memory_has_the_time_that_was_said_with_its_precision(
     assert source["said_at"] == AT
 
 
+@pytest.mark.parametrize(
+    ("text", "given", "stands"),
+    [
+        ("Am Samstag backen wir", "2026-05-16", True),
+        ("Am Samstag backen wir", "2026-05-30", True),
+        ("Am Samstag backen wir", "2026-05-21", False),
+        ("Am Samstag backen wir", "2026-08-15", False),
+        ("We meet on the 14th", "2026-06-14", True),
+        ("We meet on the 14th", "2026-06-15", False),
+        ("El catorce vienen a pintar", "2026-06-14", True),
+        ("我们八号下午四点半开家长会", "2026-06-08T16:30:00Z", True),
+    ],
+)
+def test_a_day_is_one_that_the_sentence_may_mean(text: str, given: str, stands: bool) -> None:
+    told = item(LearnedMemory, text, holds="planned", at=given)
+    ((body, _),) = rules(f"{text}.").memories([told], {})
+    assert (body.event_at or "")[:10] == (given[:10] if stands else "")
+    assert "T" not in given or body.event_at_precision == "instant"
+
+
 @pytest.mark.parametrize(("kind", "more"), [(LearnedFact, {}), (ProfileItem, {"field": "home", "value": "Oslo"})])
 def test_what_is_planned_for_a_day_becomes_true_on_it_and_is_remembered(kind: type, more: dict[str, Any]) -> None:
     text = "I'm moving to Oslo on 1 June."
