@@ -28,7 +28,7 @@ from app.facts.schemas import Fact, FactRecord, key_of, render
 from app.memories.agents import Decays
 from app.memories.records import told_at
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MEMORIES, NO_SMALL_TALK, SMALL_TALK, Memory, MemoryRecord
+from app.memories.schemas import FILE, FINDABLE, MEMORIES, SMALL_TALK, Memory, MemoryRecord
 from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning
 from app.storage.protocol import Order, Store
@@ -128,7 +128,7 @@ class MentionIndex:
 
     def __init__(self, store: Store, scope: Scope, model: str, partitions: tuple[Partition, ...], now: str) -> None:
         self._store, self._scope, self._model, self._partitions = store, scope, model, partitions
-        self._where: Filter = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
+        self._where: Filter = both(Eq("status", "active"), unexpired(now), FINDABLE)
 
     async def of(self, keys: Sequence[str], limit: int, *, latest: bool = True) -> Mentioning:
         """Returns up to `limit` memories that mention one of these names, the latest or the earliest ones."""
@@ -446,7 +446,7 @@ class RelatedService:
         self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
     ) -> None:
         text = memory["content"][:QUERY_CHARACTERS]
-        active = both(Eq("status", "active"), unexpired(now), NO_SMALL_TALK)
+        active = both(Eq("status", "active"), unexpired(now), FINDABLE)
         wanted = RetrievalQuery(text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
         for hit in (await self._lookup.find(wanted)).hits:
             if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
@@ -476,5 +476,5 @@ class RelatedService:
         for of_partition in of_partitions(partitions):
             where = both(of_partition, Eq("source.session_id", session), near, Eq("status", "active"), unexpired(now))
             for other in await self._memories.find(where, limit=2 * SESSION_SPAN + 1):
-                if other["memory_id"] != memory["memory_id"] and other["standing"] != SMALL_TALK:
+                if other["memory_id"] != memory["memory_id"] and other["standing"] not in (SMALL_TALK, FILE):
                     related.add(other, "same_session")

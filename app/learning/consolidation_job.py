@@ -215,7 +215,7 @@ class DuplicateGroup:
 def may_have_duplicates(now: str) -> Filter:
     """Filters memories that may be duplicates. Messages and passages keep a conversation or a document complete, each
     summary belongs to its own day or session, and an issue that recurs is not the one that was closed."""
-    kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue", "document"))
+    kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue", "document", "file"))
     return both(Eq("status", "active"), *kinds, unexpired(now))
 
 

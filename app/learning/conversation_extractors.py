@@ -142,7 +142,7 @@ class MemoryExtractor:
         if query and partitions:
             now = tools.clock.now()
             kinds = (
-                Not(Eq("memory_type", kind)) for kind in ("message", "summary", "document")
+                Not(Eq("memory_type", kind)) for kind in ("message", "summary", "document", "file")
             )  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)

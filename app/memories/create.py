@@ -43,8 +43,10 @@ from app.memories.records import (
 )
 from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import (
+    FILE,
     MAX_TAGS,
     MEMORIES,
+    NO_FILE,
     MemoryChange,
     MemoryCreate,
     MemoryCreated,
@@ -485,8 +487,9 @@ class NearDuplicates:
         limit: int | None,
         without: Collection[str],
     ) -> list[NearDuplicate]:
-        if entry.vector is None:
+        if entry.vector is None or memory["memory_type"] == FILE:
             return []
+        where = both(where, NO_FILE)
         without = {*without, memory["memory_id"]}
         stored = await self._stored(
             partitions, where, entry, None if limit is None else limit + len(without) + len(self._written)

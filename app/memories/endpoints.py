@@ -26,7 +26,7 @@ from app.memories.search import (
     TagsMatch,
 )
 from app.memories.service import FeedbackService, MemoryService
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InCreation, InPrecondition, Writer, etag
 
 
 async def memory_service(request: Request) -> MemoryService:
@@ -82,6 +82,9 @@ class MemoryQuery(BaseModel):
     before_seq: BeforeSeq = None
     origin: Origin | None = Field(None, description="How it was made, as `source.origin` says.")
     key: str | None = Field(None, min_length=1, max_length=256)
+    key_prefix: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        None, description="Its key begins so."
+    )
     tag: str | None = Field(None, min_length=1, max_length=128)
     pinned: bool | None = None
     since: Timestamp | None = Field(None, description="Created at or after.")
@@ -123,7 +126,7 @@ async def search_memories(body: SearchRequest, memories: MemorySearchDep, reques
     },
 )
 async def create_memory(
-    body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
+    body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, if_match: InCreation
 ) -> Answer[schemas.MemoryCreated]:
     """Remember one thing. 201 when it is new; 200 with the memory that is equal, or has its `key`. A memory of less
     trust than one that it would replace is stored as `disputed`, without its key and out of search."""

@@ -11,8 +11,10 @@ from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id, next_occurrence, parse_rfc3339, rfc3339
 from app.core.schemas import differing
-from app.memories.embedding import Passage
+from app.errors import invalid
+from app.memories.embedding import HARMLESS, Passage
 from app.memories.schemas import (
+    FILE,
     NOT_EMBEDDED,
     SMALL_TALK,
     STANDING,
@@ -180,6 +182,8 @@ def is_rule(memory: MemoryRecord) -> bool:
 
 def standing(memory: MemoryRecord) -> str | None:
     """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None."""
+    if memory["memory_type"] == FILE:
+        return FILE
     if is_rule(memory):
         return STANDING
     unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
@@ -225,6 +229,8 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
     changed = differing(memory, fields)
+    if "memory_type" in changed and FILE in (memory["memory_type"], changed["memory_type"]):
+        raise invalid("/memory_type", "a file stays a file, and nothing else becomes one")
     changed.pop("importance", None)
     if "importance" in fields:
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
@@ -274,7 +280,9 @@ def repeated_source(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) 
 
 
 def passage(memory: MemoryRecord) -> Passage:
-    """Returns the text by which a memory is found."""
+    """Returns the text by which a memory is found; of a file, which is not found, a word that says nothing of it."""
+    if memory["memory_type"] == FILE:
+        return Passage(HARMLESS)
     event_at, tags = memory["event_at"], tuple(memory["tags"])
     time = parse_rfc3339(event_at) if event_at else None
     if time and (precision := memory.get("event_at_precision")) in ("month", "year"):  # found by its words, by no day

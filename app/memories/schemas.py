@@ -3,13 +3,23 @@ feedback."""
 
 from collections.abc import Mapping
 from math import floor
-from typing import Annotated, Any, Generic, Literal, NotRequired, Self, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Generic, Literal, NotRequired, Self, TypeAlias, cast
 
-from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    StringConstraints,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.clock import recurrence
 from app.core.schemas import (
+    BODY_LIMITS,
     CLEARS_LIST,
     CLEARS_OBJECT,
     MAX_SEQ,
@@ -26,13 +36,15 @@ from app.core.schemas import (
     example,
     shown,
 )
-from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique
+from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique, both
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
 
 MAX_TAGS = 64
 STANDING = "instruction"
 SMALL_TALK = "small_talk"
-"""Values of the field `standing`."""
+FILE = "file"
+"""Values of the field `standing`; the last is a type of memories, too."""
+MOST_FILE_BYTES = 100_000
 LINKS = "replaced_by"
 """The field that links a memory with later statements that replace it."""
 INTERNAL = frozenset(
@@ -57,7 +69,8 @@ INTERNAL = frozenset(
 )
 """Fields that no response contains."""
 
-NO_SMALL_TALK = Not(Eq("standing", SMALL_TALK))
+NO_FILE = Not(Eq("standing", FILE))
+FINDABLE = both(Not(Eq("standing", SMALL_TALK)), NO_FILE)
 
 
 MemoryType = TypeAliasType(
@@ -73,6 +86,7 @@ MemoryType = TypeAliasType(
         "message",
         "summary",
         "document",
+        "file",
     ],
 )
 EventPrecision = TypeAliasType("EventPrecision", Literal["instant", "day", "month", "year"])
@@ -556,6 +570,13 @@ class MemoryCreate(_Times, Owned):
             "memory_type": "preference",
         }
     )
+    LENIENT: ClassVar = frozenset({"content"})
+
+    memory_type: MemoryTypeIn = Field(
+        "fact",
+        description="`file`: a text under a key that no search finds, at most 100,000 bytes (32,000 in a batch) and "
+        "possibly empty.",
+    )
     content: MemoryText
     agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
     user_id: Identifier | None = Field(
@@ -564,7 +585,6 @@ class MemoryCreate(_Times, Owned):
     key: MemoryKey | None = Field(
         None, description="A name in its scope: remembering under it again updates the memory."
     )
-    memory_type: MemoryTypeIn = "fact"
     context: str | None = Field(None, description="When it applies.")
     importance: Importance = 0.5
     trust: Trust = 1.0
@@ -589,6 +609,23 @@ class MemoryCreate(_Times, Owned):
     on_similar: OnSimilar = Field(
         "keep", description="Keep or supersede near-duplicates of the same agent_id and user_id; never messages."
     )
+
+    @field_validator("content", mode="wrap")
+    @classmethod
+    def _of_its_type(cls, content: Any, text: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if info.data.get("memory_type") == FILE and isinstance(content, str):
+            if len(content) > MOST_FILE_BYTES or len(content.encode()) > MOST_FILE_BYTES:
+                raise ValueError(f"must have at most {MOST_FILE_BYTES} bytes")
+            return content
+        if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars:
+            raise ValueError(f"must have at most {BODY_LIMITS.text_chars} characters")
+        return text(content)
+
+    @model_validator(mode="after")
+    def _named_file(self) -> Self:
+        if self.memory_type == FILE and self.key is None:
+            raise ValueError("a file needs a key")
+        return self
 
     @model_validator(mode="after")
     def _of_a_time(self) -> Self:

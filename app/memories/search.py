@@ -1,6 +1,7 @@
 """The search of memories: the request becomes filters, the retriever finds, what holds now comes first, and the answer
 is written as JSON."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
@@ -32,8 +33,9 @@ from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import invalid
 from app.memories.agents import Decays
 from app.memories.schemas import (
+    FINDABLE,
     MEMORIES,
-    NO_SMALL_TALK,
+    NO_FILE,
     SMALL_TALK,
     Memory,
     MemoryRecord,
@@ -116,6 +118,7 @@ class MemoryFilters(RecordFilters, TagFilters, SourceSessionFilters, total=False
     memory_type: MemoryType | None
     origin: Origin | None
     key: str | None
+    key_prefix: str | None
     tag: str | None
     pinned: bool | None
     since: str | None
@@ -146,12 +149,13 @@ def of_session(filters: SourceSessionFilters) -> list[Filter]:
 def listed(filters: MemoryListFilters) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
     status, (asked, keep) = filters["status"], split_filter(filters, MEMORY_FIELDS, MEMORIES)
-    origin, tag = filters.get("origin"), filters.get("tag")
+    origin, tag, prefix = filters.get("origin"), filters.get("tag"), filters.get("key_prefix")
     where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
         None if status == "any" else Eq("status", status),
         *of_session(filters),
         None if origin is None else Eq("source.origin", origin),
+        None if prefix is None else Range("key", ge=prefix, lt=_after(prefix)),
         None if tag is None else Has("tags", tag),
         by_tags(filters.get("tags"), filters.get("tags_match", "any"), filters.get("exclude_tags")),
         asked,
@@ -159,6 +163,14 @@ def listed(filters: MemoryListFilters) -> SplitFilter:
         between("created_at", filters.get("since"), filters.get("until")),
     )
     return SplitFilter(where, keep)
+
+
+def _after(prefix: str) -> str | None:
+    """Returns the first text after all that begin with the prefix: "/memories0" for "/memories/"."""
+    head, last = prefix[:-1], ord(prefix[-1]) + 1
+    if last > sys.maxunicode:
+        return _after(head) if head else None
+    return head + chr(0xE000 if 0xD800 <= last < 0xE000 else last)
 
 
 # --- Valid time -------------------------------------------------------------------------------------------------------
@@ -344,11 +356,11 @@ def small_talk_filter(body: SearchRequest) -> SplitFilter:
     """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
     talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
     if body.session_id is not None:
-        return SplitFilter(And(), None)
+        return SplitFilter(NO_FILE, None)
     if not says_nothing(body.query):
-        return SplitFilter(NO_SMALL_TALK, None)
+        return SplitFilter(FINDABLE, None)
     asked = content_hash(body.query)
-    return SplitFilter(And(), lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == asked)
+    return SplitFilter(NO_FILE, lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == asked)
 
 
 @lru_cache(maxsize=8)

@@ -58,7 +58,7 @@ OF_FACTS, JUDGED, UNCONFIRMED = 0.9, 0.75, 0.5
 nothing confirmed."""
 MOST_PAIRS = 2_000
 """The limit of pairs by similarity in one partition, the nearest ones."""
-NOT_READ = ("instruction", "summary", "issue", "solution", "learned", "document")
+NOT_READ = ("instruction", "summary", "issue", "solution", "learned", "document", "file")
 """Types of memories that reflection does not read; `learned` is that of its own insights."""
 
 

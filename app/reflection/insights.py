@@ -31,7 +31,7 @@ from app.llm.base import LLM, Budget
 from app.memories.embedding import Embeddings
 from app.memories.records import passage
 from app.memories.repository import of_partition
-from app.memories.schemas import MEMORIES, NO_SMALL_TALK, MemoryRecord
+from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for
 from app.storage.changes import CommitConflict, IndexEntry
@@ -190,7 +190,7 @@ class InsightFinder:
         """Returns a memory and those nearest to it, with their cosines. Of those that say the same one is there."""
         if entry.vector is None:
             return []
-        where, store = both(NO_SMALL_TALK, *readable(now)), self._tools.store
+        where, store = both(FINDABLE, *readable(now)), self._tools.store
         query = SearchQuery(scope.tenant, (of,), where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
         columns = await store.search(MEMORIES, query)
         related = weights_for(entry.model).related

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Generic, TypeAlias, cast
+from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
 
 from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
@@ -76,12 +76,16 @@ _TAG = re.compile(r'(W/)?"([^"]*)"')
 
 @dataclass(frozen=True, slots=True)
 class IfMatch:
-    """The `If-Match` header of a request; None if it was not sent."""
+    """The `If-Match` header of a request; None if it was not sent. `absent`: it has `If-None-Match: *`."""
 
     header: str | None
+    absent: bool = False
 
     def check(self, record: Mapping[str, object] | None) -> None:
-        """Raises PreconditionFailed unless the header is absent or names the record's current version (`*`: any)."""
+        """Raises PreconditionFailed unless the header is absent or names the record's current version (`*`: any), and
+        if the record is there where it must not be."""
+        if self.absent and record is not None:
+            raise PreconditionFailed("There is one already, and If-None-Match allows none.")
         if self.header is None or (self.header.strip() == "*" and record is not None):
             return
         tags = _TAG.findall(self.header) or [("", self.header.strip())]
@@ -424,3 +428,16 @@ async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
 
 
 InPrecondition = Annotated[IfMatch, Depends(precondition)]
+
+
+async def creation(
+    if_match: IfMatchHeader = None,
+    if_none_match: Annotated[
+        Literal["*"] | None, Header(alias="If-None-Match", description="`*`: only if there is none yet.")
+    ] = None,
+) -> IfMatch:
+    """Returns both headers as a precondition."""
+    return IfMatch(if_match, absent=if_none_match is not None)
+
+
+InCreation = Annotated[IfMatch, Depends(creation)]

@@ -160,6 +160,20 @@ async def test_every_internal_field_comes_back(tenants: Tenants) -> None:
             assert {name: value for name, value in new.items() if name not in absent} == expected
 
 
+async def test_files_come_along_with_their_texts(tenants: Tenants) -> None:
+    body = {"agent_id": "a", "user_id": "ada", "memory_type": "file"}
+    for key, content in (("/memories/empty", ""), ("/memories/long", "x" * 100_000)):
+        made = await tenants.api.post("/v1/memories", json={**body, "key": key, "content": content}, headers=tenants.a)
+        assert made.status_code == 201, made.text
+    report = await tenants.imported(await tenants.exported(tenants.a))
+    assert report.pending == 0
+    page = await tenants.api.get("/v1/memories", params={"key_prefix": "/memories/"}, headers=tenants.b)
+    assert sorted(len(memory["content"]) for memory in page.json()["items"]) == [0, 100_000]
+    asked = {"agent_id": "a", "user_id": "ada", "query": "word", "top_k": 100}
+    hits = (await tenants.api.post("/v1/memories/search", json=asked, headers=tenants.b)).json()["items"]
+    assert {hit["memory"]["memory_type"] for hit in hits} & {"file"} == set()
+
+
 async def test_messages_of_all_vendors_come_along(tenants: Tenants) -> None:
     answer = {"type": "tool_result", "tool_use_id": "t", "content": "41 crates"}
     sent = [{"role": "assistant", "content": "40", "a.b": {"$c": 1}}, {"role": "user", "content": [answer]}]

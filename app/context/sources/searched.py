@@ -42,7 +42,7 @@ from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
 from app.memories.records import speaker_of, standing, told_at
-from app.memories.schemas import MEMORIES, NO_SMALL_TALK, STANDING, MemoryRecord
+from app.memories.schemas import FINDABLE, MEMORIES, STANDING, MemoryRecord
 from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.procedures.schemas import PROCEDURES
 from app.procedures.track_record import (
@@ -297,7 +297,7 @@ def visible(request: SourceRequest) -> SplitFilter:
     where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
     # what was learned from a turn says when the turn was: at that time nobody knew it
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
-    return SplitFilter(both(where, NO_SMALL_TALK, known), keep)
+    return SplitFilter(both(where, FINDABLE, known), keep)
 
 
 def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:

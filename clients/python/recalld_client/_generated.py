@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract cdd7ca179e1eb4653975656a1642389c."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 5012b8a71aa127b0e74a0e352506b8c7."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1264,9 +1264,9 @@ class MemoryCreate(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
+    memory_type: NotRequired["MemoryType"]
     content: str
     key: NotRequired[str | None]
-    memory_type: NotRequired["MemoryType"]
     context: NotRequired[str | None]
     importance: NotRequired[float]
     trust: NotRequired[float]
@@ -1365,7 +1365,7 @@ MemoryRole: TypeAlias = Literal["user", "developer", "system"]
 MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"]
 
 
-MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "document"]
+MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "document", "file"]
 
 
 class Mention(TypedDict):
@@ -2570,8 +2570,8 @@ class MemoryOptions(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
-    key: NotRequired[str | None]
     memory_type: NotRequired["MemoryType"]
+    key: NotRequired[str | None]
     context: NotRequired[str | None]
     importance: NotRequired[float]
     trust: NotRequired[float]
@@ -2683,6 +2683,7 @@ class MemoryFilter(TypedDict):
     before_seq: NotRequired[int]
     origin: NotRequired["Origin"]
     key: NotRequired[str]
+    key_prefix: NotRequired[str]
     tag: NotRequired[str]
     pinned: NotRequired[bool]
     since: NotRequired[str]
@@ -2732,19 +2733,19 @@ class Operations(Transport):
         found: "SearchResult" = self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryCreated":
+    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: Literal["*"] | None = None) -> "MemoryCreated":
         """Remember one thing."""
-        found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3356,19 +3357,19 @@ class AsyncOperations(AsyncTransport):
         found: "SearchResult" = await self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryCreated":
+    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: Literal["*"] | None = None) -> "MemoryCreated":
         """Remember one thing."""
-        found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
+        found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
