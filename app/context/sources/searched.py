@@ -394,10 +394,10 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     """Returns facts and chains of facts, best first. A fact that a chain has does not stand by itself."""
     body, store = request.body, request.resources.store
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
-    retrieved, aliases = await asyncio.gather(
-        search(request, FACTS, both(request.view.believed(), trusted), max(request.limit, SCORED_FACTS)),
-        AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at),
-    )
+    retrieved = await search(request, FACTS, both(request.view.believed(), trusted), max(request.limit, SCORED_FACTS))
+    if not retrieved.hits:
+        return SourceResult(warnings=retrieved.warnings, evidence=evidence_of(retrieved))
+    aliases = await AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at)
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
     graph = Graph(FactRepository(store, request.scope), request.partitions, request.view, trusted, aliases)
