@@ -53,8 +53,8 @@ class Candidate:
     score: float | None = None
     """From 0 to 1: how well it answers the query. None: it was not searched for.
 
-    Of a memory, a fact or an action it is a probability, that of a procedure is multiplied by how well it works, and
-    that of a lesson or an interaction grows with the share of the query's words that it has. While the embedding model
+    It is a probability; that of a procedure is multiplied by how well it works, and that of a lesson or an interaction
+    follows from the share of the query's words that it has. While the embedding model
     does not answer, what is searched has BM25."""
     prefix: str = ""
     """Text of the service before the content, such as time and speaker."""

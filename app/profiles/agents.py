@@ -354,9 +354,9 @@ def _memory(memory: MemoryRecord) -> str:
 
 
 KNOWLEDGE: Final = "procedural_knowledge"
-LEAST, MOST = 0.02, 0.4
-"""The score of a lesson that shares no word with the query, and of one that contains all of its words. They are
-compared with the calibrated scores of other sections: a lesson is about no user and is seldom the answer itself."""
+SHARES_NONE, SHARES_ALL = -4.7, 1.4
+"""Log-odds that a lesson helps that shares no word with the query, and one that has all of its words. Fitted as
+`OF_KIND` of `app/retrieval/model_weights.py` is, on 20 lessons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,11 +393,16 @@ def ranked(query: str, experience: Experience, known_at: str | None = None) -> l
     entries = [*knowledge, *lessons]
     parts = overlaps(query, [text for _, _, text, _, _ in entries])
     scored = [
-        RankedLesson(*entry, LEAST + (MOST - LEAST) * part.share, part.has_rare)
+        RankedLesson(*entry, likely_helps(part.share), part.has_rare)
         for entry, part in zip(entries, parts, strict=True)
     ]
     scored.sort(key=lambda lesson: ((lesson.learned_at or "")[:10], lesson.seen), reverse=True)
     return sorted(scored, key=lambda lesson: (-lesson.score, lesson.name != KNOWLEDGE))
+
+
+def likely_helps(share: float) -> float:
+    """Returns the probability that a lesson helps that has this share of the query's words."""
+    return 1 / (1 + math.exp(-SHARES_NONE - (SHARES_ALL - SHARES_NONE) * share))
 
 
 class Overlap(NamedTuple):

@@ -10,7 +10,8 @@ far the best one stands out. Each number is the same for all documents of a quer
 
 `asks` is the probability that the query asks for anything (`asks_of`): no document helps with "ok, thanks!". `s`
 is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
-the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. This is Platt
+the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. Of a record that is
+no memory the score is that of `base + slope * z`, fitted for each kind (`OfKind`). This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
 evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
 questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md.
@@ -112,6 +113,8 @@ def probabilities(
     minus_z = np.multiply(shares, -terms.share, out=shares)
     minus_z += beyond_knee
     minus_z -= min(base, LARGEST)
+    minus_z *= calibration.of_kind.slope
+    minus_z -= calibration.of_kind.base
     np.minimum(minus_z, _SMALLEST, out=minus_z)
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE

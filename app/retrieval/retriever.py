@@ -38,7 +38,7 @@ from app.metrics import SEARCH_SECONDS
 from app.retrieval.calibration import QueryEvidence, evidence_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import MINUTE_MS, importance_at, plain_memories, term_weights
-from app.retrieval.model_weights import ModelWeights, weights_for
+from app.retrieval.model_weights import LIKE_A_MEMORY, OF_KIND, ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
     SettledQuery,
@@ -362,7 +362,8 @@ class Retriever(Generic[R]):
         ranked_k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:
-            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
+            calibration = replace(fitted.calibration, of_kind=OF_KIND.get(self._collection.name, LIKE_A_MEMORY))
+            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER), calibration=calibration)
         ranked = await self._search_and_rank(wanted, mode, query, vector, overview, ranked_k, fitted)
         columns = ranked.columns
         if second_stage is None:

@@ -197,3 +197,16 @@ async def test_what_waits_for_its_vector_does_so_over_a_restart(
             return (await similar(service.client, "cannot log in"))[0] == "Reset a password"
 
         assert await eventually(embedded, 10)
+
+
+async def test_the_score_of_an_action_is_its_own_and_not_that_of_a_memory(api: httpx.AsyncClient) -> None:
+    await log_all(api, *(act(content) for content in ("Sent the parcel", "Slept", "Paid the rent")))
+    for content in ("Sent the parcel", "Slept", "Paid the rent"):
+        made = await api.post("/v1/memories", json={**OWNER, "content": content})
+        assert made.status_code == 201, made.text
+    for query in ("Where is the parcel?", "What is the capital of France?"):
+        found = [
+            (await api.post(path, json={**OWNER, "query": query})).json()["items"][0]["score"]
+            for path in ("/v1/actions/search", "/v1/memories/search")
+        ]
+        assert found[0] < 0.8 * found[1], query

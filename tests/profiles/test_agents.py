@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.memories.agents import AGENTS, Experience, Lesson
-from app.profiles.agents import EMPTY_EXPERIENCE, LEAST, MOST, ranked
+from app.profiles.agents import EMPTY_EXPERIENCE, likely_helps, ranked
 
 
 def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experience:
@@ -48,8 +48,8 @@ def test_a_rare_word_counts_more_than_one_that_most_lessons_hold() -> None:
 
 def test_scores_lie_between_the_least_and_the_most() -> None:
     found = ranked("refund the parcel", experience(heuristics=[("Refund the parcel", 1), ("Be brief", 1)]))
-    assert [lesson.score for lesson in found] == [pytest.approx(MOST), pytest.approx(LEAST)]
-    assert ranked("...", experience(heuristics=[("Be brief", 1)]))[0].score == LEAST
+    assert [lesson.score for lesson in found] == [pytest.approx(likely_helps(1)), pytest.approx(likely_helps(0))]
+    assert ranked("...", experience(heuristics=[("Be brief", 1)]))[0].score == likely_helps(0)
 
 
 def test_knowledge_competes_paragraph_by_paragraph() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
 from app.retrieval.features import bm25, plain_memories, query_features
-from app.retrieval.model_weights import DEFAULT_CALIBRATION, Calibration, Terms
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, OF_KIND, Calibration, OfKind, Terms
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
@@ -189,3 +189,14 @@ def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_the
     near, far = (replace(columns_of(1), cosine=np.array([value], np.float32)) for value in (0.7, 0.1))
     scores = [rank(columns, NOBODY, "hybrid", NOW).score[0] for columns in (near, far)]
     assert scores[0] > 0.5 > 0.3 > scores[1]
+
+
+@given(ranked_scopes(), st.sampled_from(list(OF_KIND.values())))
+def test_a_kind_moves_the_log_odds_and_keeps_their_order(ranked: tuple[Columns, Floats], kind: OfKind) -> None:
+    columns, odds = ranked
+    features, plain = query_features(columns, NOBODY, bm25(columns)), plain_memories(columns)
+    as_memories = probabilities(columns, NOBODY, odds, features, plain, DEFAULT_CALIBRATION)
+    moved = probabilities(columns, NOBODY, odds, features, plain, replace(DEFAULT_CALIBRATION, of_kind=kind))
+    for before, after in zip(as_memories.tolist(), moved.tolist(), strict=True):
+        if 1e-6 < before < 1 - 1e-6:
+            assert after == pytest.approx(1 / (1 + exp(-kind.base - kind.slope * log(before / (1 - before)))), rel=1e-2)

@@ -55,7 +55,7 @@ from app.procedures.track_record import (
     served,
     trial_sentence,
 )
-from app.profiles.agents import overlaps
+from app.profiles.agents import likely_helps, overlaps
 from app.profiles.schemas import status_of
 from app.profiles.users import recorded_interactions
 from app.retrieval.calibration import QueryEvidence
@@ -68,9 +68,6 @@ from app.storage.text import content_hash, is_question, terms
 # --- Interactions -----------------------------------------------------------------------------------------------------
 # The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
 # actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
-
-MOST = 0.4
-"""The score of an interaction that has all words of the query: that of a lesson, which is ranked by words, too."""
 
 
 async def interactions(request: SourceRequest) -> list[Candidate]:
@@ -111,11 +108,13 @@ def _item(interaction: Interaction, day: str) -> Candidate:
 
 
 async def matching_interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the interactions that share words with the query, best first."""
+    """Returns the interactions that share words with the query, best first, scored as lessons are."""
     items = await interactions(request)
     texts = [item.text for item in items]
     parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
-    matching = [replace(item, score=MOST * part.share) for item, part in zip(items, parts, strict=True) if part.share]
+    matching = [
+        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
+    ]
     return sorted(matching, key=lambda item: -(item.score or 0.0))
 
 
@@ -532,11 +531,7 @@ def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:
     content, correction = one_line(action["content"]), one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
     keys = frozenset({same_text(action["content"])})
-    return Candidate(action["action_id"], "action", text, ACTION * hit.score, prefix, keys)
-
-
-ACTION = 0.35
-"""What the score of an action is worth: the search's probability is fitted on memories, and .36 of an action is not."""
+    return Candidate(action["action_id"], "action", text, hit.score, prefix, keys)
 
 
 EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})
