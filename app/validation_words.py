@@ -58,7 +58,19 @@ def in_words(fault: ErrorDetails) -> str:
         case "value_error" | "assertion_error":  # raised by a validator of ours
             return str(fault["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
         case "string_pattern_mismatch":
-            return _rule(context["pattern"], fault.get("input"))
+            # the rule of a regular expression in words: a caller should not have to read one
+            pattern = context["pattern"]
+            if pattern == r"\S":
+                return "must not be blank"
+            if "https?://" in pattern:
+                begins = str(fault.get("input")).startswith(("http://", "https://"))
+                return "must hold no spaces and nothing secret" if begins else "must begin with http:// or https://"
+            match = _CHARACTERS.fullmatch(pattern)
+            if match is None:
+                return _OTHER
+            count = f"{match['least']} to {match['most']}" if match["most"] else match["least"]
+            signs = " ".join(re.findall(r".-.|.", match["set"]))
+            return f"must be {count} characters of {signs}"
         case "string_too_short" if context["min_length"] == 1:
             return "must not be empty"
         case "string_too_short" | "bytes_too_short":
@@ -74,18 +86,3 @@ def in_words(fault: ErrorDetails) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _rule(pattern: str, given: object) -> str:
-    """Returns the rule of a regular expression in words: a caller should not have to read one."""
-    if pattern == r"\S":
-        return "must not be blank"
-    if "https?://" in pattern:
-        begins = str(given).startswith(("http://", "https://"))
-        return "must hold no spaces and nothing secret" if begins else "must begin with http:// or https://"
-    match = _CHARACTERS.fullmatch(pattern)
-    if match is None:
-        return _OTHER
-    count = f"{match['least']} to {match['most']}" if match["most"] else match["least"]
-    signs = " ".join(re.findall(r".-.|.", match["set"]))
-    return f"must be {count} characters of {signs}"

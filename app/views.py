@@ -154,9 +154,8 @@ class RecordReader:
     def _living(self, docs: Sequence[Doc]) -> list[Doc]:
         """Returns the documents that are in the scope and have not expired: what has may not be purged yet."""
         now = rfc3339(self._viewer.clock.now())
-        return [doc for doc in docs if self._viewer.scope.sees(doc) and not _has_expired(doc, now)]
-
-
-def _has_expired(doc: Doc, now: str) -> bool:
-    # what is no time does not expire: `of` leaves the document out
-    return isinstance(doc.get("expires_at"), str) and expired(doc, now)
+        return [
+            doc
+            for doc in docs
+            if self._viewer.scope.sees(doc) and not (isinstance(doc.get("expires_at"), str) and expired(doc, now))
+        ]

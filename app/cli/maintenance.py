@@ -375,7 +375,22 @@ def salvage(
     if as_json_:
         as_json(_salvage_report(result))
     else:
-        _show_salvaged(result, to)
+        rows = []
+        for rescue in result.rescued:
+            if rescue.records or rescue.lost:
+                lost = sorted(filter(None, rescue.lost.values()))
+                first = ", ".join(lost[:SHOWN]) + (", …" if len(lost) > SHOWN else "")
+                numbers = (rescue.records, len(rescue.lost), len(rescue.unindexed))
+                rows.append((rescue.collection.name, *map(str, numbers), first))
+        table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
+        if result.commits_missing:
+            print(
+                f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files, and "
+                "users whom they erased are back. Erase these users again."
+            )
+        if not result.all_counters:
+            print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
+        print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
     if _incomplete(result):
         raise typer.Exit(1)
 
@@ -433,25 +448,6 @@ def _salvage_report(result: Salvaged) -> dict[str, object]:
             for rescue in result.rescued
         ],
     }
-
-
-def _show_salvaged(result: Salvaged, to: Path) -> None:
-    rows = []
-    for rescue in result.rescued:
-        if rescue.records or rescue.lost:
-            lost = sorted(filter(None, rescue.lost.values()))
-            first = ", ".join(lost[:SHOWN]) + (", …" if len(lost) > SHOWN else "")
-            numbers = (rescue.records, len(rescue.lost), len(rescue.unindexed))
-            rows.append((rescue.collection.name, *map(str, numbers), first))
-    table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
-    if result.commits_missing:
-        print(
-            f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files, and "
-            "users whom they erased are back. Erase these users again."
-        )
-    if not result.all_counters:
-        print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
-    print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
 
 
 # --- Moving a whole store: `migrate` to MongoDB, `reembed` to another embedding model ---------------------------------
@@ -516,7 +512,11 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
 
     The source may be written to meanwhile: the report then says what differs, and the next run brings it.
     """
-    origin = await _origin(source)
+    # the id under which copies remember the source; it is made at its first migration
+    origin = (await source.notes()).get(ORIGIN_NOTE)
+    if origin is None:
+        origin = secrets.token_hex(16)
+        await source.notes({ORIGIN_NOTE: origin})
     sizes = {collection.name: await source.count(collection, None) for collection in COLLECTIONS}
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("looking at the target", total=None)
@@ -554,15 +554,6 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
     return [*report, counters]
 
 
-async def _origin(source: MovableStore) -> str:
-    """Returns the id under which copies remember the source; it is made at its first migration."""
-    known = (await source.notes()).get(ORIGIN_NOTE)
-    if known is None:
-        known = secrets.token_hex(16)
-        await source.notes({ORIGIN_NOTE: known})
-    return known
-
-
 def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
     """Returns a digest of what a store holds. It changes with every record."""
     described = [
@@ -580,7 +571,14 @@ async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequen
     noted = (await target.notes()).get(COPY_NOTE)
     if noted is None:
         for collection in begun:
-            await _refuse_others(source, target, collection)
+            # all records in the target must be copies of records in the source
+            ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
+            async for page in exported(target, collection):
+                if any(digest(collection, record) not in ours for record in page):
+                    raise MigrationRefused(
+                        f"The target holds other data ({collection.name}), or an earlier run was cut short and "
+                        f"the source has changed since. {EMPTY_ONE}"
+                    )
         return
     of, _, left = noted.partition(" ")
     if of != origin:
@@ -591,17 +589,6 @@ async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequen
             "The target holds other data: it was written to since it was copied, and those writes would be lost. "
             f"{EMPTY_ONE}"
         )
-
-
-async def _refuse_others(source: MovableStore, target: MovableStore, collection: Collection) -> None:
-    """Raises MigrationRefused unless all records in the target are copies of records in the source."""
-    ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
-    async for page in exported(target, collection):
-        if any(digest(collection, record) not in ours for record in page):
-            raise MigrationRefused(
-                f"The target holds other data ({collection.name}), or an earlier run was cut short and the source has "
-                f"changed since. {EMPTY_ONE}"
-            )
 
 
 async def _remove_changed(source: MovableStore, target: MovableStore, collection: Collection) -> None:

@@ -60,7 +60,14 @@ def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = Fal
         if as_json_:
             as_json(histograms)
         else:
-            _show(histograms)
+            print(f"{histograms['memories']} memories; importance as it was written down last, and as it is now:\n")
+            before, after = histograms["before"], histograms["after"]
+            largest = max([*before, *after, 1])
+            rows = [
+                (name, str(old), _bar(old, largest), str(new), _bar(new, largest))
+                for name, old, new in zip(histogram(after), before, after, strict=True)
+            ]
+            table(("importance", "before", "", "after", ""), rows)
         return
     changed = on_store(lambda store: DecayJob(store, SystemClock()).apply(tenant), existing=True)
     if as_json_:
@@ -74,17 +81,6 @@ async def _histograms(store: Store, tenant: str | None) -> Histograms:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("memories", total=await store.count(MEMORIES, tenant))
         return await job.dry_run(tenant, lambda seen: progress.update(bar, completed=seen))
-
-
-def _show(histograms: Histograms) -> None:
-    print(f"{histograms['memories']} memories; importance as it was written down last, and as it is now:\n")
-    before, after = histograms["before"], histograms["after"]
-    largest = max([*before, *after, 1])
-    rows = [
-        (name, str(old), _bar(old, largest), str(new), _bar(new, largest))
-        for name, old, new in zip(histogram(after), before, after, strict=True)
-    ]
-    table(("importance", "before", "", "after", ""), rows)
 
 
 def _bar(number: int, limit: int) -> str:
@@ -120,7 +116,15 @@ def forget(
         raise typer.BadParameter("; ".join(_option_fault(problem) for problem in error.errors())) from error
     if apply:
         operation = call(Target(url, key, tenant, jobs=True), lambda ask: _apply(ask, request), "Forgetting …")
-        _show_operation(operation, as_json_=as_json_)
+        failed = operation["status"] == "failed"
+        if as_json_:
+            as_json(operation)
+        elif failed:
+            print(f"recalld: {operation['error']} ({operation['operation_id']})", file=sys.stderr)
+        else:
+            print(f"{operation['progress']['done']} memories are archived; {operation['operation_id']} can be undone.")
+        if failed:
+            raise typer.Exit(1)
         return
     if url is None:
         plan = on_store(lambda store: _plan(store, tenant, request), existing=True)
@@ -164,18 +168,6 @@ async def _apply(ask: Ask, request: ForgetRequest) -> Json:
         await asyncio.sleep(POLL_SECONDS)
         operation = await ask("GET", f"/v1/operations/{operation['operation_id']}")
     return operation
-
-
-def _show_operation(operation: Json, *, as_json_: bool) -> None:
-    failed = operation["status"] == "failed"
-    if as_json_:
-        as_json(operation)
-    elif failed:
-        print(f"recalld: {operation['error']} ({operation['operation_id']})", file=sys.stderr)
-    else:
-        print(f"{operation['progress']['done']} memories are archived; {operation['operation_id']} can be undone.")
-    if failed:
-        raise typer.Exit(1)
 
 
 def _option_fault(error: ErrorDetails) -> str:

@@ -73,22 +73,6 @@ def curl(listening: socket.socket, *, needs_key: bool) -> str:
     return _CURL.format(serves=serves, address=address, key=_KEY if needs_key else "")
 
 
-def serve_alone(settings: Settings, openers: Openers) -> None:
-    """Serves until SIGTERM. Raises the error that kept the service from starting.
-
-    SIGHUP restarts workers one by one, and there are none: it is logged. It ends a service whose terminal was closed.
-    """
-    if sys.stdin is None or not sys.stdin.isatty():
-        does_nothing = "SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS"
-        signal.signal(signal.SIGHUP, lambda *_: log.warning(does_nothing))
-    DrainingServer(_loaded(settings, openers), openers.tuning).run()
-
-
-def serve_as_worker(settings: Settings, openers: Openers, sockets: list[socket.socket], service: Workers) -> None:
-    """Serves as a worker until it is told to end. Raises the error that kept the worker from starting."""
-    WorkerServer(_loaded(settings, openers), openers.tuning, service).run(sockets)
-
-
 def _loaded(settings: Settings, openers: Openers) -> uvicorn.Config:
     load_model(settings, openers.tuning)
     config = uvicorn.Config(
@@ -359,7 +343,9 @@ class Worker(Process):
         try:
             settings = Settings()  # a worker that replaces another takes what has changed
             configure(settings)
-            serve_as_worker(settings, supervisor.openers, supervisor.sockets, supervisor.service)
+            WorkerServer(_loaded(settings, supervisor.openers), supervisor.openers.tuning, supervisor.service).run(
+                supervisor.sockets
+            )
         except RecalldError as error:
             self._fail([error.detail])
         except (ValidationError, SettingsError) as error:
@@ -516,16 +502,12 @@ class Supervisor(Multiprocess):
             )
             self.should_exit.set()
 
-    def restart_all(self) -> None:
-        """Begins to replace the workers."""
-        self._old = [*self.processes]
-
     def handle_hup(self) -> None:
         """Restarts, or ends the service if the terminal was closed that it was started on."""
         if self._has_terminal and not os.isatty(0):
             self.handle_int()
         else:
-            self.restart_all()
+            self._old = [*self.processes]
 
     def terminate_all(self) -> None:
         """Tells the workers to drain. From now on each holds the door open for itself."""
@@ -611,7 +593,11 @@ def serve_with(openers: Openers) -> None:
     if settings.worker_count > 1:
         Supervisor(settings, openers).run()
     else:
-        serve_alone(settings, openers)
+        # SIGHUP restarts workers one by one, and there are none; it ends a service whose terminal was closed
+        if sys.stdin is None or not sys.stdin.isatty():
+            does_nothing = "SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS"
+            signal.signal(signal.SIGHUP, lambda *_: log.warning(does_nothing))
+        DrainingServer(_loaded(settings, openers), openers.tuning).run()
 
 
 def worker() -> None:

@@ -171,22 +171,6 @@ def _longest(keys: Sequence[str]) -> list[str]:
     return [key for key in keys if not any(key != other and _stands_in(other, key) for other in keys)]
 
 
-async def entities_in(
-    text: str, facts: FactRepository, partitions: Sequence[Partition], aliases: AliasMap
-) -> list[str]:
-    """Returns the keys of the entities of these partitions' facts and aliases that the text names, in the order of its
-    words."""
-    runs = word_runs(text)
-    known: set[str] = {key for key in runs if aliases.name(key) is not None}
-    for at in range(0, len(runs), KEYS_AT_ONCE):
-        part = tuple(runs[at : at + KEYS_AT_ONCE])
-        for of_partition in of_partitions(partitions):
-            for side, more in (("subject_key", None), ("object_key", Eq("object_type", "entity"))):
-                where = both(of_partition, In(side, part), more)
-                known |= {*await facts.values(side, where, order="asc", limit=KEYS_AT_ONCE)}
-    return list(dict.fromkeys(aliases.root(key) for key in runs if key in known))
-
-
 async def name_of(key: str, facts: FactRepository, partitions: Sequence[Partition], aliases: AliasMap) -> str:
     """Returns the name of an entity: as its aliases have it, or the latest fact of these partitions, or else its
     key."""
@@ -254,6 +238,11 @@ class EntityService:
         mentioned = (*latest.memories, *earliest.memories)
         seen += [told_at(memory) for memory, _ in mentioned]
         seen += [action["timestamp"] for action in actions]
+        now_ms = to_ms(self._clock.now())
+        items: list[Mention] = [
+            {"memory": await self._decays.render_at(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
+            for memory, keys in latest.memories
+        ]
         return {
             "name": aliases.name(key) or _name_in(key, (*current, *earlier)) or name,
             "key": key,
@@ -262,19 +251,11 @@ class EntityService:
             "facts": _render_facts(current, limit),
             "earlier": _render_facts(earlier, limit),
             "neighbors": {"count": len(walk.nodes), "truncated": walk.truncated},
-            "memories": await self._mentions(latest, aliases),
+            "memories": {"items": items, "truncated": latest.more},
             "actions": {"items": list(map(render_action, actions[:limit])), "truncated": len(actions) > limit},
             "first_seen": min(seen, default=None),
             "last_seen": max(seen, default=None),
         }
-
-    async def _mentions(self, mentioning: Mentioning, aliases: AliasMap) -> Mentions:
-        now_ms = to_ms(self._clock.now())
-        items: list[Mention] = [
-            {"memory": await self._decays.render_at(memory, now_ms), "names": [aliases.spelled(key) for key in keys]}
-            for memory, keys in mentioning.memories
-        ]
-        return {"items": items, "truncated": mentioning.more}
 
     async def _actions(self, partitions: Sequence[Partition], names: Sequence[str], limit: int) -> list[ActionRecord]:
         actions = Repository(self._facts.store, self._facts.scope, ACTIONS)
@@ -409,10 +390,28 @@ class RelatedService:
         memory = await self._memories.get_unexpired(memory_id, now)
         partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
         related, warnings = _Related(), list[SearchWarning]()
-        await self._linked(memory, related, now)
+        # memories that its fields name, and those that a disputed one contradicts
+        by: dict[RelatedReason, list[str]] = {
+            "supersedes": memory["supersedes"],
+            "superseded_by": [memory["superseded_by"]] if memory["superseded_by"] else [],
+            "contradicts": memory["contradicts"],
+            "made_from": memory["source"]["memory_ids"],
+        }
+        linked = await self._memories.get_many([linked_id for ids in by.values() for linked_id in ids][:MAX_LINKS])
+        for reason, ids in by.items():
+            for other in (linked[linked_id] for linked_id in ids if linked_id in linked):
+                if not expired(other, now) and other["user_id"] in (memory["user_id"], None):
+                    related.add(other, reason)
         try:
             async with asyncio.timeout(SIMILAR_SECONDS):
-                await self._similar(memory, partitions, related, now)
+                text = memory["content"][:QUERY_CHARACTERS]
+                active = both(Eq("status", "active"), unexpired(now), FINDABLE)
+                wanted = RetrievalQuery(
+                    text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector"
+                )
+                for hit in (await self._lookup.find(wanted)).hits:
+                    if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
+                        related.add(hit.doc, "similar", hit.score)
         except (EmbeddingUnavailable, TimeoutError):
             warnings.append(BY_WORDS_ALONE)
         await self._of_entities(memory, partitions, related, now)
@@ -428,35 +427,20 @@ class RelatedService:
         ]
         return {"items": items, "next_cursor": None, "warnings": warnings}
 
-    async def _linked(self, memory: MemoryRecord, related: _Related, now: str) -> None:
-        """Adds memories that its fields name, and those that a disputed one contradicts."""
-        by: dict[RelatedReason, list[str]] = {
-            "supersedes": memory["supersedes"],
-            "superseded_by": [memory["superseded_by"]] if memory["superseded_by"] else [],
-            "contradicts": memory["contradicts"],
-            "made_from": memory["source"]["memory_ids"],
-        }
-        linked = await self._memories.get_many([linked_id for ids in by.values() for linked_id in ids][:MAX_LINKS])
-        for reason, ids in by.items():
-            for other in (linked[linked_id] for linked_id in ids if linked_id in linked):
-                if not expired(other, now) and other["user_id"] in (memory["user_id"], None):
-                    related.add(other, reason)
-
-    async def _similar(
-        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
-    ) -> None:
-        text = memory["content"][:QUERY_CHARACTERS]
-        active = both(Eq("status", "active"), unexpired(now), FINDABLE)
-        wanted = RetrievalQuery(text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector")
-        for hit in (await self._lookup.find(wanted)).hits:
-            if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
-                related.add(hit.doc, "similar", hit.score)
-
     async def _of_entities(
         self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
     ) -> None:
         aliases = await AliasRepository(self._facts.store, self._facts.scope).of_partitions(partitions)
-        entities = await entities_in(memory["content"], self._facts, partitions, aliases)
+        # the entities of these partitions' facts and aliases that the text names, in the order of its words
+        runs = word_runs(memory["content"])
+        known: set[str] = {key for key in runs if aliases.name(key) is not None}
+        for at in range(0, len(runs), KEYS_AT_ONCE):
+            part = tuple(runs[at : at + KEYS_AT_ONCE])
+            for of_partition in of_partitions(partitions):
+                for side, more in (("subject_key", None), ("object_key", Eq("object_type", "entity"))):
+                    where = both(of_partition, In(side, part), more)
+                    known |= {*await self._facts.values(side, where, order="asc", limit=KEYS_AT_ONCE)}
+        entities = list(dict.fromkeys(aliases.root(key) for key in runs if key in known))
         index = MentionIndex(self._facts.store, self._facts.scope, self._model, partitions, now)
         mentioned = [(key, await index.of(aliases.keys(key), MAX_MENTIONS)) for key in entities[: 2 * MAX_ENTITIES]]
         mentioned.sort(key=lambda entity: (entity[1].more, len(entity[1].memories)))

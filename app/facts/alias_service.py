@@ -25,7 +25,7 @@ from app.facts.aliases import (
     untitled,
 )
 from app.facts.graph import Bound, EntityNode, GraphService, Sight
-from app.facts.ledger import Statement, contend, statement
+from app.facts.ledger import contend, statement
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactName, FactRecord, key_of
 from app.jobs import queue
@@ -138,7 +138,30 @@ class AliasService:
             raise LimitReached(
                 f"An agent and user have at most {MAX_ALIASES} aliases, dismissed ones included: remove one first."
             )
-        contends = await self._contending(owner, key, after)
+        # what the owner's facts say twice of the entity, where one can be true: it lives in Rome, and in Oslo
+        where = both(
+            of_partition(*_ids(owner)),
+            In("subject_key", after.keys(key)),
+            Eq("standing", "held"),
+            Eq("cardinality", "one"),
+            Absent("known_until"),
+        )
+        by_predicate: dict[str, list[FactRecord]] = {}
+        for fact in await self._facts.find(where, order="asc", limit=MAX_CONTENDING):
+            by_predicate.setdefault(fact["predicate_key"], []).append(fact)
+        contends: list[Contending] = []
+        for facts in by_predicate.values():
+            statements = [statement(fact, after.object_of(fact)) for fact in facts]
+            ids = [
+                first.id
+                for first in statements
+                if any(
+                    first.object != other.object and contend(first, other) and first.span.overlaps(other.span)
+                    for other in statements
+                )
+            ]
+            if ids:
+                contends.append({"predicate": facts[0]["predicate"], "fact_ids": ids})
         return self._changed(owner, name, after, edit, contends, status=201)
 
     async def dismiss(self, name: str, alias: str, owner: Partition) -> WriteResult[AliasesChanged]:
@@ -200,26 +223,6 @@ class AliasService:
         users = frozenset() if user is None else frozenset((user,))
         answer: AliasesChanged = {**body, "operation_id": begun["operation_id"], "contends": contends}
         return WriteResult(answer, [*edit.changes, done], status, users=users)
-
-    async def _contending(self, owner: Partition, key: str, aliases: AliasMap) -> list[Contending]:
-        """Returns what the facts of an owner say twice of an entity, of which one thing is true at a time."""
-        where = both(
-            of_partition(*_ids(owner)),
-            In("subject_key", aliases.keys(key)),
-            Eq("standing", "held"),
-            Eq("cardinality", "one"),
-            Absent("known_until"),
-        )
-        by_predicate: dict[str, list[FactRecord]] = {}
-        for fact in await self._facts.find(where, order="asc", limit=MAX_CONTENDING):
-            by_predicate.setdefault(fact["predicate_key"], []).append(fact)
-        contending: list[Contending] = []
-        for facts in by_predicate.values():
-            statements = [statement(fact, aliases.object_of(fact)) for fact in facts]
-            ids = [first.id for first in statements if any(_excludes(first, other) for other in statements)]
-            if ids:
-                contending.append({"predicate": facts[0]["predicate"], "fact_ids": ids})
-        return contending
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
@@ -291,10 +294,6 @@ def _alone(part: str, keys: Iterable[str], aliases: AliasMap) -> bool:
     """Returns True if the names that begin or end with this part are those of one entity."""
     full = {aliases.root(untitled(key) or key) for key in keys if contained(part, key)}
     return len(full) == 1
-
-
-def _excludes(first: Statement, other: Statement) -> bool:
-    return first.object != other.object and contend(first, other) and first.span.overlaps(other.span)
 
 
 def _joined(aliases: AliasMap, key: str, other: str) -> bool:

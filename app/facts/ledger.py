@@ -140,7 +140,10 @@ def decide(live: Sequence[Statement], assertion: Assertion, now: str) -> list[Le
         and like.cardinality == claim.cardinality
         and like.span.touches(claim.span)
     ]
-    span = _union([claim, *joined])
+    statements = [claim, *joined]
+    span = ValidSpan(
+        min(statement.span.start for statement in statements), max(statement.span.end for statement in statements)
+    )
     above = [like for like in same if like.trust > claim.trust]
     pieces = minus(span, [statement.span for statement in (*above, *_later(rivals, claim, assertion.policy))])
     stronger = [like for like in above if _ends(replace(claim, trust=like.trust), like)]
@@ -154,7 +157,7 @@ def decide(live: Sequence[Statement], assertion: Assertion, now: str) -> list[Le
     replaced = met if assertion.policy == "last_write_wins" else []
     cut = [rival for rival in met if rival not in replaced] + [like for like in weaker if _meets(like, pieces)]
     disputed = [like for like in live if like.disputed and like.object == assertion.object]
-    settled = [like for like in disputed if _says(claim, pieces, like.span)]
+    settled = [like for like in disputed if claim.span.covers(like.span) and not minus(like.span, pieces)]
     continues = tuple(statement.id for statement in (*ended, *joined))
     return [
         *(Cut(statement.id) for statement in (*ended, *joined, *replaced, *settled)),
@@ -248,12 +251,6 @@ def _ends(claim: Statement, statement: Statement) -> bool:
     return open_ended and claim.span.start <= statement.span.start < claim.span.end and statement.trust <= claim.trust
 
 
-def _union(statements: Sequence[Statement]) -> ValidSpan:
-    return ValidSpan(
-        min(statement.span.start for statement in statements), max(statement.span.end for statement in statements)
-    )
-
-
 def _later(rivals: Sequence[Statement], claim: Statement, policy: ConflictPolicy) -> list[Statement]:
     """Returns the rivals that begin after an open-ended claim, which arrived out of order: they keep their time.
 
@@ -279,11 +276,6 @@ def _is_assumed(piece: ValidSpan, stated: Iterable[Statement]) -> bool:
 
 def _meets(statement: Statement, pieces: Iterable[ValidSpan]) -> bool:
     return any(statement.span.overlaps(piece) for piece in pieces)
-
-
-def _says(claim: Statement, pieces: Sequence[ValidSpan], span: ValidSpan) -> bool:
-    """Returns True if this claim covers the whole span."""
-    return claim.span.covers(span) and not minus(span, pieces)
 
 
 def _disputed(claim: Statement, live: Iterable[Statement], stronger: Sequence[Statement]) -> Confirm | Dispute:

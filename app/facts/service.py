@@ -13,7 +13,7 @@ from app.core.schemas import Json, JsonObject, Page, shown_as
 from app.errors import Conflict, Forbidden, invalid, no_such
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, ValidSpan, statement
-from app.facts.profile import ProfileField, StatedProfile, UserRecords, field_of, settled, states
+from app.facts.profile import StatedProfile, UserRecords, field_of, settled, states
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import (
     FACT_FIELDS,
@@ -108,7 +108,14 @@ class FactService:
         items = list[AssertedFact]()
         for draft, (fact_id, is_new) in zip(drafts, asserted.facts, strict=True):
             ledger = asserted.ledgers[draft["group_id"]]
-            items.append(_asserted(ledger.latest(fact_id), ledger.ended[fact_id] if is_new else ()))
+            # the facts that gave way to it
+            ended = ledger.ended[fact_id] if is_new else ()
+            items.append(
+                {
+                    **render(ledger.latest(fact_id)),
+                    "superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended],
+                }
+            )
         changes = await self._written(asserted.ledgers.values())
         return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in asserted.facts)
 
@@ -398,11 +405,6 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
     )
 
 
-def _asserted(fact: FactRecord, ended: Iterable[FactRecord]) -> AssertedFact:
-    """Returns an asserted fact as answers show it. `ended`: the facts that gave way to it."""
-    return {**render(fact), "superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended]}
-
-
 def _again(fact: FactRecord) -> JsonObject | None:
     """Returns the body that states a fact once more, beside others."""
     if field_of(fact) is not None:
@@ -464,18 +466,14 @@ def require_single(body: FactCreate) -> FactCreate:
     with several values, and for a merge, which is a request of its own."""
     if body.on_conflict == "merge":
         raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
-    if field_of_assertion(body) is None:
+    # the field of the profile that an assertion states, or None
+    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
         return body
     if body.cardinality == "many":
         raise invalid("/cardinality", "must be one: the profile has one value at a time")
     if body.on_conflict == "keep_both":
         raise invalid("/on_conflict", "must keep one value: the profile has one at a time")
     return body.model_copy(update={"cardinality": "one"})
-
-
-def field_of_assertion(body: FactCreate) -> ProfileField | None:
-    """Returns the field of the profile that an assertion states, or None."""
-    return field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate})
 
 
 def computed(fact: FactRecord) -> FactRecord:

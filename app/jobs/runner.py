@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -200,20 +200,17 @@ class Runner:
         queued, lapsed = self._lanes_below(JOBS_IN_LANE), self._lanes_below(JOBS_IN_LANE + LAPSED_BESIDE)
         lease = await self._take(self._queue.take(queued, lapsed))
         if lease is None:
-            await self._pause(running)
+            # until a running task ends, a job is queued, or the next poll or schedule is due
+            news = asyncio.create_task(self._news.wait(), name=ASLEEP)
+            seconds = min(POLL_SECONDS, self._schedules.seconds_to_next())
+            try:
+                await asyncio.wait([*running, news], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                news.cancel()
             return
         task = asyncio.create_task(self._in_lane(self._work(lease)))
         self._in_lanes[task] = lease.lane
         task.add_done_callback(self._in_lanes.pop)
-
-    async def _pause(self, running: Sequence[asyncio.Task[None]]) -> None:
-        """Waits until one of the running tasks ends, a job is queued, or the next poll or schedule is due."""
-        news = asyncio.create_task(self._news.wait(), name=ASLEEP)
-        seconds = min(POLL_SECONDS, self._schedules.seconds_to_next())
-        try:
-            await asyncio.wait([*running, news], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            news.cancel()
 
     async def _in_lane(self, work: Awaitable[None]) -> None:
         """Runs a job of a lane. After a failure, keeps the lane occupied for a pause, or the job would be
@@ -279,7 +276,11 @@ class Runner:
     async def _attempt(self, lease: Lease) -> str:
         work_for(lease.job.tenant)
         try:
-            handler = self._handler(lease)
+            if lease.abandoned:
+                raise RecalldError("every process that ran this job stopped before the job was done")
+            handler = self._handlers.get(lease.doc["kind"])
+            if handler is None:
+                raise RecalldError(f"this process runs no jobs of the kind {lease.doc['kind']}")
             with using_reserve(allowed=lease.doc["kind"] in FREES_SPACE):
                 # also without a report: on a full disk the job then ends before it has asked a model for anything
                 await _where_missing_without(self._report(lease, {"status": "running"}), lease.commit)
@@ -298,14 +299,6 @@ class Runner:
         except Exception as error:  # noqa: BLE001 (recorded and retried)
             return await self._failed(lease, error)
         return done.status
-
-    def _handler(self, lease: Lease) -> JobHandler:
-        if lease.abandoned:
-            raise RecalldError("every process that ran this job stopped before the job was done")
-        handler = self._handlers.get(lease.doc["kind"])
-        if handler is None:
-            raise RecalldError(f"this process runs no jobs of the kind {lease.doc['kind']}")
-        return handler
 
     async def _failed(self, lease: Lease, error: Exception) -> str:
         reason = error.detail if isinstance(error, RecalldError) else type(error).__name__

@@ -29,7 +29,7 @@ from app.memories.repository import MEMORY
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.index.record_codec import model_id
-from app.storage.protocol import MissingVector, PartitionSelector, Store, VectorCounts
+from app.storage.protocol import PartitionSelector, Store, VectorCounts
 from app.storage.repository import pages
 from app.storage.schema import BaseRecord, Collection, Doc, Not, R, Range
 from app.storage.scope import SYSTEM
@@ -239,7 +239,24 @@ class Reembed:
                 page := await self._vectors.missing_vectors(kind.collection, partitions, self._model, place, AT_ONCE)
             ):
                 place, begun = page[-1].row, begun + len(page)
-                updates = await self._updates(kind, page)
+                # the records that the model accepts; their versions stay, since nothing changes for a caller
+                embeddings = Embeddings(self._embedder)
+                read = [(row.doc, await passage_of(kind, row.doc)) for row in page]
+                readable = [(doc, passage) for doc, passage in read if passage is not None]
+                entries = await embeddings.entries_each([passage for _, passage in readable])
+                updates = [
+                    Update(
+                        kind.collection,
+                        doc["tenant_id"],
+                        doc[kind.collection.id_field],
+                        set=kind.fields(embeddings.info(entry)),
+                        expect={"version": doc["version"]},
+                        entry=entry,
+                        keep=True,
+                    )
+                    for (doc, _), entry in zip(readable, entries, strict=True)
+                    if entry.vector is not None
+                ]
                 if writing is not None:
                     done += await writing
                 writing = asyncio.create_task(self._write(updates, seen))
@@ -280,26 +297,6 @@ class Reembed:
     async def drop_previous_vectors(self) -> int:
         """Deletes the alternate vectors of other models. Returns how many."""
         return sum([await self._vectors.drop_previous_vectors(kind.collection) for kind in self._kinds])
-
-    async def _updates(self, kind: Embeddable, page: Sequence[MissingVector]) -> list[Update]:
-        """Returns the updates of the records that the model accepts. Internal change: does not bump versions."""
-        embeddings = Embeddings(self._embedder)
-        read = [(row.doc, await passage_of(kind, row.doc)) for row in page]
-        readable = [(doc, passage) for doc, passage in read if passage is not None]
-        entries = await embeddings.entries_each([passage for _, passage in readable])
-        return [
-            Update(
-                kind.collection,
-                doc["tenant_id"],
-                doc[kind.collection.id_field],
-                set=kind.fields(embeddings.info(entry)),
-                expect={"version": doc["version"]},
-                entry=entry,
-                keep=True,
-            )
-            for (doc, _), entry in zip(readable, entries, strict=True)
-            if entry.vector is not None
-        ]
 
     async def _write(self, updates: Sequence[Update], seen: ReportProgress) -> int:
         """Commits some updates at a time, or these one by one after a conflict.

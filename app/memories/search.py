@@ -53,7 +53,7 @@ from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
 from app.retrieval.repetition import Repetition
 from app.retrieval.retriever import Hit, HowSearched, Replacement, RetrievalQuery, Retriever
-from app.retrieval.time_expressions import TimeInterval, interval_of
+from app.retrieval.time_expressions import interval_of
 from app.storage.protocol import Store
 from app.storage.record_filters import SplitFilter, fields_of, split_filter
 from app.storage.repository import between, having, partitions_of, unexpired
@@ -506,7 +506,19 @@ class MemorySearch:
         answer: HowSearched | HowUnderstood = retrieved.how()
         interval = retrieved.interval
         if body.explain or (interval is not None and interval.empty):
-            answer = {**answer, "understood": {"time": None if interval is None else _time_understood(interval)}}
+            answer = {
+                **answer,
+                "understood": {
+                    "time": None
+                    if interval is None
+                    else {
+                        "from": from_ms(interval.start),
+                        "until": from_ms(interval.end),
+                        "words": interval.words,
+                        "empty": interval.empty,
+                    }
+                },
+            }
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
 
     async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
@@ -529,15 +541,6 @@ class MemorySearch:
         named = {"memory_id", *(body.fields or ())}
         memories = [await self._decays.render_at(hit.doc, now_ms) for hit in hits]
         return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
-
-
-def _time_understood(interval: TimeInterval) -> UnderstoodTime:
-    return {
-        "from": from_ms(interval.start),
-        "until": from_ms(interval.end),
-        "words": interval.words,
-        "empty": interval.empty,
-    }
 
 
 def _as_json(numbers: list[float]) -> list[bytes]:

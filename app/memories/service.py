@@ -33,7 +33,6 @@ from app.memories.schemas import (
     MemoryCreated,
     MemoryPatch,
     MemoryRecord,
-    MemoryStatus,
     Predecessors,
     rounded,
 )
@@ -97,7 +96,13 @@ class MemoryService:
         fields = MEMORIES.as_record(patch(memory).model_dump(exclude_unset=True))
         self._memories.require_write(memory)
         precondition.check(memory)
-        _check_status(memory, fields.get("status"))
+        wanted = fields.get("status")
+        if wanted is not None and memory["status"] == "disputed":
+            raise Conflict(
+                "This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it."
+            )
+        if wanted == "archived" and memory["status"] == "superseded":
+            raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
         changed = revision(memory, fields, rfc3339(now))
         new = memory | changed
         if new["valid_from"] and new["valid_until"] and new["valid_from"] >= new["valid_until"]:
@@ -194,14 +199,6 @@ class MemoryService:
             }
 
         return page_of(await render_items(HISTORY, versions, shown, HistoryEntry), cursor)
-
-
-def _check_status(memory: MemoryRecord, wanted: MemoryStatus | None) -> None:
-    """Raises Conflict if a caller may not give the memory this status."""
-    if wanted is not None and memory["status"] == "disputed":
-        raise Conflict("This memory is disputed: settle that with POST /v1/memories/{memory_id}/resolve, or delete it.")
-    if wanted == "archived" and memory["status"] == "superseded":
-        raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
 
 
 # --- Succession and disputes ------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from app.api.errors import BODY, only, problems
 from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.audit.tombstones import Tombstones
 from app.auth.dependencies import InResources, authenticate, get_caller, has_key
-from app.auth.keys import Principal
 from app.core import workers
 from app.core.schemas import Identifier, Page, shown
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
@@ -22,7 +21,6 @@ from app.jobs.schedule import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats
-from app.settings import Settings
 from app.storage.repository import Repository
 from app.writes.executor import Writer
 
@@ -103,13 +101,11 @@ async def get_stats(request: Request, resources: InResources) -> Answer[StoreSta
     ten seconds old."""
     principal = get_caller(request)[1]
     figures = StatsService(resources.store, principal.scope, resources.clock, resources.accesses, resources.stats)
-    return answer(await figures.stats(with_latency=_reads_metrics(resources.settings, principal)))
-
-
-def _reads_metrics(settings: Settings, principal: Principal) -> bool:
-    """Returns whether the caller may read what `/metrics` tells."""
+    # whether the caller may read what `/metrics` tells
     bound = principal.scope.agents is not None or principal.scope.users is not None
-    return settings.metrics == "open" or (settings.metrics == "admin" and "admin" in principal.verbs and not bound)
+    who = resources.settings.metrics
+    reads_metrics = who == "open" or (who == "admin" and "admin" in principal.verbs and not bound)
+    return answer(await figures.stats(with_latency=reads_metrics))
 
 
 health_router = APIRouter(tags=["operating"])

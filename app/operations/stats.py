@@ -147,7 +147,23 @@ class StatsService:
     async def stats(self, *, with_latency: bool) -> StoreStats:
         """Returns the figures. Raises StoreUnavailable."""
         latency = request_latency() if with_latency else None
-        return await self._counted() | {"recalled": await self._recalled(), "latency": latency}
+        recent = self._accesses.recent(self._scope.tenant)
+        memories = await self._records(MEMORIES).get_many([memory_id for memory_id, _ in recent])
+        recalled = [(memories[memory_id], at) for memory_id, at in recent if memory_id in memories]
+        return await self._counted() | {
+            "recalled": [
+                {
+                    "memory_id": memory["memory_id"],
+                    "memory_type": memory["memory_type"],
+                    "agent_id": memory["agent_id"],
+                    "user_id": memory["user_id"],
+                    "content": memory["content"][:200],
+                    "recalled_at": rfc3339(at),
+                }
+                for memory, at in recalled[:RECALLED]
+            ],
+            "latency": latency,
+        }
 
     async def _counted(self) -> StoreStats:
         """Returns the counts, made now or by an earlier call. Calls at the same time share one count."""
@@ -203,22 +219,6 @@ class StatsService:
     ) -> dict[str, T]:
         answers = await asyncio.gather(*(ask(self._records(collection)) for collection in kinds.values()))
         return dict(zip(kinds, answers, strict=True))
-
-    async def _recalled(self) -> list[RecalledMemory]:
-        recent = self._accesses.recent(self._scope.tenant)
-        memories = await self._records(MEMORIES).get_many([memory_id for memory_id, _ in recent])
-        recalled = [(memories[memory_id], at) for memory_id, at in recent if memory_id in memories]
-        return [
-            {
-                "memory_id": memory["memory_id"],
-                "memory_type": memory["memory_type"],
-                "agent_id": memory["agent_id"],
-                "user_id": memory["user_id"],
-                "content": memory["content"][:200],
-                "recalled_at": rfc3339(at),
-            }
-            for memory, at in recalled[:RECALLED]
-        ]
 
 
 def by_value(tallied: Tallied, place: int) -> dict[str, int]:

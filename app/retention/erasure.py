@@ -223,7 +223,17 @@ class _Erasing:
                 self._learn(note)
         for _ in range(ROUNDS):
             await self._clear()
-            await self._anonymise()
+            # replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs
+            async for entries in self._batches(AUDIT, Eq("user_id", self._user)):
+                named = {entry["audit_id"]: _ids_named(entry) for entry in entries}
+                chosen = [record_id for ids in named.values() for record_id in ids if not OURS.fullmatch(record_id)]
+                hidden = {record_id: await self._tombstones.hashed(record_id) for record_id in dict.fromkeys(chosen)}
+                changes: list[Change] = []
+                for audit_id, ids in named.items():
+                    records = [hidden.get(record_id, record_id) for record_id in ids]
+                    fields: AuditRecord = {"user_id": None, "user_hash": self._hash, "records": records}
+                    changes.append(Update(AUDIT, self._tenant, audit_id, set=fields))
+                await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
             # raises if the lease is lost; the next step is not a commit and does not check it
             await self._run.commit([])
             await self._store.purge(self._tenant, self._user, sorted(self._counters))
@@ -264,19 +274,6 @@ class _Erasing:
         # what cannot be read is in no batch
         if unread := await self._store.count(collection, self._tenant, where):
             await self._commit([DeleteWhere(collection, self._tenant, where)], unread, name=collection.name)
-
-    async def _anonymise(self) -> None:
-        """Replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs."""
-        async for entries in self._batches(AUDIT, Eq("user_id", self._user)):
-            named = {entry["audit_id"]: _ids_named(entry) for entry in entries}
-            chosen = [record_id for ids in named.values() for record_id in ids if not OURS.fullmatch(record_id)]
-            hidden = {record_id: await self._tombstones.hashed(record_id) for record_id in dict.fromkeys(chosen)}
-            changes: list[Change] = []
-            for audit_id, ids in named.items():
-                records = [hidden.get(record_id, record_id) for record_id in ids]
-                fields: AuditRecord = {"user_id": None, "user_hash": self._hash, "records": records}
-                changes.append(Update(AUDIT, self._tenant, audit_id, set=fields))
-            await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
 
     async def _batches(self, collection: Collection[R], where: Filter) -> AsyncIterator[list[R]]:
         """Yields batches until there are none. Each batch is deleted or no longer matches before the next query."""
@@ -333,7 +330,20 @@ class _Erasing:
         operation_id = str(self._run.lease.job.operation_id)
         if tombstone is None or tombstone["operation_id"] != operation_id:
             raise Conflict("Another erasure of this user was begun since.")
-        records, searchable = await self._count_left()
+        # what remains of the user, and what a search of the user's scope still reads
+        records = searchable = 0
+        for collection in self._owned:
+            records += await self._store.count(collection, self._tenant, Eq("user_id", self._user))
+            if collection.searched:
+                query = SearchQuery(
+                    self._tenant,
+                    (Partition(ANY_AGENT, self._user),),
+                    EVERYTHING,
+                    None,
+                    self._model,
+                    np.empty(0, np.uint32),
+                )
+                searchable += len((await self._store.search(collection, query)).rows)
         if records or searchable or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
             return False
         if await self._store.change_log.names(self._tenant, self._user):
@@ -358,24 +368,6 @@ class _Erasing:
         except CommitConflict:
             return False
         return True
-
-    async def _count_left(self) -> tuple[int, int]:
-        """Returns the number of remaining documents of the user, and of documents that a search of the user's scope
-        reads."""
-        records = searchable = 0
-        for collection in self._owned:
-            records += await self._store.count(collection, self._tenant, Eq("user_id", self._user))
-            if collection.searched:
-                query = SearchQuery(
-                    self._tenant,
-                    (Partition(ANY_AGENT, self._user),),
-                    EVERYTHING,
-                    None,
-                    self._model,
-                    np.empty(0, np.uint32),
-                )
-                searchable += len((await self._store.search(collection, query)).rows)
-        return records, searchable
 
 
 def _ids_named(entry: Mapping[str, Any]) -> list[str]:

@@ -275,20 +275,17 @@ class UserImport:
         StoreUnavailable."""
         self._report.lines += 1
         if self._report.lines == 1:
-            await self._begin(line)
+            header = orjson.loads(line.removeprefix(BOM_UTF8)) if begins_user_export(line) else {}
+            user = _composed(header.get("user_id"))
+            if header.get("format") != FORMAT or not isinstance(user, str) or not user:
+                raise NoUserExport("The file does not begin as a user's export of this version does.")
+            self._report.user_id = user
+            self._refused = not self._restore and await self._tombstones.find(user) is not None
             return
         try:
             await self._take(orjson.loads(line))
         except (BadLine, orjson.JSONDecodeError) as error:
             self._bad(self._report.lines, str(error))
-
-    async def _begin(self, line: bytes) -> None:
-        header = orjson.loads(line.removeprefix(BOM_UTF8)) if begins_user_export(line) else {}
-        user = _composed(header.get("user_id"))
-        if header.get("format") != FORMAT or not isinstance(user, str) or not user:
-            raise NoUserExport("The file does not begin as a user's export of this version does.")
-        self._report.user_id = user
-        self._refused = not self._restore and await self._tombstones.find(user) is not None
 
     async def _take(self, line: Any) -> None:
         if not isinstance(line, dict) or self._ended:
@@ -339,17 +336,14 @@ class UserImport:
             await self._store.commit([change for of_record in changes for change in of_record])
         except CommitConflict:
             for (number, _), of_record in zip(new, changes, strict=True):
-                await self._alone(number, of_record)
+                try:
+                    await self._store.commit(of_record)
+                except CommitConflict as conflict:
+                    self._bad(number, f"another record has its {conflict.reason}")
+                else:
+                    self._report.new += 1
         else:
             self._report.new += len(new)
-
-    async def _alone(self, number: int, changes: list[Change]) -> None:
-        try:
-            await self._store.commit(changes)
-        except CommitConflict as conflict:
-            self._bad(number, f"another record has its {conflict.reason}")
-        else:
-            self._report.new += 1
 
     async def _new(self, collection: Collection, waiting: Sequence[tuple[int, Doc]]) -> list[tuple[int, Doc]]:
         """Returns the documents to insert. A child of another owner's record is skipped like its parent."""

@@ -196,7 +196,17 @@ class _Shortening:
             return self._files(value, pointer, file=file)
         if len(value) <= self.limit or name in ("type", "text") or holder.get("type") == "text":
             return value
-        reference = _reference(value, holder, file=file)
+        # What stays of a file's data: its type, bytes and digest. None: the text is no data of a file.
+        url = _DATA_URL.match(value)
+        if url is not None:
+            kind, written = url["type"] or "text/plain", value[url.end() :]
+            data = _decoded(written) if url["parameters"].lower().endswith(";base64") else unquote_to_bytes(written)
+        else:
+            named = (holder.get(name) for name in _TYPE_NAMES)
+            declared = next((name for name in named if isinstance(name, str)), None)
+            kind = declared if declared and "/" in declared else _UNKNOWN_TYPE
+            data = _decoded(value) if file or declared else None
+        reference = None if data is None else {"type": kind, "size": len(data), "sha256": sha256(data).hexdigest()}
         if reference is None:
             return value
         self.warn("file_not_kept", pointer, "The file is not kept, only its type, size and SHA-256.")
@@ -278,20 +288,6 @@ def _with_short_texts(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, dict):
         return {name: _with_short_texts(item, limit) for name, item in value.items()}
     return [_with_short_texts(item, limit) for item in value] if isinstance(value, list) else value
-
-
-def _reference(text: str, beside: JsonObject, *, file: bool) -> JsonObject | None:
-    """Returns what stays of a file's data: its type, bytes and digest. None: the text is no data of a file."""
-    url = _DATA_URL.match(text)
-    if url is not None:
-        kind, written = url["type"] or "text/plain", text[url.end() :]
-        data = _decoded(written) if url["parameters"].lower().endswith(";base64") else unquote_to_bytes(written)
-    else:
-        named = (beside.get(name) for name in _TYPE_NAMES)
-        declared = next((name for name in named if isinstance(name, str)), None)
-        kind = declared if declared and "/" in declared else _UNKNOWN_TYPE
-        data = _decoded(text) if file or declared else None
-    return None if data is None else {"type": kind, "size": len(data), "sha256": sha256(data).hexdigest()}
 
 
 def _decoded(text: str) -> bytes | None:

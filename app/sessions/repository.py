@@ -13,7 +13,7 @@ import orjson
 from app.core import prompt_text
 from app.core.characters import says_nothing
 from app.core.clock import new_id
-from app.core.schemas import BODY_LIMITS, Json
+from app.core.schemas import BODY_LIMITS
 from app.core.served_text import strip_served
 from app.memories.embedding import Embeddings
 from app.memories.records import SMALL_TALK_IMPORTANCE, new_memory, revision
@@ -75,6 +75,8 @@ def new_messages(session: SessionRecord, messages: Sequence[MessageIn], now: str
 def _message(session: SessionRecord, message: MessageIn, seq: int, now: str) -> MessageRecord:
     sent, text, own = message.model_dump(exclude_unset=True), message.text(), message.text(own=True)
     limit = BODY_LIMITS.text_chars  # of data, which are text as JSON
+    # the tokens of everything that a prompt would contain of the message: text, tool calls and result
+    more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
     return {
         "message_id": new_id("msg"),
         "session_id": session["session_id"],
@@ -98,7 +100,7 @@ def _message(session: SessionRecord, message: MessageIn, seq: int, now: str) -> 
         "text": shortened(text, limit),
         "own_text": None if own == text else shortened(own, limit),
         "extra": message.model_extra or {},
-        "tokens": _tokens(text, sent),
+        "tokens": prompt_text.count(text) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more),
         "created_at": now,
     }
 
@@ -131,12 +133,6 @@ def tombstone(old: MessageRecord, now: str) -> MessageRecord:
         "tokens": 0,
         "deleted_at": now,
     }
-
-
-def _tokens(text: str, sent: Json) -> int:
-    """Returns the tokens of everything that a prompt would contain of the message: text, tool calls and result."""
-    more = [sent[name] for name in ("tool_calls", "result") if sent.get(name) is not None]
-    return prompt_text.count(text) + sum(prompt_text.count(orjson.dumps(part).decode()) for part in more)
 
 
 def content(message: MessageRecord) -> str:

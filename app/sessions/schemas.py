@@ -286,11 +286,6 @@ def is_thought(part: JsonObject) -> bool:
     return str(part.get("type")).startswith(_THOUGHT) or part.get("thought") is True
 
 
-def is_of_a_tool(part: JsonObject) -> bool:
-    """Returns whether a part holds the answer of a tool: in Anthropic's messages, the user sends it."""
-    return any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part))
-
-
 def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[TextPlace]:
     """Yields the places of the texts that `holder[key]` says, found by shape, not by vendor.
 
@@ -399,7 +394,13 @@ class StoredMessage(_MessageFields):
         if isinstance(self.content, str) and self.content:
             return self.content
         parts = [part.model_dump(exclude_unset=True) for part in self.content or ()]
-        texts = [text for part in parts if not (own and is_of_a_tool(part)) for text in said_by(part)]
+        # whether a part holds the answer of a tool: in Anthropic's messages, the user sends it
+        texts = [
+            text
+            for part in parts
+            if not (own and any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part)))
+            for text in said_by(part)
+        ]
         if not texts and not parts:
             texts = [self.refusal] if self.refusal else said_by({"audio": self.audio})
         return "\n".join(texts)

@@ -177,21 +177,6 @@ class SessionService:
     def _to_learn(self, session_id: str) -> Payload:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
-    def _learn_on_the_way(self, session: SessionRecord, added: list[MessageRecord]) -> list[Change]:
-        """Returns the changes that queue the learning jobs that are due.
-
-        Learning is due every `LEARN_EVERY` messages, once the session is quiet, and a summary every `SUMMARY_TOKENS`
-        tokens. Without a language model nothing is.
-        """
-        count, size = session["message_count"], session["token_count"]
-        by_count = count // LEARN_EVERY != (count + len(added)) // LEARN_EVERY
-        by_size = size // SUMMARY_TOKENS != (size + sum(message["tokens"] for message in added)) // SUMMARY_TOKENS
-        reads = self._learns and session["memorize"] != "none"
-        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size and self._learns)]
-        quiet, scope = self._clock.now() + QUIET, self._sessions.scope
-        payload = self._to_learn(session["session_id"])
-        return [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
-
     def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult[Session]:
         return changed(self._sessions, session, fields, render, self._now())
 
@@ -232,7 +217,15 @@ class SessionService:
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))
-        changes += self._learn_on_the_way(session, messages)
+        # learning is due every `LEARN_EVERY` messages, once the session is quiet; a summary, every `SUMMARY_TOKENS`
+        count, size = session["message_count"], session["token_count"]
+        by_count = count // LEARN_EVERY != (count + len(messages)) // LEARN_EVERY
+        by_size = size // SUMMARY_TOKENS != (size + sum(message["tokens"] for message in messages)) // SUMMARY_TOKENS
+        reads = self._learns and session["memorize"] != "none"
+        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size and self._learns)]
+        quiet, scope = self._clock.now() + QUIET, self._sessions.scope
+        payload = self._to_learn(session["session_id"])
+        changes += [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
         memories = await self._memorize(session, messages, now)
         for memory, indexed in memories:
             changes += self._memories.add(memory, indexed)

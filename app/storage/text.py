@@ -690,7 +690,9 @@ def index_text(
     added += dict.fromkeys(notation.term for text in texts for notation in notations(text))
     all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
     ids, counts = np.unique(all_ids, return_counts=True)
-    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, _flags(content))
+    folded = _fold(content)
+    flags = HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * is_question(folded)
+    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, flags)
 
 
 def normalise_content(text: str) -> str:
@@ -769,9 +771,3 @@ def is_question(text: str) -> bool:
         return text.rfind("?") > max(text.rfind("."), text.rfind("!"))
     last_question = max(text.rfind(mark) for mark in _QUESTION_MARKS)
     return last_question > max(text.rfind(mark) for mark in _SENTENCE_ENDS)
-
-
-def _flags(content: str) -> int:
-    """Returns those of `TEXT_FLAGS` that a text has."""
-    folded = _fold(content)
-    return HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * is_question(folded)

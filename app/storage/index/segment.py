@@ -412,7 +412,22 @@ class Segment:
             if row.packed is not None:
                 fresh.append(row)
         if fresh:
-            self._append(fresh)
+            packed = [row.packed for row in fresh if row.packed is not None]
+            vectors = [p.vector or b"" for p in packed]
+            block = Block(
+                ids=[row.id for row in fresh],
+                heads=b"".join([p.head for p in packed]),
+                vectors=b"".join(vectors),
+                terms=b"".join([p.terms for p in packed]),
+                facets=b"".join([p.facets for p in packed]),
+                vector_lengths=[len(vector) for vector in vectors],
+                term_lengths=[len(p.terms) for p in packed],
+                facet_lengths=[len(p.facets) for p in packed],
+            )
+            start = self._size
+            self._place_all(block)
+            self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
+            self._link(start, self._size)
         self._view = None
 
     def fill(self, blocks: Iterable[Block], count: int) -> None:
@@ -470,24 +485,6 @@ class Segment:
         code = int(self._sessions[at])
         if self._last.get(code) == at:
             self._last[code] = int(before)
-
-    def _append(self, rows: Sequence[Row]) -> None:
-        packed = [row.packed for row in rows if row.packed is not None]
-        vectors = [p.vector or b"" for p in packed]
-        block = Block(
-            ids=[row.id for row in rows],
-            heads=b"".join([p.head for p in packed]),
-            vectors=b"".join(vectors),
-            terms=b"".join([p.terms for p in packed]),
-            facets=b"".join([p.facets for p in packed]),
-            vector_lengths=[len(vector) for vector in vectors],
-            term_lengths=[len(p.terms) for p in packed],
-            facet_lengths=[len(p.facets) for p in packed],
-        )
-        start = self._size
-        self._place_all(block)
-        self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
-        self._link(start, self._size)
 
     def _place_all(self, block: Block) -> None:
         """Appends the records and vectors of the block."""
@@ -559,7 +556,17 @@ class Segment:
     def _link(self, start: int, stop: int) -> None:
         """Links neighbours in a session by ordinal: extends the session's end, or else links all anew."""
         if not start:
-            self._link_first()
+            # links the entries of a segment that was empty, without a loop
+            n = self._size
+            ids, keys = self._ids[:n], self._heads["session"][:n]
+            placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ascending ids need no third key
+            order = np.lexsort(placed if (ids[:-1] < ids[1:]).all() else (ids, *placed))
+            keys = keys[order]
+            first = np.concatenate((keys[:1] >= 0, keys[1:] != keys[:-1]))
+            none = int(keys[:1].tolist() == [0])  # 0 sorts first, and stands for no session
+            self._sessions[order] = np.cumsum(first) - 1 - none
+            self._session_codes = {key: code for code, key in enumerate(keys[first][none:].tolist())}
+            self._link_in(order[self._sessions[order] >= 0])
             return
         self._links[:, start:stop] = -1
         in_order = True
@@ -577,19 +584,6 @@ class Segment:
         if not in_order:
             live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
             self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
-
-    def _link_first(self) -> None:
-        """Links the entries of a segment that was empty, without a loop."""
-        n = self._size
-        ids, keys = self._ids[:n], self._heads["session"][:n]
-        placed = (self._heads["ordinal"][:n], keys)  # sorts are stable: ascending ids need no third key
-        order = np.lexsort(placed if (ids[:-1] < ids[1:]).all() else (ids, *placed))
-        keys = keys[order]
-        first = np.concatenate((keys[:1] >= 0, keys[1:] != keys[:-1]))
-        none = int(keys[:1].tolist() == [0])  # 0 sorts first, and stands for no session
-        self._sessions[order] = np.cumsum(first) - 1 - none
-        self._session_codes = {key: code for code, key in enumerate(keys[first][none:].tolist())}
-        self._link_in(order[self._sessions[order] >= 0])
 
     def _place(self, at: int) -> tuple[int, int]:
         """Returns the sort key in a session: the ordinal, then the order of insertion."""

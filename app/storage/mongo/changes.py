@@ -519,7 +519,38 @@ class ChangeAttempt:
         """Makes all the changes. Raises CommitConflict, QuotaExceeded, or Retry."""
         await self._prefetch(changes)
         for change in changes:
-            await self._do(change)
+            match change:
+                case Insert():
+                    await self._insert(change)
+                case Update():
+                    await self._update(change)
+                case Delete():
+                    stored, _ = await self._take(
+                        change.collection, change.tenant, change.id, change.expect, to_delete=True
+                    )
+                    self._writes.delete(change.collection.name, stored["_id"])
+                    self._written(change.collection, stored["_id"])
+                    self._deleted += 1
+                    self._usage.add(change.collection, stored, None)
+                    self._notes.deleted(change.collection, stored)
+                    await self._partitions.remove(change.collection, [stored])
+                case DeleteWhere():
+                    await self._delete_where(change)
+                case Allocate():
+                    counter = await self._database[COUNTERS].find_one_and_update(
+                        {"_id": counter_key(change.tenant, change.name)},
+                        {
+                            "$inc": {"value": Int64(change.count)},
+                            "$setOnInsert": {"tenant_id": change.tenant, "name": change.name},
+                        },
+                        upsert=True,
+                        return_document=ReturnDocument.AFTER,
+                        session=self._session,
+                    )
+                    assert counter is not None
+                    self._allocated[change.name] = change.first(int(counter["value"]))
+                case WithinQuota():
+                    pass  # checked in the end, by `run`
         await self._partitions.close(self._writes)
         quotas = [change for change in changes if isinstance(change, WithinQuota)]
         if quotas:
@@ -572,38 +603,6 @@ class ChangeAttempt:
         cursor = self._database[collection.name].find({"_id": {"$in": list(ids)}}, fields, session=self._session)
         async for stored in cursor:
             self._read[collection.name, stored["_id"]] = stored
-
-    async def _do(self, change: Change) -> None:
-        match change:
-            case Insert():
-                await self._insert(change)
-            case Update():
-                await self._update(change)
-            case Delete():
-                stored, _ = await self._take(change.collection, change.tenant, change.id, change.expect, to_delete=True)
-                self._writes.delete(change.collection.name, stored["_id"])
-                self._written(change.collection, stored["_id"])
-                self._deleted += 1
-                self._usage.add(change.collection, stored, None)
-                self._notes.deleted(change.collection, stored)
-                await self._partitions.remove(change.collection, [stored])
-            case DeleteWhere():
-                await self._delete_where(change)
-            case Allocate():
-                await self._allocate(change)
-            case WithinQuota():
-                pass  # checked in the end, by `run`
-
-    async def _allocate(self, change: Allocate) -> None:
-        counter = await self._database[COUNTERS].find_one_and_update(
-            {"_id": counter_key(change.tenant, change.name)},
-            {"$inc": {"value": Int64(change.count)}, "$setOnInsert": {"tenant_id": change.tenant, "name": change.name}},
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
-            session=self._session,
-        )
-        assert counter is not None
-        self._allocated[change.name] = change.first(int(counter["value"]))
 
     async def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self._allocated)

@@ -125,28 +125,23 @@ async def reconcile(
             await asyncio.sleep(LOOK_SECONDS)
             continue
         try:
-            await _upgrade(database, steps)
+            # the steps to a newer layout; after a crash the next start repeats the step that was cut short
+            before = await written(database)
+            for layout, step in due(before.layout, steps) if before is not None else ():
+                log.info("the database is brought to a newer layout", extra={"layout": layout})
+                await step(database)
+                await _note_version(database, layout)
             await _make(database, wanted)
             await _note_version(database, known)
             await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
         finally:
-            await give_back(database, "indexes")
+            await database[META].delete_one({"_id": "lease indexes"})
 
 
 async def written(database: Database) -> Written | None:
     """Returns the layout and the release of the database, or None for a new one."""
     stored = await database[META].find_one({"_id": "layout"})
     return None if stored is None else Written(int(stored["version"]), stored.get("release"))
-
-
-async def _upgrade(database: Database, steps: Mapping[int, MongoStep]) -> None:
-    """Takes the steps that a database of an older version needs. After a crash the next start goes on with the step
-    that was cut short."""
-    before = await written(database)
-    for layout, step in due(before.layout, steps) if before is not None else ():
-        log.info("the database is brought to a newer layout", extra={"layout": layout})
-        await step(database)
-        await _note_version(database, layout)
 
 
 async def _note_version(database: Database, layout: int) -> None:
@@ -163,11 +158,6 @@ async def take(database: Database, work: str) -> bool:
     except DuplicateKeyError:
         return False
     return True
-
-
-async def give_back(database: Database, work: str) -> None:
-    """Releases the lease."""
-    await database[META].delete_one({"_id": f"lease {work}"})
 
 
 async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None:

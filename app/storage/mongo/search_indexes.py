@@ -126,12 +126,6 @@ def _vector_not(part: Filter) -> Stored:
             raise TypeError(f"{part} was not moved inwards")
 
 
-def text_filter(where: Filter) -> list[Stored]:
-    """Returns the operators that must all match, for `$search`."""
-    result = _text(inwards(where))
-    return [] if result is None else [result]
-
-
 def _text(part: Filter) -> Stored | None:
     """Returns the operator, or None if everything matches."""
     match part:
@@ -158,20 +152,17 @@ def _text_leaf(part: Leaf) -> Stored:
         case Absent(field):
             return {"equals": {"path": ABSENT, "value": field}}
         case Range():
-            return _text_range(range_path(part.field), _numbers(part))
-
-
-def _text_range(path: str, bounds: dict[str, float]) -> Stored:
-    """Returns the operator. `range` takes one bound on each side, and refuses bounds that leave nothing between them,
-    such as `gte: 2` with `lt: 2`."""
-    lower = max(((bounds[sign], sign == "gt", sign) for sign in ("gte", "gt") if sign in bounds), default=None)
-    upper = min(((bounds[sign], sign != "lt", sign) for sign in ("lte", "lt") if sign in bounds), default=None)
-    if lower is not None and upper is not None:
-        both_included = lower[2] == "gte" and upper[2] == "lte"
-        if lower[0] > upper[0] or (lower[0] == upper[0] and not both_included):
-            return NOTHING_TEXT
-    narrowest = {bound[2]: bound[0] for bound in (lower, upper) if bound is not None}
-    return {"range": {"path": path, **narrowest}} if narrowest else {"exists": {"path": path}}
+            # `range` takes one bound on each side, and refuses bounds that leave nothing between them: `gte: 2, lt: 2`
+            path = range_path(part.field)
+            bounds = _numbers(part)
+            lower = max(((bounds[sign], sign == "gt", sign) for sign in ("gte", "gt") if sign in bounds), default=None)
+            upper = min(((bounds[sign], sign != "lt", sign) for sign in ("lte", "lt") if sign in bounds), default=None)
+            if lower is not None and upper is not None:
+                both_included = lower[2] == "gte" and upper[2] == "lte"
+                if lower[0] > upper[0] or (lower[0] == upper[0] and not both_included):
+                    return NOTHING_TEXT
+            narrowest = {bound[2]: bound[0] for bound in (lower, upper) if bound is not None}
+            return {"range": {"path": path, **narrowest}} if narrowest else {"exists": {"path": path}}
 
 
 WORDS = f"{OWN}.words"
@@ -398,7 +389,15 @@ class SearchIndexes:
         """
         state = self._states[collection.name]
         try:
-            faults = await self._faults(collection)
+            if collection.name not in self._with_neighbours:
+                await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
+                self._with_neighbours.add(collection.name)
+            there, faults = await self._listed(collection), []
+            for model in models(collection, self._dim):
+                index = there.get(model.document["name"])
+                fault = fault_of(model, index)
+                if fault is not None:
+                    faults.append(await self._make(collection, model, index) or fault)
         except PyMongoError as error:
             if state.lacking is None:
                 return None
@@ -440,18 +439,6 @@ class SearchIndexes:
     async def _listed(self, collection: Collection) -> dict[str, ListedIndex]:
         cursor = await self._database[collection.name].list_search_indexes()
         return {index["name"]: cast(ListedIndex, index) async for index in cursor}
-
-    async def _faults(self, collection: Collection) -> list[str]:
-        if collection.name not in self._with_neighbours:
-            await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
-            self._with_neighbours.add(collection.name)
-        there, faults = await self._listed(collection), []
-        for model in models(collection, self._dim):
-            index = there.get(model.document["name"])
-            fault = fault_of(model, index)
-            if fault is not None:
-                faults.append(await self._make(collection, model, index) or fault)
-        return faults
 
     async def _make(self, collection: Collection, model: SearchIndexModel, index: ListedIndex | None) -> str | None:
         """Creates an index that is missing, or updates one of another definition. Returns why it could not."""
@@ -556,11 +543,16 @@ class Candidates:
         }
         reply: list[Stored] = []
         if parts:
+            # rows that were written so recently that the indexes may lack them
+            since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
+            newer = [
+                {PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version
+            ]
             reply = await self._answers(
                 collection,
                 [
                     *parts.values(),
-                    *self._fresh(collection, states, now_ms),
+                    *([[{"$match": {"$or": newer}}, {"$project": fields(collection, "fresh")}]] if newer else []),
                     *frequencies(collection, query, states),
                 ],
             )
@@ -630,12 +622,6 @@ class Candidates:
         model = model_id(query.model, self._dim)
         vectors = self._has_vector(query) and not many[VECTORS] and any(state.model in (0, model) for state in states)
         return vectors or (len(query.terms) > 0 and not counts.get(WHOLE_SCOPE))
-
-    def _fresh(self, collection: Collection, states: Sequence[MongoPartition], now_ms: int) -> list[list[Stored]]:
-        """Returns the part that reads rows written so recently that the indexes may lack them."""
-        since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
-        newer = [{PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version]
-        return [[{"$match": {"$or": newer}}, {"$project": fields(collection, "fresh")}]] if newer else []
 
     async def _neighbours(self, collection: Collection, hits: Iterable[Stored]) -> list[Stored]:
         spec = collection.spec
@@ -726,11 +712,12 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPa
     """Returns the pipeline that finds candidates that contain one of the query's terms."""
     words = term_text(_unique(query)[:MOST_TERMS])
     least = {"range": {"path": collection.spec.importance, "gte": _least(query)}}
+    operator = _text(inwards(query.where))
     compound = {
         "filter": [
             *within_partitions(query, states),
             *([least] if query.least_importance > 0 else []),
-            *text_filter(query.where),
+            *([] if operator is None else [operator]),
         ],
         "should": [{"text": {"query": words, "path": WORDS}}],
         "minimumShouldMatch": 1,

@@ -358,16 +358,6 @@ LEAST_WAIT_MS = 5_000
 """Waits at least this long for readers of other processes to finish."""
 
 
-def _keep_others_out(connection: apsw.Connection) -> None:
-    """Makes the connection the only one until it is closed, and empties the log. Raises StoreUnavailable and errors of
-    SQLite."""
-    connection.pragma("locking_mode", "EXCLUSIVE")
-    if connection.pragma("journal_mode", "DELETE") != "delete":
-        raise StoreUnavailable("The store is used by another process.")
-    connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
-    connection.execute("COMMIT")
-
-
 @contextmanager
 def part_of(target: Path) -> Iterator[Path]:
     """Yields an empty private file beside the target, into which SQLite can write. If it still has this name in the
@@ -477,7 +467,12 @@ def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int)
         raise StoreUnavailable("This is the key that the store has.")
     flags = OPEN_FLAGS | apsw.SQLITE_OPEN_URI
     with closing(connect(path, busy_timeout_ms, key, flags)) as connection, translate_errors():
-        _keep_others_out(connection)
+        # this connection is the only one until it is closed, and the log is empty
+        connection.pragma("locking_mode", "EXCLUSIVE")
+        if connection.pragma("journal_mode", "DELETE") != "delete":
+            raise StoreUnavailable("The store is used by another process.")
+        connection.execute("BEGIN EXCLUSIVE")  # holds the lock until the connection is closed
+        connection.execute("COMMIT")
         try:
             with part_of(path) as part:
                 encrypted = f"vfs={cipher_layer()}&cipher={CIPHER}&key={quote(new.pragma)}"
@@ -515,7 +510,14 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
     try:
         with part_of(target) as part:
             with translate_errors(), closing(connect(source, busy_timeout_ms, key)) as connection:
-                _copy(connection, part, key)
+                # the database is copied page by page into an empty file, while others write
+                # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
+                create(part, 0, key)
+                with closing(open_file(part, 0, key)) as copy:
+                    copy.pragma("user_version")  # reads the first page
+                    copy.pragma("journal_mode", "OFF")  # a copy that fails is deleted
+                    with copy.backup("main", connection, "main") as run:
+                        run.step()
             look_through(part, key, f"the copy of {source.name}")
             with part.open("r+b") as opened:
                 length = opened.seek(0, os.SEEK_END)
@@ -528,17 +530,6 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
     except OSError as error:
         raise BackupRefused(f"{target} cannot be written: {error.strerror}.") from error
     return target.stat().st_size
-
-
-def _copy(source: apsw.Connection, target: Path, key: StoreKey | None) -> None:
-    """Copies the database page by page into an empty file, while others write. Raises errors of SQLite."""
-    # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
-    create(target, 0, key)
-    with closing(open_file(target, 0, key)) as copy:
-        copy.pragma("user_version")  # reads the first page
-        copy.pragma("journal_mode", "OFF")  # a copy that fails is deleted
-        with copy.backup("main", source, "main") as run:
-            run.step()
 
 
 def _link(part: Path, target: Path) -> None:

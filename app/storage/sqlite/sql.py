@@ -117,7 +117,11 @@ def where(collection: Collection, part: Filter) -> SqlFilter:
         case Has(field, value):
             return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
         case Range():
-            return _range(collection, part)
+            column = column_of(collection, part.field)
+            bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
+            given = {sign: bound for sign, bound in bounds.items() if bound is not None}
+            condition = " AND ".join([f"{column} {sign} ?" for sign in given])
+            return condition or f"{column} IS NOT NULL", list(given.values())
 
 
 def _has_any(collection: Collection, parts: Sequence[Filter]) -> SqlFilter | None:
@@ -129,13 +133,6 @@ def _has_any(collection: Collection, parts: Sequence[Filter]) -> SqlFilter | Non
         return None
     listed = f"json_each({column_of(collection, *fields)})"
     return f"EXISTS (SELECT 1 FROM {listed} WHERE value IN ({', '.join('?' * len(values))}))", [*values]
-
-
-def _range(collection: Collection, part: Range) -> SqlFilter:
-    column = column_of(collection, part.field)
-    bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
-    given = {sign: bound for sign, bound in bounds.items() if bound is not None}
-    return " AND ".join([f"{column} {sign} ?" for sign in given]) or f"{column} IS NOT NULL", list(given.values())
 
 
 def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:

@@ -140,7 +140,17 @@ class DiskSpace:
         lacking = self._not_kept()
         if lacking:
             with suppress(OSError, StoreUnavailable):
-                self._extend(min(lacking, self.free()))
+                # bytes that are on the disk, not only in the file's length
+                opened = os.open(self._file, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+                try:
+                    size = os.fstat(opened).st_size
+                    try:
+                        _allocate(opened, size, min(lacking, self.free()))
+                    except OSError:
+                        os.ftruncate(opened, size)
+                        raise
+                finally:
+                    os.close(opened)
 
     def release(self) -> None:
         """Gives the bytes kept back to the deletion that follows."""
@@ -175,19 +185,6 @@ class DiskSpace:
             return max(0, self._reserve - self._file.stat().st_size)
         except OSError:
             return self._reserve
-
-    def _extend(self, number: int) -> None:
-        """Adds bytes that are on the disk, not only in the file's length. Raises OSError; then it is as before."""
-        opened = os.open(self._file, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
-        try:
-            size = os.fstat(opened).st_size
-            try:
-                _allocate(opened, size, number)
-            except OSError:
-                os.ftruncate(opened, size)
-                raise
-        finally:
-            os.close(opened)
 
 
 def _allocate(opened: int, at: int, number: int) -> None:
@@ -378,7 +375,25 @@ class WriterThread:
         while group := self._queue.next_group():
             together = [item for item in group if not (item.alone or item.future.cancelled())]
             if together:
-                self._commit_group(together)
+                # on a full disk only what may use the reserve is committed
+                started = time.perf_counter()
+                refusal = self._refusal()
+                if refusal is None:
+                    self._make_durable(together)
+                    full = [write for write in together if write.reserve and isinstance(write.outcome, StorageFull)]
+                else:
+                    self.failure = refusal
+                    full = [write for write in together if write.reserve]
+                    for queued in together:
+                        queued.outcome = refusal
+                if full:
+                    self._space.release()
+                    for queued in full:  # one by one: each may use all of the room
+                        self._make_durable([queued])
+                        self._shorten_log()
+                    self._space.keep()
+                self._loop.call_soon_threadsafe(self._tell, list(together))
+                self._observe(len(together), time.perf_counter() - started)
             for item in group:
                 if item.alone:
                     try:
@@ -388,28 +403,6 @@ class WriterThread:
                     except Exception as error:  # noqa: BLE001 (handed to its caller)
                         item.outcome = error
                     self._loop.call_soon_threadsafe(_tell, [item])
-
-    def _commit_group(self, group: Sequence[QueuedTask]) -> None:
-        """Commits the tasks, passes their results to the callers and reports the time. On a full disk only the tasks
-        that may use the reserve are committed."""
-        started = time.perf_counter()
-        refusal = self._refusal()
-        if refusal is None:
-            self._make_durable(group)
-            full = [write for write in group if write.reserve and isinstance(write.outcome, StorageFull)]
-        else:
-            self.failure = refusal
-            full = [write for write in group if write.reserve]
-            for queued in group:
-                queued.outcome = refusal
-        if full:
-            self._space.release()
-            for queued in full:  # one by one: each may use all of the room
-                self._make_durable([queued])
-                self._shorten_log()
-            self._space.keep()
-        self._loop.call_soon_threadsafe(self._tell, list(group))
-        self._observe(len(group), time.perf_counter() - started)
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
