@@ -24,8 +24,8 @@ from app.findings.service import FindingRepository
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
 from app.procedures import schemas as procedures
-from app.profiles.schemas import render_agent, render_profile
-from app.profiles.users import ProfileReader
+from app.profiles.agents import render_agent
+from app.profiles.users import ProfileReader, render_profile
 from app.sessions import schemas as sessions
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out

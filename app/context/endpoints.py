@@ -15,9 +15,8 @@ from app.core.clock import rfc3339, zone_named
 from app.core.schemas import Identifier, TimeZone
 from app.facts.repository import FactRepository
 from app.memories.schemas import MemoryRecord
-from app.profiles.agents import NamedUser
+from app.profiles.agents import NamedUser, Prompt
 from app.profiles.endpoints import AgentId, Agents
-from app.profiles.schemas import Prompt
 
 
 def context_of(request: Request) -> ContextService:

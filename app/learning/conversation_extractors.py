@@ -32,7 +32,7 @@ from app.memories.records import SOURCE, is_rule
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, EvidenceName, MemoryCreated, MemoryRecord, ReplacementLink, Source
 from app.profiles.agents import LESSONS, merge_experience
-from app.profiles.schemas import ProfilePatch
+from app.profiles.users import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord

@@ -19,7 +19,7 @@ from app.memories.schemas import (
     Tag,
     Tags,
 )
-from app.profiles.schemas import ProfilePatch
+from app.profiles.users import ProfilePatch
 from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
 

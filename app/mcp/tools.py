@@ -36,7 +36,7 @@ from app.mcp.transport import (
     warned,
 )
 from app.memories.records import speaker_of
-from app.profiles.schemas import Profile
+from app.profiles.users import Profile
 
 _PAGES = 10
 """The limit of API calls of one list: a user may have thousands of memories of other agents."""

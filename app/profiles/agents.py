@@ -4,54 +4,192 @@ Lessons are ranked by words alone, so that a request embeds nothing for them. In
 cannot close its block, pose as another lesson, or contain a special token.
 """
 
+import asyncio
 import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
+from pydantic import Field, GetPydanticSchema
 from typing_extensions import TypedDict
 
+from app.audit.trail import owned
 from app.core import prompt_text
 from app.core.caches import kept_by_digest
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
-from app.core.schemas import differing
-from app.core.work import characters, off_loop
-from app.errors import AlreadyExists, Forbidden, invalid
-from app.facts.profile import UserProfile
-from app.memories.agents import (
-    AGENTS,
-    AgentRecord,
-    AgentSettingsRecord,
-    Decays,
-    Experience,
-    Lesson,
-    LessonList,
+from app.core.schemas import (
+    CLEARS_TEXT,
+    WHOLE,
+    Count,
+    Identifier,
+    NotNull,
+    Page,
+    Schema,
+    Share,
+    Text,
+    differing,
+    example,
+    shown,
 )
+from app.core.work import characters, off_loop
+from app.errors import AlreadyExists, Forbidden, RecordDamaged, invalid, no_such
+from app.facts.profile import EMPTY_PROFILE, USERS, ProfileLine, ProfileLines, UserProfile, UserRecord
+from app.jobs.queue import OPERATIONS
+from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Decays, Experience, Lesson, LessonList
 from app.memories.records import SOURCE
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.memories.search import true_at
-from app.profiles.schemas import (
-    Agent,
-    AgentCreate,
-    AgentPatch,
-    AgentSettings,
-    ExperiencePatch,
-    Prompt,
-    render_agent,
+from app.profiles.users import (
+    LastActive,
+    ListedUser,
+    OwnedKind,
+    OwnedRecords,
+    ProfileReader,
+    add_to,
+    render_profile,
     status_of,
-    stored_settings,
 )
-from app.profiles.users import ProfileReader, add_to
-from app.storage.repository import Repository, pages, unexpired
-from app.storage.schema import Absent, And, Eq, In, Not, Or, Range, both, matches
+from app.storage.protocol import Store
+from app.storage.repository import (
+    Listing,
+    Repository,
+    open_cursor,
+    page_of,
+    pages,
+    render_items,
+    seal_cursor,
+    unexpired,
+)
+from app.storage.schema import EVERYTHING, Absent, After, And, Collection, Eq, In, Not, Or, Range, both, matches
+from app.storage.scope import Scope
 from app.storage.text import normalise_content, text_ids
 from app.writes.executor import IfMatch, WriteResult, changed, etag
+
+# --- Requests and answers ---------------------------------------------------------------------------------------------
+
+
+class Decay(Schema):
+    """How what this agent remembers fades (docs/contributing/ranking.md)."""
+
+    factor: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.95
+    grace_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 30.0
+    floor: Share = 0.1
+
+
+class AgentSettings(Schema):
+    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE] = 8000
+    min_importance: Share = 0.0
+    decay: Decay = Decay()
+    extraction_instructions: Text | None = None
+
+
+def stored_settings(settings: AgentSettings) -> AgentSettingsRecord:
+    """Returns settings as an agent's record has them."""
+    return cast(AgentSettingsRecord, settings.model_dump())
+
+
+class AgentCreate(Schema):
+    model_config = example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
+
+    agent_id: Identifier | None = None
+    name: ProfileLine
+    description: str = ""
+    model: str = ""
+    system_prompt: str = ""
+    settings: AgentSettings = AgentSettings()
+
+
+class AgentPatch(Schema):
+    model_config = example({"description": "Answers customers"})
+
+    name: Annotated[ProfileLine | None, NotNull] = None
+    description: Annotated[str | None, CLEARS_TEXT] = None
+    model: Annotated[str | None, CLEARS_TEXT] = None
+    system_prompt: Annotated[str | None, CLEARS_TEXT] = None
+    settings: AgentSettings | None = Field(None, description="What is absent in it stays, too; null: all defaults.")
+
+
+class ExperiencePatch(Schema):
+    """Lessons are added; one that is known is seen once more. At most 50 a list: the least seen leave."""
+
+    model_config = example({"heuristics": ["Ask for the order number first."]})
+
+    procedural_knowledge: str | None = None
+    common_scenarios: ProfileLines | None = None
+    effective_strategies: ProfileLines | None = None
+    known_pitfalls: ProfileLines | None = None
+    tool_patterns: ProfileLines | None = None
+    heuristics: ProfileLines | None = None
+    user_feedback: ProfileLines | None = None
+    improvement_areas: ProfileLines | None = None
+
+
+class ExperienceCopy(Schema):
+    model_config = example({"from_agent_id": "support"})
+
+    from_agent_id: Identifier = Field(description="The agent that has learned it.")
+
+
+ShownSettings = Annotated[
+    AgentSettingsRecord,
+    GetPydanticSchema(lambda _, handler: handler(AgentSettings)),
+    Field(description="`extraction_instructions` are null for a key that is bound to users."),
+]
+
+
+@shown
+class Agent(TypedDict):
+    agent_id: str
+    name: str
+    description: str
+    model: str
+    system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users.")]
+    settings: ShownSettings
+    experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users.")]
+    version: int
+    created_at: str
+    updated_at: str
+
+
+@shown
+class ListedAgent(TypedDict):
+    """An agent. One that was never registered works with the default settings; what else is only registered is null."""
+
+    agent_id: str
+    name: str | None
+    description: str | None
+    model: str | None
+    system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users, too.")]
+    settings: ShownSettings
+    experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users, too.")]
+    version: int | None
+    created_at: str | None
+    updated_at: str | None
+    records: OwnedRecords
+    last_active: LastActive
+
+
+@shown
+class Prompt(TypedDict):
+    text: str
+    tokens: Count
+
+
+def render_agent(agent: AgentRecord, scope: Scope) -> Agent:
+    """Renders an agent for a caller: a key that is bound to users does not see what an agent keeps from them. Lessons
+    are kept, too: their sources name sessions and memories of other users."""
+    whole = cast(Agent, {name: value for name, value in agent.items() if name not in ("tenant_id", "user_id")})
+    if scope.users is None:
+        return whole
+    settings: AgentSettingsRecord = {**agent["settings"], "extraction_instructions": None}
+    return {**whole, "system_prompt": None, "experience": None, "settings": settings}
+
 
 PROMPT_MEMORIES = 100
 """The limit of memories in a prompt."""
@@ -434,3 +572,140 @@ def _terms(text: str) -> frozenset[int]:
     """Kept, because to analyse the 350 lessons of a full experience takes tens of milliseconds. No text of a lesson
     stays in the process after it was erased."""
     return frozenset(text_ids(text).tolist())
+
+
+# --- Everyone who owns a record, registered or not: what they own, and when they were active --------------------------
+
+KINDS: Mapping[str, OwnedKind] = {
+    "memory": "memories",
+    "session": "sessions",
+    "fact": "facts",
+    "action": "actions",
+    "task": "tasks",
+    "procedure": "procedures",
+}
+"""The kinds of records that are counted for an owner, and what they are called in answers."""
+DAY = len("2026-06-01")
+
+
+class Ownership(TypedDict):
+    """What an owner owns: `{"records": {"memories": 7, …}, "last_active": "2026-06-01"}`."""
+
+    records: OwnedRecords
+    last_active: str | None
+
+
+class OwnerDirectory:
+    """Lists owners within a caller's scope, by their ids. Operations are left out: that of an erasure outlives its
+    user. What each owns is counted by indexes, not by reading it."""
+
+    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
+        self._store, self._scope, self._profiles = store, scope, ProfileReader(store, scope, clock)
+        self._of_users = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
+        by_kind = {one.kind: one for one in collections}
+        self._counted = {called: by_kind[kind] for kind, called in KINDS.items()}
+
+    async def users(self, listing: Listing) -> Page[ListedUser]:
+        """Returns a page of users, each with the profile, which is empty if none was written."""
+        ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
+        return page_of(await self._shown(ids), following)
+
+    async def user(self, user_id: str) -> ListedUser:
+        """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
+        queries = (
+            Repository(self._store, self._scope, collection).values(
+                "user_id", Eq("user_id", user_id), order="asc", limit=1
+            )
+            for collection in self._of_users
+        )
+        if not any(await asyncio.gather(*queries)):
+            raise no_such("user")
+        for user in await self._shown([user_id]):
+            return user
+        raise RecordDamaged
+
+    async def _shown(self, ids: Sequence[str]) -> list[ListedUser]:
+        owns, profiles = await asyncio.gather(self._owned("user_id", ids), self._profiles.find_many(ids))
+
+        def listed(user: UserRecord) -> ListedUser:
+            user_id, known = user["user_id"], profiles.get(user["user_id"])
+            if known is not None:
+                return {**render_profile(known.record), **owns[user_id]}
+            return {
+                **EMPTY_PROFILE,
+                "version": None,
+                "created_at": None,
+                "updated_at": None,
+                "user_id": user_id,
+                **owns[user_id],
+            }
+
+        users: list[UserRecord] = [{"user_id": one} for one in ids]
+        return await render_items(USERS, users, listed, ListedUser)
+
+    async def agents(self, listing: Listing) -> Page[ListedAgent]:
+        """Returns a page of agents. One that is not registered works with the defaults."""
+        ids, following = await self._ids("agent_id", [AGENTS, *self._counted.values()], self._scope.agents, listing)
+        registered = Repository(self._store, self._scope, AGENTS)
+        owns, agents = await asyncio.gather(self._owned("agent_id", ids), registered.get_many(ids))
+
+        def listed(agent: AgentRecord) -> ListedAgent:
+            agent_id, known = agent["agent_id"], agents.get(agent["agent_id"])
+            if known is not None:
+                return {**render_agent(known, self._scope), **owns[agent_id]}
+            return {
+                "agent_id": agent_id,
+                "name": None,
+                "description": None,
+                "model": None,
+                "system_prompt": None,
+                "settings": stored_settings(AgentSettings()),
+                "experience": None,
+                "version": None,
+                "created_at": None,
+                "updated_at": None,
+                **owns[agent_id],
+            }
+
+        owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
+        return page_of(await render_items(AGENTS, owners, listed, ListedAgent), following)
+
+    async def _ids(
+        self,
+        owner: Literal["user_id", "agent_id"],
+        collections: Sequence[Collection],
+        bound: frozenset[str] | None,
+        listing: Listing,
+    ) -> tuple[list[str], str | None]:
+        """Returns the ids of a page, and the cursor of the next."""
+        request = repr((self._scope.tenant, owner, listing.order))
+        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
+        where = EVERYTHING if bound is None else In(owner, tuple(sorted(bound)))
+        queries = [
+            Repository(self._store, self._scope, collection).values(
+                owner, where, order=listing.order, after=after, limit=listing.limit + 1
+            )
+            for collection in collections
+        ]
+        everyone = {one for part in await asyncio.gather(*queries) for one in part}
+        ids = sorted(everyone, reverse=listing.order == "desc")
+        page = ids[: listing.limit]
+        return page, seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
+
+    async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Ownership]:
+        """Returns what each of the owners owns."""
+        of_these = In(owner, tuple(ids))
+        tallies = [
+            Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
+            for collection in self._counted.values()
+        ]
+        owns: dict[str, Ownership] = {}
+        for owner_id in ids:
+            none: OwnedRecords = {"memories": 0, "sessions": 0, "facts": 0, "actions": 0, "tasks": 0, "procedures": 0}
+            owns[owner_id] = {"records": none, "last_active": None}
+        for kind, tallied in zip(self._counted, await asyncio.gather(*tallies), strict=True):
+            for (owner_id, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
+                ownership = owns[owner_id]
+                ownership["records"][kind] += count
+                ownership["last_active"] = max(filter(None, (ownership["last_active"], day)), default=None)
+        return owns

@@ -13,9 +13,9 @@ from app.facts.profile import USERS, Interaction
 from app.memories.agents import AGENTS, Experience
 from app.memories.endpoints import MemoryServiceDep
 from app.memories.repository import MemoryRepository
-from app.profiles import schemas
-from app.profiles.agents import AgentService
-from app.profiles.users import OwnerDirectory, ProfileReader, UserService
+from app.profiles import agents, users
+from app.profiles.agents import AgentService, OwnerDirectory
+from app.profiles.users import ProfileReader, UserService
 from app.storage.repository import Repository
 from app.writes.executor import InPrecondition, Writer, etag
 
@@ -64,13 +64,13 @@ CHANGE = problems(404, 409, 412, *BODY)
 
 
 @users_router.get("", responses=problems())
-async def list_users(owners: Directory, listing: InListing) -> Answer[Page[schemas.ListedUser]]:
+async def list_users(owners: Directory, listing: InListing) -> Answer[Page[users.ListedUser]]:
     """List everyone of whom anything is stored, by user id. A memory, a task or an action suffices."""
     return answer(await owners.users(listing))
 
 
 @users_router.get("/{user_id}", responses=problems(404))
-async def get_user(user_id: UserIdPath, owners: Directory) -> Answer[schemas.ListedUser]:
+async def get_user(user_id: UserIdPath, owners: Directory) -> Answer[users.ListedUser]:
     """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
     user = await owners.user(user_id)
     return answer(user, {"ETag": etag(user)} if user["version"] is not None else None)
@@ -84,7 +84,7 @@ async def get_profile(
         Timestamp | None, Query(description="The fields that are facts as they were true at that time; default: now.")
     ] = None,
     known_at: Annotated[Timestamp | None, Query(description="As they were known then; default: now.")] = None,
-) -> Answer[schemas.StoredProfile]:
+) -> Answer[users.StoredProfile]:
     """Get what is known of a user for good. Name, age, home and occupation are facts about `@user`."""
     profile = await users.profile(user_id, as_of, known_at)
     return answer(profile, {"ETag": etag(profile)})
@@ -92,44 +92,44 @@ async def get_profile(
 
 @users_router.put("/{user_id}/profile", responses=NEW)
 async def put_profile(
-    user_id: UserIdPath, body: schemas.Profile, users: Users, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.StoredProfile]:
+    user_id: UserIdPath, body: users.Profile, users: Users, write: Writer, if_match: InPrecondition
+) -> Answer[users.StoredProfile]:
     """Replace a user's profile."""
     return await write(lambda: users.put_profile(user_id, body, if_match))
 
 
 @users_router.patch("/{user_id}/profile", responses=NEW)
 async def update_profile(
-    user_id: UserIdPath, body: schemas.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.StoredProfile]:
+    user_id: UserIdPath, body: users.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
+) -> Answer[users.StoredProfile]:
     """Add to a profile: lists grow, scalars are overwritten, what is not named stays."""
     return await write(lambda: users.patch_profile(user_id, body, if_match))
 
 
 @users_router.post("/{user_id}/interactions", status_code=201, responses=NEW)
 async def add_interaction(
-    user_id: UserIdPath, body: schemas.InteractionIn, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.InteractionIn, users: Users, write: Writer, if_match: InPrecondition
 ) -> Answer[Interaction]:
     """Note a conversation in a line; the last 50 are kept."""
     return await write(lambda: users.interact(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/interactions", responses=problems(404))
-async def list_interactions(user_id: UserIdPath, users: Users) -> Answer[schemas.Interactions]:
+async def list_interactions(user_id: UserIdPath, users: Users) -> Answer[users.Interactions]:
     """List the last 50 interactions of a user, newest first."""
     return answer(await users.interactions(user_id))
 
 
 @users_router.post("/{user_id}/issues", status_code=201, responses=NEW)
 async def add_issue(
-    user_id: UserIdPath, body: schemas.IssueIn, users: Users, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.Issue]:
+    user_id: UserIdPath, body: users.IssueIn, users: Users, write: Writer, if_match: InPrecondition
+) -> Answer[users.Issue]:
     """Note a problem that the user has. It is a memory: "the same problem as last month" finds it."""
     return await write(lambda: users.add_issue(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/issues", responses=problems(404))
-async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[schemas.Issue]]:
+async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[users.Issue]]:
     """List the user's problems, newest first."""
     return answer(await users.issues(user_id, listing))
 
@@ -138,11 +138,11 @@ async def list_issues(user_id: UserIdPath, users: Users, listing: InListing) -> 
 async def update_issue(
     user_id: UserIdPath,
     issue_id: IssueId,
-    body: schemas.IssuePatch,
+    body: users.IssuePatch,
     users: Users,
     write: Writer,
     if_match: InPrecondition,
-) -> Answer[schemas.Issue]:
+) -> Answer[users.Issue]:
     """Set a problem's status."""
     return await write(lambda: users.set_issue(user_id, issue_id, body.status, if_match))
 
@@ -150,37 +150,37 @@ async def update_issue(
 @users_router.post(
     "/{user_id}/solutions",
     status_code=201,
-    responses={**NEW, 200: {"model": schemas.Solution, "description": "An equal one is there already."}},
+    responses={**NEW, 200: {"model": users.Solution, "description": "An equal one is there already."}},
 )
 async def add_solution(
-    user_id: UserIdPath, body: schemas.SolutionIn, users: Users, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.Solution]:
+    user_id: UserIdPath, body: users.SolutionIn, users: Users, write: Writer, if_match: InPrecondition
+) -> Answer[users.Solution]:
     """Note what fixed a problem. It is a memory, too."""
     return await write(lambda: users.add_solution(user_id, body, if_match))
 
 
 @users_router.get("/{user_id}/solutions", responses=problems(404))
-async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[schemas.Solution]]:
+async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) -> Answer[Page[users.Solution]]:
     """List what has helped this user, newest first."""
     return answer(await users.solutions(user_id, listing))
 
 
 @agents_router.post("", status_code=201, responses=NEW)
 async def create_agent(
-    body: schemas.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.Agent]:
+    body: agents.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition
+) -> Answer[agents.Agent]:
     """Register an agent. An agent that is not registered works with the defaults."""
     return await write(lambda: agents.create(body, if_match))
 
 
 @agents_router.get("", responses=problems())
-async def list_agents(owners: Directory, listing: InListing) -> Answer[Page[schemas.ListedAgent]]:
+async def list_agents(owners: Directory, listing: InListing) -> Answer[Page[agents.ListedAgent]]:
     """List every agent that is registered or has a record, by agent id."""
     return answer(await owners.agents(listing))
 
 
 @agents_router.get("/{agent_id}", responses=problems(404))
-async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[schemas.Agent]:
+async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[agents.Agent]:
     """Get an agent with its settings and experience."""
     agent = await agents.get(agent_id)
     return answer(agent, {"ETag": etag(agent)})
@@ -188,8 +188,8 @@ async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[schemas.Agent]:
 
 @agents_router.patch("/{agent_id}", responses=CHANGE)
 async def update_agent(
-    agent_id: AgentId, body: schemas.AgentPatch, agents: Agents, write: Writer, if_match: InPrecondition
-) -> Answer[schemas.Agent]:
+    agent_id: AgentId, body: agents.AgentPatch, agents: Agents, write: Writer, if_match: InPrecondition
+) -> Answer[agents.Agent]:
     """Change an agent; its memories fade by its own settings."""
     return await write(lambda: agents.patch(agent_id, body, if_match))
 
@@ -209,7 +209,7 @@ async def get_experience(agent_id: AgentId, agents: Agents) -> Answer[Experience
 
 @agents_router.patch("/{agent_id}/experience", responses=CHANGE)
 async def update_experience(
-    agent_id: AgentId, body: schemas.ExperiencePatch, agents: Agents, write: Writer, if_match: InPrecondition
+    agent_id: AgentId, body: agents.ExperiencePatch, agents: Agents, write: Writer, if_match: InPrecondition
 ) -> Answer[Experience]:
     """Add lessons; one that is known is seen once more."""
     return await write(lambda: agents.learn(agent_id, body, if_match))
@@ -217,7 +217,7 @@ async def update_experience(
 
 @agents_router.post("/{agent_id}/experience/copy", responses=CHANGE)
 async def copy_experience(
-    agent_id: AgentId, body: schemas.ExperienceCopy, agents: Agents, write: Writer, if_match: InPrecondition
+    agent_id: AgentId, body: agents.ExperienceCopy, agents: Agents, write: Writer, if_match: InPrecondition
 ) -> Answer[Experience]:
     """Copy what another agent has learned: lessons that this agent does not have, and paragraphs of its knowledge."""
     return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, if_match))

@@ -4,25 +4,42 @@ A profile is what a user's record stores, and the fields that facts about the us
 patch does not name stay.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import orjson
-from typing_extensions import TypedDict
+from pydantic import Field, GetPydanticSchema, JsonValue, WithJsonSchema
+from typing_extensions import TypeAliasType, TypedDict
 
-from app.audit.trail import owned
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import OBJECT_BYTES, Json, Page, equal_json, merge_patch, require_size
-from app.errors import RecordDamaged, no_such
+from app.core.schemas import (
+    OBJECT_BYTES,
+    Count,
+    Identifier,
+    Json,
+    Object,
+    Page,
+    Schema,
+    Text,
+    Timestamp,
+    equal_json,
+    example,
+    merge_patch,
+    require_size,
+    shown,
+)
+from app.errors import no_such
 from app.facts.profile import (
     EMPTY_PROFILE,
     NOTHING,
     USERS,
+    Age,
     Interaction,
     LearnedValue,
     ProfileField,
+    ProfileLine,
+    ProfileLines,
     StatedProfile,
     UserProfile,
     UserRecord,
@@ -32,41 +49,217 @@ from app.facts.profile import (
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FactRecord
 from app.facts.service import FactService
-from app.jobs.queue import OPERATIONS
-from app.memories.agents import AGENTS, AgentRecord
 from app.memories.schemas import Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
 from app.memories.service import MemoryService
-from app.profiles.schemas import (
-    LIST_FIELDS,
-    OBJECT_FIELDS,
-    AgentSettings,
-    InteractionIn,
-    Interactions,
-    Issue,
-    IssueIn,
-    IssueStatus,
-    ListedAgent,
-    ListedUser,
-    OwnedKind,
-    OwnedRecords,
-    Profile,
-    ProfilePatch,
-    Solution,
-    SolutionIn,
-    StoredProfile,
-    render_agent,
-    render_issue,
-    render_profile,
-    render_solution,
-    stored_settings,
-)
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
-from app.storage.repository import A, Listing, Repository, open_cursor, page_of, render_items, require_fit, seal_cursor
-from app.storage.schema import EVERYTHING, After, Collection, Eq, In
+from app.storage.repository import A, Listing, Repository, page_of, require_fit
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
+
+# --- Requests and answers ---------------------------------------------------------------------------------------------
+
+IssueStatus = TypeAliasType("IssueStatus", Literal["open", "in_progress", "resolved", "closed"])
+ISSUE_STATUSES: tuple[IssueStatus, ...] = get_args(IssueStatus.__value__)
+
+ListField = Literal["interests", "conversation_preferences"]
+ObjectField = Literal["preferences", "custom"]
+LIST_FIELDS: tuple[ListField, ...] = get_args(ListField)
+OBJECT_FIELDS: tuple[ObjectField, ...] = get_args(ObjectField)
+"""The fields of a profile that are no facts: texts, and objects of the caller."""
+
+
+class Profile(Schema):
+    model_config = example({"name": "Ada", "interests": ["climbing"]})
+
+    name: ProfileLine | None = None
+    age: Age | None = None
+    home: ProfileLine | None = Field(None, description="Town, neighbourhood.")
+    occupation: ProfileLine | None = None
+    interests: ProfileLines = []
+    conversation_preferences: ProfileLines = Field([], description="How they like to be talked to, what to leave out.")
+    preferences: Object = {}
+    custom: Object = {}
+
+
+class ProfilePatch(Schema):
+    """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
+
+    model_config = example({"home": "Boston", "interests": ["climbing"]})
+
+    name: ProfileLine | None = None
+    age: Age | None = None
+    home: ProfileLine | None = None
+    occupation: ProfileLine | None = None
+    interests: ProfileLines | None = None
+    conversation_preferences: ProfileLines | None = None
+    preferences: Object | None = None
+    custom: Object | None = None
+
+
+@shown
+class StoredProfile(UserProfile):
+    user_id: str
+    version: int
+    created_at: str
+    updated_at: str
+
+
+OwnedKind = Literal["memories", "sessions", "facts", "actions", "tasks", "procedures"]
+
+
+@shown
+class OwnedRecords(TypedDict):
+    """How many records there are of an owner, those included that have expired and are not purged yet."""
+
+    memories: Count
+    sessions: Count
+    facts: Annotated[Count, Field(description="Statements of all times, those that hold no longer included.")]
+    actions: Count
+    tasks: Count
+    procedures: Count
+
+
+LastActive = Annotated[
+    str | None, Field(description="The UTC day of the newest of these records; null: there is none.")
+]
+
+
+@shown
+class ListedUser(UserProfile):
+    """A user and the profile, which is empty if nobody has written one."""
+
+    user_id: str
+    records: OwnedRecords
+    last_active: LastActive
+    version: Annotated[int | None, Field(description="Null, as the times, where no profile was written.")]
+    created_at: str | None
+    updated_at: str | None
+
+
+class InteractionIn(Schema):
+    model_config = example({"summary": "Asked about an invoice", "outcome": "answered"})
+
+    summary: ProfileLine
+    outcome: ProfileLine | None = None
+    agent_id: Identifier | None = Field(
+        None, description="With whom: contexts of this agent alone tell it. Null: every agent of the user may know."
+    )
+    timestamp: Timestamp | None = Field(None, description="Default: now.")
+
+
+@shown
+class Interactions(TypedDict):
+    items: Annotated[list[Interaction], Field(description="The last 50, newest first.")]
+    next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
+
+
+class IssueIn(Schema):
+    model_config = example({"description": "Cannot log in since the update"})
+
+    description: Text
+    status: IssueStatus = "open"
+    agent_id: Identifier | None = Field(None, description="Null: every agent of the user may know.")
+    timestamp: Timestamp | None = Field(None, description="When it came up: `event_at` of the memory.")
+
+
+class IssuePatch(Schema):
+    model_config = example({"status": "resolved"})
+
+    status: IssueStatus
+
+
+OfUser = Annotated[str | None, WithJsonSchema({"type": "string"})]
+"""Issues and solutions have one; other memories may not."""
+
+
+@shown
+class Issue(TypedDict):
+    issue_id: Annotated[str, Field(description="It is a memory of type `issue` with this id.")]
+    user_id: OfUser
+    agent_id: str | None
+    description: str
+    # what a caller has written into the metadata may be no status
+    status: Annotated[JsonValue, GetPydanticSchema(lambda _, handler: handler(IssueStatus))]
+    timestamp: Annotated[str | None, Field(description="When it came up; null where nobody said.")]
+    version: int
+    created_at: str
+    updated_at: str
+
+
+class SolutionIn(Schema):
+    model_config = example({"problem": "Cannot log in", "fix": "Cleared the cache"})
+
+    problem: Text
+    fix: Text
+    agent_id: Identifier | None = None
+    timestamp: Timestamp | None = Field(None, description="When it was solved: `event_at` of the memory.")
+
+
+@shown
+class Solution(TypedDict):
+    solution_id: Annotated[str, Field(description="It is a memory of type `solution` with this id.")]
+    user_id: OfUser
+    agent_id: str | None
+    problem: Annotated[JsonValue, WithJsonSchema({"type": "string"})]  # the caller's metadata may hold another value
+    fix: Annotated[JsonValue, WithJsonSchema({"type": "string"})]
+    timestamp: Annotated[str | None, Field(description="When it was solved; null where nobody said.")]
+    version: int
+    created_at: str
+    updated_at: str
+
+
+def render_profile(user: UserRecord) -> StoredProfile:
+    """Renders a user's profile."""
+    return {
+        **user["profile"],
+        "user_id": user["user_id"],
+        "version": user["version"],
+        "created_at": user["created_at"],
+        "updated_at": user["updated_at"],
+    }
+
+
+def status_of(memory: MemoryRecord) -> IssueStatus | None:
+    """Returns the status of an issue as prompts show it, or None for any other memory. A caller's metadata may contain
+    anything: an invalid status counts as `open`."""
+    if memory["memory_type"] != "issue":
+        return None
+    status = memory["metadata"].get("status")
+    return next((known for known in ISSUE_STATUSES if known == status), "open")
+
+
+def render_issue(memory: Memory) -> Issue:
+    """Renders a memory as an issue."""
+    return {
+        "issue_id": memory["memory_id"],
+        "description": memory["content"],
+        "status": memory["metadata"].get("status", "open"),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
+    }
+
+
+def render_solution(memory: Memory) -> Solution:
+    """Renders a memory as a solution."""
+    metadata = memory["metadata"]
+    return {
+        "solution_id": memory["memory_id"],
+        "problem": metadata.get("problem", memory["context"] or ""),
+        "fix": metadata.get("fix", memory["content"]),
+        "timestamp": memory["event_at"],
+        "user_id": memory["user_id"],
+        "agent_id": memory["agent_id"],
+        "version": memory["version"],
+        "created_at": memory["created_at"],
+        "updated_at": memory["updated_at"],
+    }
+
 
 FACT_FIELDS: tuple[ProfileField, ...] = get_args(ProfileField)
 """The fields of a profile that are facts."""
@@ -348,140 +541,3 @@ async def recorded_interactions(user: UserRecord, scope: Scope) -> list[Interact
 
 def _as(outcome: WriteResult, render: Callable[[Memory], A]) -> WriteResult[A]:
     return WriteResult(render(outcome.body), outcome.changes, outcome.status, outcome.headers)
-
-
-# --- Everyone who owns a record, registered or not: what they own, and when they were active --------------------------
-
-KINDS: Mapping[str, OwnedKind] = {
-    "memory": "memories",
-    "session": "sessions",
-    "fact": "facts",
-    "action": "actions",
-    "task": "tasks",
-    "procedure": "procedures",
-}
-"""The kinds of records that are counted for an owner, and what they are called in answers."""
-DAY = len("2026-06-01")
-
-
-class Ownership(TypedDict):
-    """What an owner owns: `{"records": {"memories": 7, …}, "last_active": "2026-06-01"}`."""
-
-    records: OwnedRecords
-    last_active: str | None
-
-
-class OwnerDirectory:
-    """Lists owners within a caller's scope, by their ids. Operations are left out: that of an erasure outlives its
-    user. What each owns is counted by indexes, not by reading it."""
-
-    def __init__(self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock) -> None:
-        self._store, self._scope, self._profiles = store, scope, ProfileReader(store, scope, clock)
-        self._of_users = [one for one in owned(collections) if one.audited and one is not OPERATIONS]
-        by_kind = {one.kind: one for one in collections}
-        self._counted = {called: by_kind[kind] for kind, called in KINDS.items()}
-
-    async def users(self, listing: Listing) -> Page[ListedUser]:
-        """Returns a page of users, each with the profile, which is empty if none was written."""
-        ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
-        return page_of(await self._shown(ids), following)
-
-    async def user(self, user_id: str) -> ListedUser:
-        """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
-        queries = (
-            Repository(self._store, self._scope, collection).values(
-                "user_id", Eq("user_id", user_id), order="asc", limit=1
-            )
-            for collection in self._of_users
-        )
-        if not any(await asyncio.gather(*queries)):
-            raise no_such("user")
-        for user in await self._shown([user_id]):
-            return user
-        raise RecordDamaged
-
-    async def _shown(self, ids: Sequence[str]) -> list[ListedUser]:
-        owns, profiles = await asyncio.gather(self._owned("user_id", ids), self._profiles.find_many(ids))
-
-        def listed(user: UserRecord) -> ListedUser:
-            user_id, known = user["user_id"], profiles.get(user["user_id"])
-            if known is not None:
-                return {**render_profile(known.record), **owns[user_id]}
-            return {
-                **EMPTY_PROFILE,
-                "version": None,
-                "created_at": None,
-                "updated_at": None,
-                "user_id": user_id,
-                **owns[user_id],
-            }
-
-        users: list[UserRecord] = [{"user_id": one} for one in ids]
-        return await render_items(USERS, users, listed, ListedUser)
-
-    async def agents(self, listing: Listing) -> Page[ListedAgent]:
-        """Returns a page of agents. One that is not registered works with the defaults."""
-        ids, following = await self._ids("agent_id", [AGENTS, *self._counted.values()], self._scope.agents, listing)
-        registered = Repository(self._store, self._scope, AGENTS)
-        owns, agents = await asyncio.gather(self._owned("agent_id", ids), registered.get_many(ids))
-
-        def listed(agent: AgentRecord) -> ListedAgent:
-            agent_id, known = agent["agent_id"], agents.get(agent["agent_id"])
-            if known is not None:
-                return {**render_agent(known, self._scope), **owns[agent_id]}
-            return {
-                "agent_id": agent_id,
-                "name": None,
-                "description": None,
-                "model": None,
-                "system_prompt": None,
-                "settings": stored_settings(AgentSettings()),
-                "experience": None,
-                "version": None,
-                "created_at": None,
-                "updated_at": None,
-                **owns[agent_id],
-            }
-
-        owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
-        return page_of(await render_items(AGENTS, owners, listed, ListedAgent), following)
-
-    async def _ids(
-        self,
-        owner: Literal["user_id", "agent_id"],
-        collections: Sequence[Collection],
-        bound: frozenset[str] | None,
-        listing: Listing,
-    ) -> tuple[list[str], str | None]:
-        """Returns the ids of a page, and the cursor of the next."""
-        request = repr((self._scope.tenant, owner, listing.order))
-        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
-        where = EVERYTHING if bound is None else In(owner, tuple(sorted(bound)))
-        queries = [
-            Repository(self._store, self._scope, collection).values(
-                owner, where, order=listing.order, after=after, limit=listing.limit + 1
-            )
-            for collection in collections
-        ]
-        everyone = {one for part in await asyncio.gather(*queries) for one in part}
-        ids = sorted(everyone, reverse=listing.order == "desc")
-        page = ids[: listing.limit]
-        return page, seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
-
-    async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Ownership]:
-        """Returns what each of the owners owns."""
-        of_these = In(owner, tuple(ids))
-        tallies = [
-            Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
-            for collection in self._counted.values()
-        ]
-        owns: dict[str, Ownership] = {}
-        for owner_id in ids:
-            none: OwnedRecords = {"memories": 0, "sessions": 0, "facts": 0, "actions": 0, "tasks": 0, "procedures": 0}
-            owns[owner_id] = {"records": none, "last_active": None}
-        for kind, tallied in zip(self._counted, await asyncio.gather(*tallies), strict=True):
-            for (owner_id, day), count in tallied.items():  # {("ada", "2026-06-01"): 7}
-                ownership = owns[owner_id]
-                ownership["records"][kind] += count
-                ownership["last_active"] = max(filter(None, (ownership["last_active"], day)), default=None)
-        return owns

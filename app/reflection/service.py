@@ -41,7 +41,7 @@ from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService
-from app.profiles.schemas import ProfilePatch
+from app.profiles.users import ProfilePatch
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.scope import Scope

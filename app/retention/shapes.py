@@ -14,7 +14,7 @@ from app.memories import schemas as memories
 from app.memories.agents import AGENTS
 from app.memories.schemas import MEMORIES
 from app.procedures import schemas as procedures
-from app.profiles.schemas import Agent, render_agent
+from app.profiles.agents import Agent, render_agent
 from app.sessions import schemas as sessions
 from app.storage.protocol import Finding, Store
 from app.storage.records import DAMAGED, damage, left_out

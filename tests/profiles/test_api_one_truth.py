@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from app.facts.profile import EMPTY_PROFILE
-from app.profiles.schemas import Profile
+from app.profiles.users import Profile
 from tests.conftest import Service
 from tests.support.memories import Json, problem
 from tests.support.profiles import USER, know, profile, send, state

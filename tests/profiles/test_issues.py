@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.memories.schemas import MEMORIES
-from app.profiles.schemas import status_of
+from app.profiles.users import status_of
 from tests.support.profiles import USER, prompt, register, send
 
 pytestmark = pytest.mark.anyio

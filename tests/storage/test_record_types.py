@@ -12,7 +12,7 @@ from app.facts.schemas import FactRecord
 from app.lifespan import COLLECTIONS
 from app.memories.agents import AgentRecord, AgentSettingsRecord, DecaySettings
 from app.memories.schemas import MEMORIES, Source, SourceIn
-from app.profiles.schemas import AgentPatch, AgentSettings, Decay
+from app.profiles.agents import AgentPatch, AgentSettings, Decay
 from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING
 from app.tasks.schemas import Step, StepPatch, TaskPatch, TaskRecord

@@ -56,8 +56,7 @@ from app.procedures.track_record import (
     trial_sentence,
 )
 from app.profiles.agents import likely_helps, overlaps
-from app.profiles.schemas import status_of
-from app.profiles.users import recorded_interactions
+from app.profiles.users import recorded_interactions, status_of
 from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.record_filters import SplitFilter, split_filter
