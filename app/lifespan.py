@@ -37,8 +37,7 @@ from app.findings.replacing import what_holds_first
 from app.findings.schemas import FINDINGS
 from app.jobs import queue as kinds
 from app.jobs.queue import JOBS, OPERATIONS, SCHEDULES
-from app.jobs.runner import JobHandler, Runner
-from app.jobs.schedule import Look, Schedules, periods
+from app.jobs.runner import JobHandler, Look, Runner, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import LLM_DAYS, Tools
 from app.learning.derivations import DERIVATIONS, DerivationUndo
@@ -50,9 +49,8 @@ from app.learning.service import ExtractionJobs
 from app.llm.base import LLM, open_llm
 from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.embedding import PENDING, Embeddable
 from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
-from app.memories.repository import MEMORY
+from app.memories.repository import MEMORY, PENDING, Embeddable
 from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES
 from app.operations.stats import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES

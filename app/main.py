@@ -31,7 +31,7 @@ from app.profiles import endpoints as profiles
 from app.reflection import endpoints as reflection
 from app.resources import State
 from app.retention import endpoints as forgetting
-from app.retention.shapes import fault_behind
+from app.retention.user_export import fault_behind
 from app.sessions import endpoints as sessions
 from app.settings import Settings, unknown_variables
 from app.tasks import endpoints as tasks

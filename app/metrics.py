@@ -30,7 +30,7 @@ class _Value:
 
     _multiprocess = False
     _kind: type = values.MutexValue
-    _all: "list[_Value]" = []  # noqa: RUF012 (of all metrics)
+    _all: "list[_Value]" = []
 
     def __init__(self, *described: Any, **how: Any) -> None:
         self._described = described, how

@@ -28,7 +28,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import PACKAGED_DIM, TAUGHT
 from app.lifespan import COLLECTIONS
-from app.memories.records import new_memory, passage
+from app.memories.repository import new_memory, passage
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack

@@ -32,7 +32,7 @@ from app.facts.schemas import FactCreate, FactRecord, sentence
 from app.facts.service import assertion_of, draft_of
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
-from app.memories.records import SOURCE
+from app.memories.repository import SOURCE
 from app.settings import JobSettings, Settings
 from app.storage.changes import Change, IndexEntry
 from app.storage.scope import Scope

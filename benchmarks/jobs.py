@@ -19,7 +19,7 @@ import numpy as np
 from app.core.clock import rfc3339
 from app.jobs.queue import JOBS, Job
 from app.lifespan import COLLECTIONS
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.protocol import DecayRule
 from app.storage.schema import Eq, Not

@@ -25,7 +25,7 @@ from pymongo import AsyncMongoClient, ReturnDocument
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord
 from app.storage.changes import Allocate, IndexEntry, Insert, Ref, Update

@@ -16,7 +16,7 @@ from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
 from app.errors import invalid
-from app.memories.embedding import Embeddings
+from app.memories.repository import Embeddings
 from app.storage.repository import Repository
 from app.writes.executor import InPrecondition, Writer, etag
 

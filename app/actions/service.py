@@ -42,9 +42,7 @@ from app.core.schemas import Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.queue import CONSOLIDATION
-from app.memories.embedding import Embeddable, Embeddings, Passage, pending_note
-from app.memories.records import SOURCE
-from app.memories.repository import of_partition
+from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage, of_partition, pending_note
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change

@@ -44,11 +44,10 @@ from app.errors import RecalldError, StoreUnavailable, invalid
 from app.importers.loader import RanImport
 from app.jobs.queue import ENDED, JOBS, OPERATIONS, SCHEDULES
 from app.lifespan import COLLECTIONS, EMBEDDABLE
-from app.memories.embedding import PENDING, pending_note
 from app.memories.reembed import MOVES
+from app.memories.repository import PENDING, pending_note
 from app.retention.erasure import ERASURE_NOTES
-from app.retention.shapes import LARGEST
-from app.retention.user_export import BadLine, UserImport, UserReport, begins_user_export, check_fields
+from app.retention.user_export import LARGEST, BadLine, UserImport, UserReport, begins_user_export, check_fields
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict
 from app.storage.index.record_codec import FACET, TERM, PackedRecord, head_dtype, holds_windows, is_long

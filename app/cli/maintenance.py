@@ -28,10 +28,10 @@ from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable, RecalldError, StoreUnavailable, invalid
 from app.lifespan import COLLECTIONS, EMBEDDABLE, keys_made, with_model
-from app.memories.embedding import Embeddable, pending_note
 from app.memories.reembed import Reembed, whole
+from app.memories.repository import Embeddable, pending_note
 from app.memories.schemas import NOT_EMBEDDED, EmbeddingInfo
-from app.retention.shapes import unfit
+from app.retention.user_export import unfit
 from app.settings import Settings
 from app.storage.changes import Delete, IndexEntry, Update
 from app.storage.factory import (

@@ -48,7 +48,7 @@ class Tuning:
     busy_timeout_ms: int = 5_000
     """How long to wait for a store that another process locks."""
     job_seconds: Mapping[str, float] = field(default_factory=dict)
-    """Periods of scheduled jobs by kind, in place of those in `app/jobs/schedule.py`."""
+    """Periods of scheduled jobs by kind, in place of those in `app/jobs/runner.py`."""
 
 
 USUAL = Tuning()

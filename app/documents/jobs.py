@@ -26,8 +26,7 @@ from app.documents.schemas import DOCUMENTS, PARTS, DocumentRecord
 from app.documents.service import PassageRepository
 from app.embedding.embedder import Embedder
 from app.jobs.runner import Done, Run
-from app.memories.embedding import Embeddings
-from app.memories.records import new_memory, passage
+from app.memories.repository import Embeddings, new_memory, passage
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.setting_groups import SecretPolicy, SecretSettings
 from app.storage.changes import Change, CommitConflict, DeleteWhere, Update

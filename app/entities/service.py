@@ -26,8 +26,7 @@ from app.facts.graph import Bound, GraphService, Sight
 from app.facts.repository import FactRepository, View, any_of, of_partitions
 from app.facts.schemas import Fact, FactRecord, key_of, render
 from app.memories.agents import Decays
-from app.memories.records import told_at
-from app.memories.repository import MemoryRepository
+from app.memories.repository import MemoryRepository, told_at
 from app.memories.schemas import FILE, FINDABLE, MEMORIES, SMALL_TALK, Memory, MemoryRecord
 from app.retrieval.model_weights import weights_for
 from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning

@@ -16,7 +16,7 @@ from app.facts.repository import FactFilters, FactRepository
 from app.facts.schemas import FACTS, MAX_NAME, ObjectType
 from app.facts.service import FactService, queued
 from app.jobs.queue import Operation
-from app.memories.embedding import Embeddings
+from app.memories.repository import Embeddings
 from app.storage.scope import Partition
 from app.writes.executor import InPrecondition, Writer, WriteResult, etag
 

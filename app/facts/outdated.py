@@ -17,7 +17,7 @@ from app.core.language import STOP_WORDS, Letters, is_unspaced, place_of, senten
 from app.facts.profile import PREDICATES, field_of, group_of_field
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
-from app.memories.records import told_at
+from app.memories.repository import told_at
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import Hit
 from app.retrieval.time_expressions import read_interval

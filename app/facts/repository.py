@@ -19,8 +19,7 @@ from app.facts.schemas import (
     key_of,
     predicate_key,
 )
-from app.memories.embedding import pending_note
-from app.memories.repository import of_partition
+from app.memories.repository import of_partition, pending_note
 from app.memories.search import SourceSessionFilters, of_session, true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store

@@ -38,8 +38,7 @@ from app.facts.schemas import (
 from app.jobs import queue
 from app.jobs.queue import MERGE_FACT
 from app.llm.base import LLM, configured
-from app.memories.embedding import Embeddable, Embeddings, Passage
-from app.memories.records import SOURCE
+from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage
 from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry

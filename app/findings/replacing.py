@@ -23,8 +23,7 @@ from app.findings.service import (
     fingerprint_of,
     quoted,
 )
-from app.memories.records import repeats
-from app.memories.repository import MemoryRepository, same_partition
+from app.memories.repository import MemoryRepository, repeats, same_partition
 from app.memories.schemas import MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change

@@ -32,7 +32,7 @@ from app.findings.schemas import (
     ReflectionFinding,
     evidence_names,
 )
-from app.memories.records import told_at
+from app.memories.repository import told_at
 from app.memories.schemas import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Update

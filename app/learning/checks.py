@@ -33,7 +33,7 @@ from app.core.language import (
     words,
 )
 from app.learning.prompts import CitedItem, TranscriptLine
-from app.memories.records import own_time
+from app.memories.repository import own_time
 from app.memories.schemas import EventPrecision
 from app.retrieval.time_expressions import read_interval
 from app.storage.text import terms

@@ -22,16 +22,14 @@ from app.core.language import wording
 from app.core.schemas import Json, equal_json
 from app.jobs import queue
 from app.jobs.queue import CONSOLIDATION, SCHEDULES, handled, skipping
-from app.jobs.runner import Done, Run
-from app.jobs.schedule import has_looked, news
+from app.jobs.runner import Done, Run, has_looked, news
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted, undo_of
 from app.learning.episodes import EpisodeLearning, skipped, waiting
 from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.agents import Decays
-from app.memories.records import DUE, happened_at
-from app.memories.repository import MemoryRepository, of_partition
+from app.memories.repository import DUE, MemoryRepository, happened_at, of_partition
 from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages, unexpired

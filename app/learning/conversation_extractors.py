@@ -27,9 +27,7 @@ from app.learning.prompts import CitedItem, LearnedLesson, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.create import MemoryPlan, MemoryPlanner
-from app.memories.embedding import Embeddings
-from app.memories.records import SOURCE, is_rule
-from app.memories.repository import MemoryRepository
+from app.memories.repository import SOURCE, Embeddings, MemoryRepository, is_rule
 from app.memories.schemas import MEMORIES, EvidenceName, MemoryCreated, MemoryRecord, ReplacementLink, Source
 from app.profiles.agents import LESSONS, merge_experience
 from app.profiles.users import ProfilePatch

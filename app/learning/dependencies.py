@@ -13,8 +13,7 @@ from app.facts.profile import USERS
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS
 from app.facts.service import FactService
-from app.memories.embedding import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.service import MemoryService
 from app.metrics import LLM_USAGE
 from app.profiles.users import ProfileReader, UserService

@@ -16,14 +16,11 @@ from app.findings.schemas import FINDINGS
 from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS
-from app.memories.embedding import Embeddings
-from app.memories.records import needs_new_entry, passage
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, passage
 from app.memories.schemas import MEMORIES
 from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
-from app.procedures.service import COUNTED, ProcedureRepository
-from app.procedures.track_record import restored
+from app.procedures.service import COUNTED, ProcedureRepository, restored
 from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update

@@ -41,9 +41,7 @@ from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, about, is
 from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report, Skipped
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.embedding import Embeddings
-from app.memories.records import SOURCE
-from app.memories.repository import of_partition
+from app.memories.repository import SOURCE, Embeddings, of_partition
 from app.memories.schemas import Source
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, passage

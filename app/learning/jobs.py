@@ -40,8 +40,7 @@ from app.learning.learning_run import (
 )
 from app.learning.prompts import TranscriptLine
 from app.llm.base import LLM, Budget, configured
-from app.memories.embedding import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord

@@ -35,7 +35,7 @@ from app.mcp.transport import (
     segment,
     warned,
 )
-from app.memories.records import speaker_of
+from app.memories.repository import speaker_of
 from app.profiles.users import Profile
 
 _PAGES = 10

@@ -30,8 +30,9 @@ from app.core.clock import rfc3339, to_ms
 from app.core.work import characters, off_loop, with_a_turn_for_others
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.agents import Decays
-from app.memories.embedding import Embeddings
-from app.memories.records import (
+from app.memories.repository import (
+    Embeddings,
+    MemoryRepository,
     identity_hash,
     is_rule,
     needs_new_entry,
@@ -40,8 +41,8 @@ from app.memories.records import (
     repeated_source,
     revision,
     said_again,
+    same_partition,
 )
-from app.memories.repository import MemoryRepository, same_partition
 from app.memories.schemas import (
     FILE,
     MAX_TAGS,

@@ -13,8 +13,7 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
-from app.memories.embedding import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import (
     MEMORY_FIELDS,

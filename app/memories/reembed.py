@@ -24,8 +24,7 @@ from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable, RecordDamaged, StoreUnavailable
 from app.jobs.queue import skipping
 from app.jobs.runner import Done, Run
-from app.memories.embedding import HARMLESS, PENDING, Embeddable, Embeddings, Passage, PendingNote
-from app.memories.repository import MEMORY
+from app.memories.repository import HARMLESS, MEMORY, PENDING, Embeddable, Embeddings, Passage, PendingNote
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.index.record_codec import model_id

@@ -13,9 +13,7 @@ from app.core.schemas import Page
 from app.errors import Conflict, Forbidden, StorageFull, invalid
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.embedding import Embeddings
-from app.memories.records import identity_hash, revision
-from app.memories.repository import MemoryRepository, of_partition
+from app.memories.repository import Embeddings, MemoryRepository, identity_hash, of_partition, revision
 from app.memories.schemas import (
     FEEDBACK,
     HISTORY,

@@ -17,7 +17,7 @@ from app.core import workers
 from app.core.schemas import Identifier, Page, shown
 from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, StoreUnavailable
 from app.jobs.queue import OPERATIONS, Operation
-from app.jobs.schedule import Schedules, periods
+from app.jobs.runner import Schedules, periods
 from app.operations import service
 from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats

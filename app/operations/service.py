@@ -25,7 +25,7 @@ from app.jobs.queue import (
     OperationRecord,
     Payload,
 )
-from app.jobs.schedule import Schedules
+from app.jobs.runner import Schedules
 from app.storage.changes import Update
 from app.storage.repository import Listing, Repository, having, page_of, render_items
 from app.storage.schema import Eq, In, both

@@ -26,7 +26,7 @@ from app.facts.profile import USERS
 from app.facts.schemas import FACTS
 from app.jobs.queue import LANES, OPERATIONS, ORDINARY_LANE, Queue
 from app.memories.agents import AGENTS
-from app.memories.embedding import PENDING
+from app.memories.repository import PENDING
 from app.memories.schemas import MEMORIES, MemoryType
 from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES

@@ -9,7 +9,7 @@ from app.api.retrievers import retriever_of
 from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories.embedding import Embeddings
+from app.memories.repository import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService

@@ -1,15 +1,17 @@
 """Creates, changes and searches procedures. Methods that write return a `WriteResult` and commit nothing."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from math import sqrt
+from typing import Literal, TypeAlias
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.queue import REVIEW_PROCEDURE
-from app.memories.embedding import Embeddable, Embeddings, Passage
-from app.memories.records import SOURCE
-from app.memories.repository import VersionedRepository, of_partition
+from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage, VersionedRepository, of_partition
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
 from app.procedures.schemas import (
     MAX_NOTES,
@@ -26,32 +28,369 @@ from app.procedures.schemas import (
     ProcedureRecord,
     ProcedureSearch,
     ProcedureSearchResult,
+    ProcedureTrial,
+    ProcedureVariant,
     ProcedureVersion,
+    ProcedureWarning,
+    TrialCounts,
     render,
     situation,
-)
-from app.procedures.track_record import (
-    KEPT_OUTCOMES,
-    ProcedureHit,
-    as_served,
-    best,
-    counted,
-    procedure_filter,
-    record_sentence,
-    served,
-    smoothed,
-    to_review,
-    warnings,
-    with_outcome,
 )
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing, between, having, page_of, render_items
-from app.storage.schema import Eq, Filter, Has, both
+from app.storage.schema import Eq, Filter, Has, Or, Range, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import IfMatch, WriteResult, etag
+
+# --- The track record: how well a procedure works, the trial of better steps, when it is reviewed, and its rank -------
+#
+#     {"success_count": 7, "failure_count": 2, "recent_outcomes": […, failed, failed]} unused for three days
+#     → works .64, freshness .995: `worked 7 of 9 times, failed the last 2`
+#
+# Each outcome counts for the steps that were served.
+
+PRIOR = 1.0
+"""The number of successes and of failures assumed in advance: Beta(1, 1), Laplace's rule of succession (1774)."""
+RECENT_HALF_LIFE = 3.0
+"""The number of later outcomes after which an outcome counts half (forgetting factor of Jøsang & Ismail, The Beta
+Reputation System, 2002)."""
+RECENT_SHARE = 0.5
+"""The share of `works` that the recent outcomes decide; all outcomes alike decide the rest."""
+FRESH_HALF_LIFE_DAYS = 90.0
+LEAST_FRESH = 0.8
+"""The smallest factor of freshness, for a procedure that was never used."""
+STALE_DAYS = 180.0
+"""A procedure unused for this many days gets a warning."""
+FAILURES_IN_A_ROW = 2
+"""A procedure that fails so often in a row is failing."""
+FAILURES_OF_LAST = (3, 5)
+"""It is said to fail lately, too, if at least 3 of its last 5 outcomes failed."""
+KEPT_OUTCOMES = 20
+"""The number of recent outcomes that are stored; the oldest of them counts 1/80 of the newest."""
+DAY_SECONDS = 86_400.0
+Z = 1.96
+"""Standard deviations of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackRecord:
+    """How well a procedure works. `success_rate`, `recent`, `works` and `freshness` are 0 to 1; `idle_days` counts days
+    since the last use or change."""
+
+    success_rate: float
+    recent: float
+    works: float
+    freshness: float
+    failed_in_a_row: int
+    failed_of_last: tuple[int, int]
+    """Failures and total of the recent outcomes, five at most."""
+    idle_days: float
+
+    @property
+    def failing_lately(self) -> bool:
+        """True if the recent outcomes mostly failed."""
+        least, _ = FAILURES_OF_LAST
+        return self.failed_in_a_row >= FAILURES_IN_A_ROW or self.failed_of_last[0] >= least
+
+    @property
+    def stale(self) -> bool:
+        """True if the procedure was not used or changed for `STALE_DAYS`."""
+        return self.idle_days >= STALE_DAYS
+
+
+def smoothed(successes: float, failures: float) -> float:
+    """Returns the mean of the Beta posterior: 0.5 without outcomes, and never 0 or 1."""
+    return (successes + PRIOR) / (successes + failures + 2 * PRIOR)
+
+
+def track_record(successes: int, failures: int, recent: Sequence[bool], idle_days: float) -> TrackRecord:
+    """Computes the track record. `recent` are the last outcomes, the oldest first; negative `idle_days` count as 0."""
+    last = recent[-KEPT_OUTCOMES:]
+    weights = [0.5 ** (age / RECENT_HALF_LIFE) for age in range(len(last))]
+    succeeded = sum(weight for weight, success in zip(weights, reversed(last), strict=True) if success)
+    latest = last[-FAILURES_OF_LAST[1] :]
+    rate, lately = smoothed(successes, failures), smoothed(succeeded, sum(weights) - succeeded)
+    idle = max(0.0, idle_days)
+    return TrackRecord(
+        success_rate=rate,
+        recent=lately,
+        works=(1 - RECENT_SHARE) * rate + RECENT_SHARE * lately,
+        freshness=LEAST_FRESH + (1 - LEAST_FRESH) * 0.5 ** (idle / FRESH_HALF_LIFE_DAYS),
+        failed_in_a_row=next((age for age, success in enumerate(reversed(last)) if success), len(last)),
+        failed_of_last=(latest.count(False), len(latest)),
+        idle_days=idle,
+    )
+
+
+def record_sentence(successes: int, failures: int, record: TrackRecord) -> str:
+    """Returns a sentence such as `worked 7 of 9 times, failed the last 2`."""
+    tried = successes + failures
+    if not tried:
+        return "not tried yet"
+    summary = f"worked {successes} of {tried} time{'s' if tried > 1 else ''}"
+    return f"{summary}, {_lately(record)}" if record.failing_lately and record.failed_in_a_row < tried else summary
+
+
+def warnings(record: TrackRecord) -> list[ProcedureWarning]:
+    """Returns the warnings for a caller who wants to use the procedure."""
+    listed: list[ProcedureWarning] = []
+    if record.failing_lately:
+        listed.append({"code": "failing_lately", "detail": f"It {_lately(record)}."})
+    if record.stale:
+        listed.append({"code": "stale", "detail": f"Neither used nor changed for {int(record.idle_days)} days."})
+    return listed
+
+
+def _lately(record: TrackRecord) -> str:
+    if record.failed_in_a_row >= FAILURES_IN_A_ROW:
+        return f"failed the last {record.failed_in_a_row}"
+    failed, latest = record.failed_of_last
+    return f"failed {failed} of the last {latest}"
+
+
+def track_record_of(procedure: ProcedureRecord, now: datetime) -> TrackRecord:
+    """Returns the track record of a procedure. A change makes it as fresh as a use."""
+    idle = now - parse_rfc3339(max(procedure["last_used"] or "", procedure["updated_at"]))
+    recent = [outcome["success"] for outcome in procedure["recent_outcomes"]]
+    return track_record(
+        procedure["success_count"], procedure["failure_count"], recent, idle.total_seconds() / DAY_SECONDS
+    )
+
+
+def interval(successes: int, failures: int) -> tuple[float, float]:
+    """Returns the 95 % Wilson interval of the success rate: 0 to 1 without outcomes."""
+    tried = successes + failures
+    if not tried:
+        return 0.0, 1.0
+    rate, square = successes / tried, Z * Z
+    middle = (rate + square / (2 * tried)) / (1 + square / tried)
+    half = Z / (1 + square / tried) * sqrt(rate * (1 - rate) / tried + square / (4 * tried * tried))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+# --- Trials: revised steps beside the current ones, both served in turn -----------------------------------------------
+
+TRIAL_OUTCOMES = 5
+"""Outcomes of the old and of the revised steps each, before a trial is decided."""
+TRIAL_MOST = 20
+"""Outcomes of the revised steps after which an undecided trial is dropped."""
+
+TrialVerdict = Literal["adopt", "drop"]
+
+
+def new_trial(
+    trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
+) -> ProcedureTrial:
+    """Returns a trial without outcomes."""
+    return {
+        "trial_id": trial_id,
+        "steps": steps,
+        "current": {"success_count": 0, "failure_count": 0},
+        "revised": {"success_count": 0, "failure_count": 0},
+        "action_ids": action_ids,
+        "model": model,
+        "prompt_version": prompt_version,
+        "started_at": now,
+    }
+
+
+def served(trial: ProcedureTrial | None) -> ProcedureVariant:
+    """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
+    take turns."""
+    if trial is None:
+        return "current"
+    return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
+
+
+def counted(trial: ProcedureTrial, variant: ProcedureVariant, *, success: bool) -> ProcedureTrial:
+    """Returns the trial with one more outcome."""
+    if variant == "revised":
+        return {**trial, "revised": with_outcome(trial["revised"], success=success)}
+    return {**trial, "current": with_outcome(trial["current"], success=success)}
+
+
+def with_outcome(counts: TrialCounts, *, success: bool) -> TrialCounts:
+    """Returns the counts with one more outcome."""
+    return {
+        "success_count": counts["success_count"] + success,
+        "failure_count": counts["failure_count"] + (not success),
+    }
+
+
+def verdict(trial: ProcedureTrial) -> TrialVerdict | None:
+    """Returns what becomes of the revised steps, or None as long as the trial goes on.
+
+    With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
+    rate of the current steps, and dropped once their upper bound is less than it. After `TRIAL_MOST` outcomes of the
+    revised steps, or twice as many of both, they are dropped: what is not better in so many tries is worth no change.
+    """
+    current, revised = trial["current"], trial["revised"]
+    if min(_tried(current), _tried(revised)) >= TRIAL_OUTCOMES:
+        rate = smoothed(current["success_count"], current["failure_count"])
+        lower, upper = interval(revised["success_count"], revised["failure_count"])
+        if lower > rate:
+            return "adopt"
+        if upper < rate:
+            return "drop"
+    is_over = _tried(revised) >= TRIAL_MOST or _tried(revised) + _tried(current) >= 2 * TRIAL_MOST
+    return "drop" if is_over else None
+
+
+def as_served(procedure: ProcedureRecord) -> ProcedureRecord:
+    """Returns a procedure with the steps to serve."""
+    trial = procedure.get("trial")
+    return procedure if trial is None or served(trial) == "current" else {**procedure, "steps": trial["steps"]}
+
+
+def restored(before: ProcedureRecord) -> ProcedureRecord:
+    """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
+    again at the next outcome. What was tried then counts as tried in vain."""
+    trial = before.get("trial")
+    if trial is None:
+        return before
+    return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
+
+
+def trial_sentence(trial: ProcedureTrial) -> str:
+    """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
+    revised = trial["revised"]
+    tried = _tried(revised)
+    return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
+
+
+def _tried(counts: TrialCounts) -> int:
+    return counts["success_count"] + counts["failure_count"]
+
+
+# --- Reviews: of procedures that fail, and of trials that are decided -------------------------------------------------
+
+FAILING_BELOW = 0.5
+"""A procedure is failing, too, if the 95 % interval of its success rate lies below."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """Why a procedure is failing. `outcomes` are the failed ones of its current steps, the oldest first."""
+
+    successes: int
+    failures: int
+    in_a_row: int
+    outcomes: tuple[ProcedureOutcome, ...]
+
+    @property
+    def reason(self) -> str:
+        """A sentence for people."""
+        worked = f"It worked {self.successes} of {self.successes + self.failures} times"
+        return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
+
+
+def failing(procedure: ProcedureRecord) -> Failing | None:
+    """Returns why a procedure is failing, or None.
+
+    Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
+    do not. The procedure fails if the last `FAILURES_IN_A_ROW` of them failed, or if the upper bound of the interval of
+    its success rate is less than `FAILING_BELOW`: it surely works less often.
+    """
+    outcomes = [
+        outcome
+        for outcome in procedure["recent_outcomes"]
+        if outcome["version"] == procedure["version"] and outcome["variant"] == "current"
+    ]
+    failed = tuple(outcome for outcome in outcomes if not outcome["success"])
+    successes = len(outcomes) - len(failed)
+    in_a_row = next((age for age, outcome in enumerate(reversed(outcomes)) if outcome["success"]), len(outcomes))
+    _, upper = interval(successes, len(failed))
+    if in_a_row < FAILURES_IN_A_ROW and upper >= FAILING_BELOW:
+        return None
+    return Failing(successes, len(failed), in_a_row, failed)
+
+
+def to_review(before: ProcedureRecord, after: ProcedureRecord) -> bool:
+    """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
+    often again. A review that came too early for a better way, or found the model away, is so made up for."""
+    trial = after.get("trial")
+    if trial is not None:
+        return verdict(trial) is not None
+    why = failing(after)
+    if why is None:
+        return False
+    again = why.in_a_row > 0 and why.in_a_row % FAILURES_IN_A_ROW == 0
+    return again or failing(before) is None
+
+
+# --- The ranking of a search: what fits, times how well it works ------------------------------------------------------
+
+LEAST_CANDIDATES = 64
+
+Find: TypeAlias = Callable[[int], Awaitable[list[Hit[ProcedureRecord]]]]
+"""Returns the best k hits by relevance, best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcedureHit:
+    """A hit with its score and track record."""
+
+    hit: Hit[ProcedureRecord]
+    score: float
+    track_record: TrackRecord
+
+
+def procedure_filter(
+    status: str = "active",
+    *,
+    tags: list[str] | None = None,
+    min_success_rate: float | None = None,
+    min_trust: float | None = None,
+    until: str | None = None,
+) -> Filter:
+    """Returns the filter of a search."""
+    return both(
+        Eq("status", status),
+        None if tags is None else Or(tuple(Has("tags", tag) for tag in tags)),
+        None if min_success_rate is None else Range("success_rate", ge=min_success_rate),
+        None if min_trust is None else Range("trust", ge=min_trust),
+        None if until is None else Range("created_at", le=until),
+    )
+
+
+async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
+    """Returns the best k procedures of all that `find` can return. No score exceeds its relevance, so the search ends
+    once the k-th score is at least the lowest relevance read."""
+    candidates = max(LEAST_CANDIDATES, 4 * k)
+    while True:
+        hits = await find(candidates)
+        best_hits = ranked(hits, now)[:k]
+        if len(hits) < candidates or best_hits[-1].score >= hits[-1].score:
+            return best_hits
+        candidates *= 4
+
+
+def ranked(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
+    """Returns the hits with their scores, best first."""
+    scored = []
+    for hit in hits:
+        record = track_record_of(hit.doc, now)
+        scored.append(ProcedureHit(hit, score(hit.score, record), record))
+    return [scored[at] for at in order([(candidate.hit.doc, candidate.score) for candidate in scored])]
+
+
+def score(relevance: float, record: TrackRecord) -> float:
+    """Returns the score of a procedure: 0 to 1, like `relevance`, and never more than it."""
+    return relevance * record.works * record.freshness
+
+
+def order(scored: Sequence[tuple[ProcedureRecord, float]]) -> list[int]:
+    """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created later comes
+    first."""
+
+    def place(at: int) -> tuple[float, str, str]:
+        procedure, value = scored[at]
+        return value, procedure["created_at"], procedure["procedure_id"]
+
+    return sorted(range(len(scored)), key=place, reverse=True)
 
 
 def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> ProcedureRecord:

@@ -41,8 +41,7 @@ from app.errors import AlreadyExists, Forbidden, RecordDamaged, invalid, no_such
 from app.facts.profile import EMPTY_PROFILE, USERS, ProfileLine, ProfileLines, UserProfile, UserRecord
 from app.jobs.queue import OPERATIONS
 from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Decays, Experience, Lesson, LessonList
-from app.memories.records import SOURCE
-from app.memories.repository import MemoryRepository
+from app.memories.repository import SOURCE, MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.memories.search import true_at
 from app.profiles.users import (

@@ -36,8 +36,7 @@ from app.findings.service import (
 from app.jobs.queue import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
-from app.memories.records import repeated_source
-from app.memories.repository import of_partition
+from app.memories.repository import of_partition, repeated_source
 from app.memories.schemas import MEMORIES, SMALL_TALK, EvidenceName, MemoryRecord
 from app.memories.search import true_at
 from app.profiles.users import ProfileReader

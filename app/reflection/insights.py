@@ -28,9 +28,7 @@ from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, 
 from app.learning.learning_run import NO_LLM
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.embedding import Embeddings
-from app.memories.records import passage
-from app.memories.repository import of_partition
+from app.memories.repository import Embeddings, of_partition, passage
 from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for

@@ -32,8 +32,7 @@ from app.learning.episodes import Batch, without_served
 from app.llm.base import LLM, Budget
 from app.memories.repository import of_partition, same_partition
 from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
-from app.procedures.service import ProcedureRepository
-from app.procedures.track_record import Failing, failing, new_trial, smoothed, verdict
+from app.procedures.service import Failing, ProcedureRepository, failing, new_trial, smoothed, verdict
 from app.storage.changes import Change
 from app.storage.repository import Repository
 from app.storage.schema import Eq, both

@@ -20,8 +20,7 @@ from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.jobs import queue
 from app.jobs.queue import REFLECTION, SCHEDULES, ScheduleRecord, of_content
-from app.jobs.runner import Done, Run
-from app.jobs.schedule import has_looked, news
+from app.jobs.runner import Done, Run, has_looked, news
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM

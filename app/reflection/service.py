@@ -35,9 +35,7 @@ from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.embedding import Embeddings
-from app.memories.records import revision
-from app.memories.repository import MemoryRepository, same_partition
+from app.memories.repository import Embeddings, MemoryRepository, revision, same_partition
 from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedurePatch
 from app.procedures.service import ProcedureRepository, ProcedureService

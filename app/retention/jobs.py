@@ -20,9 +20,7 @@ from app.jobs import queue
 from app.jobs.queue import JOBS, OPERATIONS, handled, note_skipped, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS, AgentRecord
-from app.memories.embedding import Embeddings
-from app.memories.records import new_memory, revision
-from app.memories.repository import MemoryRepository, of_partition
+from app.memories.repository import Embeddings, MemoryRepository, new_memory, of_partition, revision
 from app.memories.schemas import FEEDBACK, MEMORIES, MemoryRecord, Source
 from app.retention.service import Forgetting, policy_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance

@@ -9,8 +9,7 @@ from app.api.strict import Answer, Cursor, InListing, Limit, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page, RecordFilters
 from app.jobs.queue import Operation
-from app.memories.embedding import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import Deleted
 from app.sessions import schemas
 from app.sessions.repository import SessionRepository

@@ -15,9 +15,13 @@ from app.core.characters import says_nothing
 from app.core.clock import new_id
 from app.core.schemas import BODY_LIMITS
 from app.core.served_text import strip_served
-from app.memories.embedding import Embeddings
-from app.memories.records import SMALL_TALK_IMPORTANCE, new_memory, revision
-from app.memories.repository import MemoryRepository
+from app.memories.repository import (
+    SMALL_TALK_IMPORTANCE,
+    Embeddings,
+    MemoryRepository,
+    new_memory,
+    revision,
+)
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.sessions.schemas import (
     MESSAGES,

@@ -16,9 +16,7 @@ from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
 from app.jobs import queue
 from app.jobs.queue import POST_CONVERSATION, REDERIVE, SUMMARIZE, Job, Operation, Payload
-from app.memories.embedding import Embeddings
-from app.memories.records import passage, revision
-from app.memories.repository import MemoryRepository, of_partition
+from app.memories.repository import Embeddings, MemoryRepository, of_partition, passage, revision
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
 from app.sessions import repository

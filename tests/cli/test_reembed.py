@@ -17,7 +17,7 @@ from app.core.clock import new_id
 from app.embedding.embedder import Embedder
 from app.embedding.onnx import TAUGHT, load_packaged
 from app.lifespan import RealParts, open_store
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, EmbeddingInfo, MemoryRecord
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert

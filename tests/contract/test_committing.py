@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import RecordDamaged
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES
 from app.storage.changes import Allocate, Change, CommitConflict, Committed, Delete, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store

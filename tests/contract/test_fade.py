@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.core.clock import rfc3339, to_ms
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retrieval.decay import DecayCurve, importance
 from app.storage.changes import Insert, Update

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.memories.records import new_memory, passage
+from app.memories.repository import new_memory, passage
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store

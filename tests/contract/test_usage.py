@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import QuotaExceeded
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, Usage, WithinQuota, total

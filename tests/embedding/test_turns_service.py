@@ -8,8 +8,7 @@ import pytest
 from app.core.work import tenant_at_work
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.jobs.queue import Job
-from app.jobs.runner import Done, Run, Runner
-from app.jobs.schedule import Schedules
+from app.jobs.runner import Done, Run, Runner, Schedules
 from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
 from tests.embedding.test_queue import Stepped

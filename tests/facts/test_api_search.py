@@ -5,8 +5,8 @@ import pytest
 from app.core.clock import rfc3339
 from app.embedding.embedder import Embedder
 from app.facts.service import FACT
-from app.memories.embedding import PENDING
 from app.memories.reembed import PendingEmbeddings
+from app.memories.repository import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
 from tests.conftest import Service, Starter, TestParts, TurnedClock

@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from app.jobs.queue import Job, Lease, Queue
-from app.jobs.runner import JobHandler, Runner
-from app.jobs.schedule import Schedules
+from app.jobs.runner import JobHandler, Runner, Schedules
 from app.storage.protocol import Store
 from app.storage.scope import SYSTEM
 from tests.conftest import TurnedClock

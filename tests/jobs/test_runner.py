@@ -11,8 +11,7 @@ from app.errors import Conflict, LLMUnavailable, StoreUnavailable
 from app.jobs import queue
 from app.jobs import runner as running
 from app.jobs.queue import JOBS, LEASE, MAX_ATTEMPTS, OPERATIONS, SCHEDULES, OperationRecord, Queue
-from app.jobs.runner import Done, Run
-from app.jobs.schedule import Schedules
+from app.jobs.runner import Done, Run, Schedules
 from app.storage.changes import CommitConflict, Delete, Insert
 from app.storage.protocol import Store
 from app.storage.schema import Doc

@@ -11,7 +11,7 @@ import pytest
 from app.core.clock import parse_rfc3339
 from app.errors import StoreUnavailable
 from app.jobs.queue import JOBS, SCHEDULES, Queue, ScheduleRecord
-from app.jobs.schedule import Schedules
+from app.jobs.runner import Schedules
 from app.storage.protocol import Store
 from app.storage.schema import Collection, R
 from app.storage.scope import SYSTEM

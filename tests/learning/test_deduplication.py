@@ -14,7 +14,7 @@ from app.core.language import wording
 from app.learning import consolidation_job
 from app.learning.derivations import DERIVATIONS
 from app.lifespan import job_runner
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import JobSettings, ReflectionSettings, Settings
 from app.storage.schema import EVERYTHING

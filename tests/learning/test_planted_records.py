@@ -10,7 +10,7 @@ from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.queue import EMBED_PENDING, EXPIRY, REDERIVE, REFLECTION, REVIEW_PROCEDURE
 from app.memories.agents import AGENTS
-from app.memories.embedding import pending_note
+from app.memories.repository import pending_note
 from app.memories.schemas import MEMORIES
 from app.procedures.schemas import PROCEDURES
 from app.sessions.schemas import MESSAGES

@@ -10,7 +10,7 @@ import pytest
 
 from app.core.clock import rfc3339
 from app.jobs.queue import DECAY, EXPIRY, JOBS, REVIEW_PROCEDURE
-from app.memories.embedding import pending_note
+from app.memories.repository import pending_note
 from app.memories.schemas import MEMORIES
 from app.storage.schema import Eq
 from app.storage.scope import SYSTEM

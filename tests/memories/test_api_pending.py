@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from app.embedding.embedder import Embedder
-from app.memories.embedding import PENDING
 from app.memories.reembed import PendingEmbeddings
+from app.memories.repository import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM

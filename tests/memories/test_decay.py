@@ -13,7 +13,7 @@ from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
 from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.retention.jobs import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance

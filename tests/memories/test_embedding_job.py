@@ -9,8 +9,8 @@ from app.embedding.embedder import Embedder
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
 from app.lifespan import EMBEDDABLE
-from app.memories.embedding import PENDING
 from app.memories.reembed import LATEST, LONGEST_PAUSE, MOVES, EmbeddingJob, Reembed
+from app.memories.repository import PENDING
 from app.settings import JobSettings, Settings
 from app.storage.index.record_codec import model_id
 from app.storage.schema import Doc

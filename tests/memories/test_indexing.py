@@ -8,7 +8,7 @@ import pytest
 
 from app.actions.schemas import ACTIONS
 from app.facts.schemas import FACTS
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType, Source, flags_of
 from app.procedures.schemas import PROCEDURES
 from app.storage.changes import IndexEntry

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, render
 from app.memories.search import MemoryFragment
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, fading_one_by_one, importance

@@ -11,7 +11,7 @@ from app import VERSION, metrics
 from app.errors import StoreUnavailable
 from app.facts.schemas import FACTS
 from app.jobs.queue import DECAY, SUMMARIZE, Job
-from app.memories.embedding import pending_note
+from app.memories.repository import pending_note
 from app.memories.schemas import MEMORIES
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings

@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from app.procedures.schemas import MAX_NOTES, OutcomeIn, ProcedureRecord
-from app.procedures.service import outcome
-from app.procedures.track_record import KEPT_OUTCOMES
+from app.procedures.service import KEPT_OUTCOMES, outcome
 from app.settings import Settings
 from tests.conftest import Starter, TurnedClock
 from tests.support.memories import Json, problem

@@ -7,8 +7,7 @@ from app.context import rendering
 from app.context.sources.searched import PROCEDURES_SOURCE, _procedure_item
 from app.core.prompt_text import escape
 from app.procedures.schemas import PROCEDURES
-from app.procedures.service import new_procedure
-from app.procedures.track_record import ProcedureHit, track_record
+from app.procedures.service import ProcedureHit, new_procedure, track_record
 from app.retrieval.retriever import Hit
 from app.storage.search import Memo
 from tests.conftest import TurnedClock

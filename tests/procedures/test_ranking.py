@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.procedures.schemas import ProcedureRecord
-from app.procedures.track_record import (
+from app.procedures.service import (
     LEAST_FRESH,
     RECENT_SHARE,
     STALE_DAYS,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.core.clock import rfc3339
-from app.procedures.track_record import LEAST_CANDIDATES, best, ranked, track_record_of
+from app.procedures.service import LEAST_CANDIDATES, best, ranked, track_record_of
 from app.retrieval.retriever import Hit
 from app.storage.schema import Doc
 from app.storage.search import Memo

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.procedures.schemas import PROCEDURES, ProcedureRecord, ProcedureTrial
-from app.procedures.track_record import (
+from app.procedures.service import (
     FAILING_BELOW,
     TRIAL_MOST,
     TRIAL_OUTCOMES,

@@ -7,8 +7,7 @@ import pytest
 from app.learning.dependencies import ALWAYS
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.embedding import Embeddings
-from app.memories.repository import MemoryRepository
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MemoryCreate, Origin
 from app.settings import JobSettings, Settings
 from app.storage.scope import Scope

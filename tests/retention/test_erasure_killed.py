@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from app.audit.trail import AUDIT, ERASED
 from app.jobs.queue import JOBS, OPERATIONS, JobRecord
 from app.lifespan import open_store
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryCreate
 from app.settings import Settings
 from app.storage.changes import Change, IndexEntry, Insert, Update

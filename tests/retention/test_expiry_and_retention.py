@@ -11,7 +11,7 @@ from app.actions.schemas import ACTIONS
 from app.core.clock import rfc3339
 from app.jobs import queue
 from app.jobs.queue import OPERATIONS, Job
-from app.memories.embedding import PENDING
+from app.memories.repository import PENDING
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import JobSettings, Settings
 from app.storage.changes import Insert

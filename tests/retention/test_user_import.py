@@ -12,10 +12,9 @@ from app.audit.trail import owned
 from app.cli.archive import ArchiveRefused, is_user_export, read_user
 from app.jobs.queue import RETENTION, Job
 from app.lifespan import COLLECTIONS
-from app.memories.embedding import PENDING
+from app.memories.repository import PENDING
 from app.memories.schemas import MEMORIES
-from app.retention.shapes import unfit
-from app.retention.user_export import KEPT, NoUserExport, UserReport
+from app.retention.user_export import KEPT, NoUserExport, UserReport, unfit
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM

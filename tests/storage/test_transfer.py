@@ -8,7 +8,7 @@ import pytest
 from app.cli.maintenance import MigrationRefused, migrate_store
 from app.core.schemas import JsonObject
 from app.lifespan import COLLECTIONS
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.storage.changes import Allocate, Delete, IndexEntry, Insert, Update

@@ -18,8 +18,7 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.tuning import Tuning
 from app.jobs import runner as running
 from app.jobs.queue import JOBS, SCHEDULES
-from app.jobs.runner import Done, Run, Runner
-from app.jobs.schedule import Schedules
+from app.jobs.runner import Done, Run, Runner, Schedules
 from app.metrics import JOB_RUNS
 from app.settings import Settings
 from app.storage.changes import Insert

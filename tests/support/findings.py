@@ -6,7 +6,7 @@ from typing import Any
 from app.core.clock import rfc3339
 from app.findings.schemas import FindingKind, Proposal, ProposalDetails, ProposedAction, RecordName
 from app.findings.service import EvidenceReader, FindingRepository, MemoryEvidence, new_finding, of_memory
-from app.memories.records import new_memory
+from app.memories.repository import new_memory
 from app.memories.schemas import MemoryRecord
 from app.reflection.judge import JUDGED_PAIRS, JudgedPairRecord
 from app.setting_groups import LLMSettings

@@ -32,8 +32,7 @@ from app.findings.service import (
     quoted,
     whole,
 )
-from app.memories.records import told_at
-from app.memories.repository import MemoryRepository
+from app.memories.repository import MemoryRepository, told_at
 from app.memories.schemas import HISTORY, MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.storage.repository import Repository
 from app.storage.schema import In, Or, both

@@ -41,11 +41,11 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
-from app.memories.records import speaker_of, standing, told_at
+from app.memories.repository import speaker_of, standing, told_at
 from app.memories.schemas import FINDABLE, MEMORIES, STANDING, MemoryRecord
 from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.procedures.schemas import PROCEDURES
-from app.procedures.track_record import (
+from app.procedures.service import (
     LEAST_CANDIDATES,
     ProcedureHit,
     as_served,
