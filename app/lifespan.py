@@ -62,8 +62,7 @@ from app.resources import Resources, State, TokenReader
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
 from app.retention.jobs import WORTH_WRITING, DecayJob, ForgettingJobs
 from app.sessions.schemas import MESSAGES, SESSIONS
-from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import LLMSettings, Settings
 from app.storage.change_log import LogOptions
 from app.storage.factory import open_store as open_engine
 from app.storage.factory import where_of

@@ -29,8 +29,7 @@ from pymongo import MongoClient, monitoring
 from app.core.tuning import Tuning
 from app.lifespan import RealParts
 from app.main import create_app
-from app.setting_groups import MongodbSettings
-from app.settings import Settings
+from app.settings import MongodbSettings, Settings
 from benchmarks.harness import Row, Section
 
 OWNER = {"agent_id": "bench", "user_id": "u"}

@@ -33,8 +33,7 @@ from app.embedding.reranking import Reranker
 from app.lifespan import COLLECTIONS, RealParts
 from app.main import create_app
 from app.resources import Resources
-from app.setting_groups import MongodbSettings
-from app.settings import Settings
+from app.settings import MongodbSettings, Settings
 from app.storage.protocol import Store
 from tests.support.command import data as data  # fixtures, for every folder
 from tests.support.command import new_store as new_store

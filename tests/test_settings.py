@@ -9,8 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.core.tuning import USUAL
-from app.setting_groups import without_secrets
-from app.settings import Settings, describe, explain
+from app.settings import Settings, describe, explain, without_secrets
 from scripts.export_settings import DOC, ENV, doc_rendered, env_rendered
 from tests.conftest import Starter
 from tests.support.scripted import free_port

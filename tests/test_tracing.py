@@ -15,8 +15,7 @@ import pytest
 from app.cli._common import JsonFormatter
 from app.core import tracing
 from app.memories.schemas import MEMORIES
-from app.setting_groups import LLMSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, LLMSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.collector import Collector, Seen, collecting
 from tests.support.collector import collector as collector

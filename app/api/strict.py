@@ -53,7 +53,7 @@ from app.errors import (
     invalid_fields,
 )
 from app.metrics import SECRETS
-from app.setting_groups import OwnPatterns, SecretPolicy
+from app.settings import OwnPatterns, SecretPolicy
 from app.storage.repository import Listing
 
 

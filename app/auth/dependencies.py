@@ -22,7 +22,7 @@ from app.core.caches import kept
 from app.core.work import charge, charge_to
 from app.errors import Forbidden, RecalldError, TokenExpired, Unauthorized
 from app.resources import Resources
-from app.setting_groups import is_address, is_loopback
+from app.settings import is_address, is_loopback
 
 FILE_NAME = "keys-made"
 

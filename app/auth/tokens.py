@@ -23,7 +23,7 @@ from app.core import work
 from app.core.clock import Clock
 from app.core.schemas import TENANT, JsonObject, identifier
 from app.errors import Forbidden, IssuerUnavailable, TokenExpired, Unauthorized
-from app.setting_groups import OidcSettings, safe_address
+from app.settings import OidcSettings, safe_address
 from app.storage.scope import Scope
 
 ALGORITHMS = ("RS256", "ES256", "EdDSA")

@@ -8,8 +8,7 @@ import ctypes
 import mmap
 import os
 
-from app.setting_groups import MOST_WORKERS
-
+MOST_WORKERS = 64
 NUMBERS = 2 * MOST_WORKERS + 1
 """Numbers of workers. A restart starts the new one beside the old one."""
 

@@ -14,7 +14,7 @@ from app.core.language import sentence_ends
 from app.core.tracing import TraceSpan, span
 from app.core.tuning import USUAL
 from app.errors import EmbeddingUnavailable
-from app.setting_groups import EmbeddingSettings
+from app.settings import EmbeddingSettings
 
 Vectors: TypeAlias = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured
-from app.setting_groups import LLMSettings
+from app.settings import LLMSettings
 
 
 class ReplyShape(BaseModel):

@@ -21,7 +21,7 @@ from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
 from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
-from app.setting_groups import LLMSettings
+from app.settings import LLMSettings
 
 # --- Shapes and answers -----------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from app.core.prompt_text import quote as quote_text
 from app.core.schemas import Json, Schema
 from app.core.work import characters, off_loop
 from app.resources import Resources
-from app.setting_groups import without_secrets
+from app.settings import without_secrets
 
 OWNERS_META = "recalld/owners"
 """The field of the tool list's `_meta` with the agent and user that the connection fixes."""

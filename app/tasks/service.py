@@ -24,7 +24,7 @@ from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
 from app.jobs.queue import POST_CONVERSATION
-from app.setting_groups import LimitSettings
+from app.settings import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.record_filters import split_filter

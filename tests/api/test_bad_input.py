@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from app.api.strict import StrictRoute
 from app.jobs.queue import JOBS, SCHEDULES
 from app.lifespan import COLLECTIONS
-from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import LimitSettings, Settings
 from tests.conftest import Service
 from tests.support import bad_input
 from tests.support.bad_input import Case

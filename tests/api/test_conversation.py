@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.setting_groups import LLMSettings
-from app.settings import Settings
+from app.settings import LLMSettings, Settings
 from tests.conftest import Service
 from tests.support.contract import Contract
 from tests.support.conversation import Talk, whole_conversation

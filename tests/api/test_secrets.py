@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from app.core.schemas import Json
 from app.metrics import SECRETS
-from app.setting_groups import SecretPolicy, SecretSettings
-from app.settings import Settings
+from app.settings import SecretPolicy, SecretSettings, Settings
 from app.storage.schema import Collection
 from tests.conftest import Service, Starter
 

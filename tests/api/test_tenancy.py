@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.setting_groups import LimitSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, LimitSettings, Settings
 from app.storage.repository import Repository
 from app.storage.schema import Eq
 from tests.conftest import Service, Starter

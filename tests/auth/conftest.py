@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.setting_groups import OidcSettings
-from app.settings import Settings
+from app.settings import OidcSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.issuer import AUDIENCE, Issuer, issuing
 

@@ -9,8 +9,7 @@ from app.auth.limits import MAX_KEYS, CostLimiter
 from app.core.work import BODY_BYTES_PER_UNIT, CHARACTERS_PER_UNIT, SEARCH_UNITS
 from app.embedding.onnx import OnnxModel
 from app.errors import RateLimited
-from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import LimitSettings, Settings
 from tests.conftest import Service, TestParts, TurnedClock, running
 
 pytestmark = pytest.mark.anyio

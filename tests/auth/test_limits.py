@@ -2,8 +2,7 @@ import pytest
 
 from app.auth.limits import MAX_KEYS, RateLimiter
 from app.errors import RateLimited
-from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import LimitSettings, Settings
 from tests.conftest import Starter
 from tests.support.memories import problem
 

@@ -16,8 +16,7 @@ from pydantic import ValidationError
 
 from app.auth.tokens import MAX_CHARS, caller_id, principal_of
 from app.errors import Forbidden
-from app.setting_groups import OidcSettings
-from app.settings import Settings
+from app.settings import OidcSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.issuer import KINDS, Issuer
 from tests.support.memories import OWNER, Json, problem

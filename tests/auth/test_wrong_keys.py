@@ -7,8 +7,7 @@ import pytest
 
 from app.auth.limits import MAX_ADDRESSES, WrongKeyLimiter, network
 from app.errors import RateLimited
-from app.setting_groups import LimitSettings
-from app.settings import Settings
+from app.settings import LimitSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.command import Run
 from tests.support.memories import problem

@@ -15,7 +15,7 @@ import pytest
 from recalld_client import AsyncRecalld, Problem, Recalld, RecalldError, UserMemory, _requests, models
 from recalld_client._connections import AT_ONCE
 
-from app.setting_groups import LLMSettings
+from app.settings import LLMSettings
 from scripts import generate_clients as generator
 from scripts import unasync_client
 from tests.support.chat import says

@@ -9,8 +9,7 @@ from pydantic import SecretStr
 
 from app.core.tuning import USUAL, Tuning
 from app.memories.schemas import MEMORIES
-from app.setting_groups import MongodbSettings
-from app.settings import Settings
+from app.settings import MongodbSettings, Settings
 from app.storage.protocol import Store
 from tests.conftest import ENGINES, PATIENT_SECONDS, settings_of
 from tests.support.atlas import start_atlas

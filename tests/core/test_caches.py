@@ -30,7 +30,7 @@ OF_OUR_OWN = {
     "app.retrieval.model_weights.weights_for": "names of models",
     "app.retrieval.query._of_file": "a kind and a name of a model: 16 of them",
     "app.retrieval.time_expressions._parser": "a language of the list and a day: 64 of them",
-    "app.setting_groups._is_loopback": "256 names of hosts of at most 255 characters",
+    "app.settings._is_loopback": "256 names of hosts of at most 255 characters",
     "app.storage.sqlite.sql.assignment": "fields of collections",
 }
 """Functions with an `lru_cache` of their own, and what it is keyed by."""

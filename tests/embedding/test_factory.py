@@ -12,7 +12,7 @@ from app.embedding.factory import DEFAULT_MODEL, begin_loading, load_any, load_m
 from app.embedding.model import ExtraOptions, Prompts, Server, knows_all_scripts
 from app.embedding.onnx import DATA, TAUGHT, OnnxModel
 from app.errors import EmbeddingUnavailable
-from app.setting_groups import EmbeddingSettings
+from app.settings import EmbeddingSettings
 from tests.support.scripted import scripted_server
 from tests.support.server import ROOT, recalld
 from tests.support.tuned import tuned

@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.embedding.onnx_reranker import open_reranker
-from app.setting_groups import RerankSettings
-from app.settings import Settings
+from app.settings import RerankSettings, Settings
 from tests.support.rerankers import model_folder
 from tests.support.scripted import Reply, scripted_server
 from tests.support.server import recalld, serving

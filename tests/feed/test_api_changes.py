@@ -15,8 +15,7 @@ from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
 from app.retention.jobs import DecayJob
-from app.setting_groups import ChangeSettings
-from app.settings import JobSettings, Settings
+from app.settings import ChangeSettings, JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
 from tests.support.memories import OWNER, Json, problem, remember

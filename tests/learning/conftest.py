@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from app.setting_groups import LLMSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, LLMSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.model import Model, scripted_model
 

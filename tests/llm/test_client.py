@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUnavailable, RecalldError
 from app.llm.base import Budget, configured, open_llm
 from app.llm.client import ANSWER_BYTES, OpenAIChat, silence, strict_schema
-from app.setting_groups import LLMSettings
+from app.settings import LLMSettings
 from tests.support.chat import completion, says, silent
 from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 

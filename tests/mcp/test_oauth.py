@@ -22,8 +22,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from app.setting_groups import OidcSettings
-from app.settings import Settings
+from app.settings import OidcSettings, Settings
 from tests.conftest import Starter
 from tests.mcp.conftest import call
 from tests.support.issuer import AUDIENCE, SECRET, Issuer, issuing

@@ -10,8 +10,7 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.embedding.reranking import RerankingFailed
-from app.setting_groups import RerankSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, RerankSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.context import ask
 from tests.support.memories import OWNER, Faulty, Json, batch, recall, remember

@@ -9,8 +9,7 @@ import pytest
 from app.findings.service import MemoryEvidence, fingerprint_of
 from app.learning.prompts import FoundInsight
 from app.reflection.insights import Cluster, cited_of, refused
-from app.setting_groups import LLMSettings
-from app.settings import ReflectionSettings, Settings
+from app.settings import LLMSettings, ReflectionSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 from tests.support.findings import findings, memory, reflect
 from tests.support.learning import undo, work

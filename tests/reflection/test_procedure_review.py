@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.reflection.procedure_review import founded
-from app.setting_groups import LLMSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, LLMSettings, Settings
 from tests.conftest import Service, Starter
 from tests.support.actions import log
 from tests.support.findings import findings

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from app import VERSION
 from app.errors import StoreUnavailable
 from app.lifespan import COLLECTIONS
-from app.setting_groups import MongodbSettings
+from app.settings import MongodbSettings
 from app.storage.factory import open_store, where_of
 from app.storage.mongo import schema as mongo_schema
 from app.storage.mongo.connection import META, Database

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.setting_groups import LimitSettings
-from app.settings import JobSettings, Settings
+from app.settings import JobSettings, LimitSettings, Settings
 from tests.conftest import Service, Starter, TestParts
 
 

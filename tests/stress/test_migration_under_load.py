@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.lifespan import COLLECTIONS
-from app.setting_groups import MongodbSettings
+from app.settings import MongodbSettings
 from app.storage.factory import open_store, where_of
 from app.storage.transfer import MovableStore, digest, exported
 from tests.cli.conftest import Run

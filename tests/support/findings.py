@@ -9,8 +9,7 @@ from app.findings.service import EvidenceReader, FindingRepository, MemoryEviden
 from app.memories.repository import new_memory
 from app.memories.schemas import MemoryRecord
 from app.reflection.judge import JUDGED_PAIRS, JudgedPairRecord
-from app.setting_groups import LLMSettings
-from app.settings import ReflectionSettings, Settings
+from app.settings import LLMSettings, ReflectionSettings, Settings
 from app.storage.changes import Insert
 from app.storage.scope import Scope
 from tests.conftest import Service

@@ -8,8 +8,7 @@ import pytest
 
 from app.embedding.onnx import OnnxModel
 from app.metrics import QUOTA_REFUSALS
-from app.setting_groups import QuotaSettings
-from app.settings import Settings
+from app.settings import QuotaSettings, Settings
 from app.storage.changes import Usage, total
 from tests.conftest import Service, TestParts, TurnedClock, running
 

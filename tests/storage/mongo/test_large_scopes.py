@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from app.lifespan import COLLECTIONS
-from app.setting_groups import MongodbSettings
+from app.settings import MongodbSettings
 from app.storage.mongo import store as store_module
 from tests.conftest import PATIENT_SECONDS, Service, Starter, TestParts, settings_of
 from tests.support.atlas import Atlas
