@@ -15,10 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAST = re.compile(
-    r"(?i)\b(?:earlier|older|former|previous) (?:versions?|releases?)\b"
-    r"(?! of (?:a |the |this )?(?:record|memory|fact|text))"
+    r"(?i)(?<!their )(?<!its )\b(?:earlier|older|previous) (?:versions?|releases?)\b"
+    r"(?! of (?:a |the |this )?(?:record|memory|fact|text|procedure))"
     r"|\buntil now\b|\bstores of before\b"
 )
+"""Of the service. Records have versions, too: `their earlier versions`, `earlier versions of a procedure`."""
 READ_FOR_PAST = ("app/**/*.py", "README.md", "docs/concepts/*.md", "docs/guides/*.md", "docs/operations/*.md")
 LAYOUT = frozenset(
     {
@@ -42,19 +43,34 @@ def imported_names(source: str) -> int:
 
 
 def declared_twice(sources: list[str]) -> list[tuple[str, str]]:
-    """Returns the pairs of a `TypedDict` and a pydantic class that have the same two or more fields, by name."""
+    """Returns the pairs of a `TypedDict` and a pydantic class that have the same two or more fields, by name, where the
+    class is part of an answer: an endpoint names it (`Answer[…]`, `response_model=…`), or what it names does."""
     bases, own = defaultdict[str, list[str]](list), defaultdict[str, set[str]](set)
+    mentioned, answers = defaultdict[str, set[str]](set), set[str]()
     for source in sources:
-        for node in ast.parse(source).body:
+        tree = ast.parse(source)
+        for node in tree.body:
             if isinstance(node, ast.ClassDef):
                 bases[node.name] = [ast.unparse(base).split("[")[0].rsplit(".", 1)[-1] for base in node.bases]
+                fields_of = [part for part in node.body if isinstance(part, ast.AnnAssign)]
                 own[node.name] = {
                     part.target.id
-                    for part in node.body
-                    if isinstance(part, ast.AnnAssign)
-                    and isinstance(part.target, ast.Name)
-                    and "ClassVar" not in ast.unparse(part.annotation)
+                    for part in fields_of
+                    if isinstance(part.target, ast.Name) and "ClassVar" not in ast.unparse(part.annotation)
                 }
+                mentioned[node.name] |= {*bases[node.name]}.union(*(names_in(part.annotation) for part in fields_of))
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                mentioned[node.targets[0].id] |= names_in(node.value)
+        for found in ast.walk(tree):
+            if isinstance(found, ast.Subscript) and names_in(found.value) & {"Answer", "Page"}:
+                answers |= names_in(found.slice)
+            elif isinstance(found, ast.keyword) and found.arg == "response_model":
+                answers |= names_in(found.value)
+    left = list(answers)
+    while left:
+        new = mentioned[left.pop()] - answers
+        answers |= new
+        left += new
 
     def above(name: str) -> set[str]:
         return {name}.union(*(above(base) for base in bases.get(name, ())))
@@ -63,8 +79,15 @@ def declared_twice(sources: list[str]) -> list[tuple[str, str]]:
         return frozenset[str]().union(*(own.get(part, set()) for part in above(name))) - {"elsewhere"}
 
     dictionaries = [name for name in own if "TypedDict" in above(name) and len(fields(name)) > 1]
-    models = [name for name in own if above(name) & {"Schema", "BaseModel"}]
+    models = [name for name in own if name in answers and above(name) & {"Schema", "BaseModel"}]
     return [(a, b) for a in dictionaries for b in models if fields(a) == fields(b)]
+
+
+def names_in(node: ast.expr) -> set[str]:
+    """Returns the names in an expression: `Page[schemas.Memory]` has `Page`, `schemas` and `Memory`."""
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)} | {
+        part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)
+    }
 
 
 def measure(checkout: Path) -> dict[str, str]:

@@ -13,14 +13,18 @@ def test_each_imported_name_of_another_own_module_counts() -> None:
 def test_an_answer_is_declared_twice_when_the_fields_are_the_same() -> None:
     typed = "class Rate(TypedDict):\n    low: float\n    high: float\n"
     model = "class Base(Schema):\n    low: float\nclass RateShown(Base):\n    k: ClassVar[int] = 1\n    high: float\n"
-    assert declared_twice([typed, model]) == [("Rate", "RateShown")]
-    assert declared_twice([typed, model.replace("high", "higher")]) == []
+    page = "class Rates(TypedDict):\n    items: list[RateShown]\ndef get() -> Answer[schemas.Rates]: ...\n"
+    assert declared_twice([typed, model, page]) == [("Rate", "RateShown")]
+    assert declared_twice([typed, model.replace("high", "higher"), page]) == []
+    body = page.replace("Answer[schemas.Rates]", "Answer[None]").replace("def get()", "def add(rate: RateShown)")
+    assert declared_twice([typed, model, body]) == [], "a request body is no answer"
 
 
 def test_versions_before_the_first_release_are_found_and_those_of_a_record_are_not() -> None:
     assert PAST.search("Stores of earlier versions are counted at their first start.")
     assert PAST.search("until now each was named")
-    assert not PAST.search("an earlier version of a memory")
+    for text in ("an earlier version of a memory", "procedures and their earlier versions", "the former version stays"):
+        assert not PAST.search(text)
 
 
 def test_a_checkout_is_measured(tmp_path: Path) -> None:
