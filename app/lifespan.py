@@ -60,7 +60,7 @@ from app.reflection.procedure_review import ProcedureReviews
 from app.reflection.reflection_job import ReflectionJobs
 from app.resources import Resources, State, TokenReader
 from app.retention.erasure import ERASURE_NOTES, ErasureJobs
-from app.retention.jobs import WORTH_WRITING, DecayJob, ForgettingJobs
+from app.retention.service import WORTH_WRITING, DecayJob, ForgettingJobs
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import LLMSettings, Settings
 from app.storage.change_log import LogOptions

@@ -35,8 +35,17 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES
-from app.retention.jobs import BARS, DecayJob, Histograms, bar_of, histogram
-from app.retention.service import ForgetPlan, ForgetRequest, Forgettable, Forgetting
+from app.retention.service import (
+    BARS,
+    DecayJob,
+    ForgetPlan,
+    ForgetRequest,
+    Forgettable,
+    Forgetting,
+    Histograms,
+    bar_of,
+    histogram,
+)
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING

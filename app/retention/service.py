@@ -1,29 +1,45 @@
-"""Forgets memories by policy, with undo."""
+"""Retention: memories are forgotten by policy, with undo; and its jobs, which archive, purge what has expired, roll up
+old actions, and write down how importance decays."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, NamedTuple
 
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.clock import Clock, rfc3339, to_ms
+from app.actions.roll_ups import DescribeDay, cells, counts_of, roll_ups
+from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord, DayCell
+from app.actions.service import DAY_KEY
+from app.audit.trail import AUDIT
+from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, example, shown
+from app.embedding.embedder import Embedder
 from app.jobs import queue
-from app.jobs.queue import FORGET, Operation, Payload, collecting, skipping
-from app.memories.agents import Decays
-from app.memories.repository import MemoryRepository
-from app.memories.schemas import MEMORIES, MemoryRecord, MemoryType
+from app.jobs.queue import FORGET, JOBS, OPERATIONS, Operation, Payload, collecting, handled, note_skipped, skipping
+from app.jobs.runner import Done, Run, undo_each
+from app.memories.agents import AGENTS, AgentRecord, Decays
+from app.memories.repository import Embeddings, MemoryRepository, new_memory, of_partition, revision
+from app.memories.schemas import FEEDBACK, MEMORIES, MemoryRecord, MemoryType, Source
 from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters, TagsMatch, by_tags
-from app.retrieval.decay import DAY_MS
-from app.storage.changes import Change
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, importance
+from app.sessions.repository import SessionRepository
+from app.sessions.schemas import SESSIONS, SessionRecord
+from app.settings import RetentionSettings
+from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
+from app.storage.protocol import DecayRule, Store
 from app.storage.record_filters import split_filter
-from app.storage.repository import having, pages, unexpired
-from app.storage.schema import Eq, Filter, In, Not, Range, both
-from app.storage.scope import Scope
-from app.writes.executor import WriteResult
+from app.storage.repository import anything, having, pages, unexpired
+from app.storage.schema import EVERYTHING, Absent, And, Collection, Eq, Filter, In, Not, Or, R, Range, both
+from app.storage.scope import SYSTEM, Scope
+from app.tasks.schemas import TASKS, TaskRecord
+from app.tasks.service import TaskRepository
+from app.writes.executor import IDEMPOTENCY, WriteResult
 
 RECENCY_POINTS = 100
 KEPT_TYPES = frozenset({"issue", "solution"})
@@ -244,3 +260,547 @@ def policy_of(given: Json) -> RetentionPolicy:
         name: None if given.get(name) is None else tuple(given[name]) for name in ("types", "tags", "exclude_tags")
     }
     return RetentionPolicy(**{**given, **lists})
+
+
+# --- Jobs: archiving by policy, its undo, and expiry ------------------------------------------------------------------
+
+AT_ONCE = 50
+"""The number of commits that run concurrently."""
+OPERATION_DAYS = 30
+"""How long finished operations and failed jobs can be asked for."""
+RETENTION = "retention"
+
+
+class Outlived(NamedTuple, Generic[R]):
+    """Records that a sweep deletes. `removal` returns the changes that delete one."""
+
+    collection: Collection[R]
+    where: Filter
+    removal: Callable[[R], list[Change]]
+
+
+class ForgettingJobs:
+    """Runs retention jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder,
+        clock: Clock,
+        retention: RetentionSettings,
+        teller: Callable[[], DescribeDay] | None = None,
+    ) -> None:
+        """`teller` returns, for each run, a function that describes days; None without a language model."""
+        self._store, self._embedder, self._clock, self._retention = store, embedder, clock, retention
+        self._teller = teller
+
+    # --- Requested by callers -----------------------------------------------------------------------------------------
+
+    async def forget(self, run: Run) -> Done:
+        """Archives memories by policy. An interrupted run can be repeated, since archived memories are no longer
+        candidates."""
+        request = run.payload
+        forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
+        policy, owner = policy_of(request["policy"]), having(request, "agent_id", "user_id")
+        by = str(run.lease.job.operation_id)
+        done = 0
+        async for memories in forgetting.batches(policy, owner):
+            done += await self._commit_each(run, MEMORIES, memories, lambda memory: forgetting.archive(memory, by))
+            await run.progress(done, None)
+        archived = await self._store.count(MEMORIES, run.tenant, Eq("archived_by", by))
+        # counted from the request, so that nothing is purged while an undo is possible
+        asked_at = parse_rfc3339(run.lease.doc["created_at"])
+        until = rfc3339(asked_at + timedelta(days=self._retention.archive_days))
+        return Done({"archived": archived}, undo={"by": by, "until": until} if archived else None)
+
+    async def undo(self, run: Run) -> Done:
+        """Restores what an operation archived, where that is still possible."""
+        forgetting = self._forgetting(Scope(run.tenant))
+
+        async def back(memory: MemoryRecord) -> list[Change]:
+            return forgetting.bring_back(memory)
+
+        return await undo_each(run, MEMORIES, forgetting.archived(run.payload["undo"]["by"]), back)
+
+    async def _commit_each(
+        self, run: Run, collection: Collection[R], records: Sequence[R], plan: Callable[[R], list[Change]]
+    ) -> int:
+        """Commits the changes that `plan` makes of each record by themselves, so that a conflict in one does not affect
+        the others. Returns the number committed. Records that it cannot handle are skipped."""
+        planned, made = handled(collection, records, plan), 0
+        for at in range(0, len(planned), AT_ONCE):
+            some = planned[at : at + AT_ONCE]
+            made += sum(await asyncio.gather(*(self._committed(run, changes) for _, changes in some)))
+        return made
+
+    async def _committed(self, run: Run, changes: list[Change]) -> bool:
+        with suppress(CommitConflict):
+            await run.commit(changes)
+            return True
+        return False
+
+    # --- Scheduled runs -----------------------------------------------------------------------------------------------
+
+    async def expire(self, run: Run) -> Done:
+        """Deletes expired records, which reads have hidden since they expired, archived memories after their grace
+        time, and old entries of the change log."""
+        swept = {name: await self._sweep(run, outlived) for name, outlived in self._expired().items()}
+        if _tenant(run) is None:
+            swept["changes"] = await self._store.change_log.prune()
+        return Done(swept)
+
+    async def has_expired(self) -> bool:
+        """Returns True if `expire` would find work. Only reads."""
+        expired = [(outlived.collection, outlived.where) for outlived in self._expired().values()]
+        return await self._store.change_log.has_expired() or await anything(self._store, expired)
+
+    def _expired(self) -> dict[str, Outlived]:
+        past = Range("expires_at", le=rfc3339(self._clock.now()))
+        grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
+        gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
+        return {
+            "memories": Outlived(MEMORIES, past, self._without_memory),
+            "archived": Outlived(MEMORIES, gone, self._without_memory),
+            "sessions": Outlived(SESSIONS, past, self._without_session),
+            "tasks": Outlived(TASKS, past, self._without_task),
+            "idempotency_keys": Outlived(IDEMPOTENCY, past, partial(_without, IDEMPOTENCY)),
+            "feedback_notes": Outlived(FEEDBACK, past, partial(_without, FEEDBACK)),
+        }
+
+    async def _sweep(self, run: Run, outlived: Outlived) -> int:
+        tenant, collection = _tenant(run), outlived.collection
+        if run.payload.get("dry_run"):
+            return await self._store.count(collection, tenant, outlived.where)
+        swept = 0
+        async for records in pages(partial(self._store.find, collection, tenant, outlived.where), collection, BATCH):
+            swept += await self._commit_each(run, collection, records, outlived.removal)
+        return swept
+
+    def _without_memory(self, memory: MemoryRecord) -> list[Change]:
+        return MemoryRepository(self._store, Scope(memory["tenant_id"])).remove([memory])
+
+    def _without_session(self, session: SessionRecord) -> list[Change]:
+        return SessionRepository(self._store, Scope(session["tenant_id"])).remove(session)
+
+    def _without_task(self, task: TaskRecord) -> list[Change]:
+        return TaskRepository(self._store, Scope(task["tenant_id"])).remove(task)
+
+    async def retain(self, run: Run) -> Done:
+        """Rolls up old actions to one memory for each day, archives messages that nobody has read for `message_days`,
+        and deletes old operations, failed jobs and audit entries."""
+        result = {"rolled_up": await self._roll_up(run), "archived": await self._archive_unused(run)}
+        return Done(result | {name: await self._sweep(run, old) for name, old in self._outlived().items()})
+
+    async def has_outlived(self) -> bool:
+        """Returns True if `retain` would find work. Only reads."""
+        outlived = [(old.collection, old.where) for old in self._outlived().values()]
+        unused, actions = (MEMORIES, self._unused()), (ACTIONS, self._old_actions())
+        return await anything(self._store, [actions, unused, *outlived])
+
+    def _outlived(self) -> dict[str, Outlived]:
+        days = self._retention
+        ended = both(In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1)))
+        failed = both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))
+        return {
+            "operations": Outlived(OPERATIONS, ended, partial(_without, OPERATIONS)),
+            "failed_jobs": Outlived(JOBS, failed, partial(_without, JOBS)),
+            "audit": Outlived(AUDIT, self._older("created_at", days.audit_days), partial(_without, AUDIT)),
+        }
+
+    def _old_actions(self) -> Range:
+        """Filters actions of whole days, so that each day is summarized once and not every hour."""
+        last = self._clock.now() - timedelta(days=self._retention.action_days)
+        return Range("timestamp", lt=f"{rfc3339(last)[:10]}T00:00:00.000Z")
+
+    def _unused(self) -> Filter:
+        return both(
+            Eq("memory_type", "message"),
+            Eq("status", "active"),
+            Not(Eq("pinned", True)),
+            self._older("anchored_at", self._retention.message_days),
+            # implied by the line above; lists are ordered by this field, so it ends the scan
+            self._older("created_at", self._retention.message_days),
+        )
+
+    def _older(self, field: str, days: float) -> Range:
+        return Range(field, lt=rfc3339(self._clock.now() - timedelta(days=days)))
+
+    async def _roll_up(self, run: Run) -> int:
+        tenant, old = _tenant(run), self._old_actions()
+        if run.payload.get("dry_run"):
+            return await self._store.count(ACTIONS, tenant, old)
+        done, tell = 0, None if self._teller is None else self._teller()
+        summaries = DaySummaries(self._store, self._embedder, self._clock)
+        # by keyset, since what was skipped stays
+        async for page in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, MOST):
+            countable = [action for action, _ in handled(ACTIONS, page, counted)]
+            for day, actions in by_day(countable).items():
+                done += await summaries.add(run, day, actions, tell)
+        return done
+
+    async def _archive_unused(self, run: Run) -> int:
+        tenant, unused = _tenant(run), self._unused()
+        if run.payload.get("dry_run"):
+            return await self._store.count(MEMORIES, tenant, unused)
+
+        def archive(memory: MemoryRecord) -> list[Change]:
+            return self._forgetting(Scope(memory["tenant_id"])).archive(memory, RETENTION)
+
+        done = 0
+        async for memories in pages(partial(self._store.find, MEMORIES, tenant, unused), MEMORIES, BATCH):
+            done += await self._commit_each(run, MEMORIES, memories, archive)
+        return done
+
+    def _forgetting(self, scope: Scope) -> Forgetting:
+        return Forgetting(MemoryRepository(self._store, scope), self._clock)
+
+
+def _without(collection: Collection[R], record: R) -> list[Change]:
+    """Returns the change that deletes a record that no others belong to, unless it is changed meanwhile."""
+    expect = {name: record[name] for name in ("expires_at", "updated_at", "status") if name in record}
+    return [Delete(collection, record["tenant_id"], record[collection.id_field], expect)]
+
+
+def _tenant(run: Run) -> str | None:
+    """Returns the tenant of the run, or None for scheduled jobs, which work on every tenant."""
+    return None if run.tenant == SYSTEM else run.tenant
+
+
+# --- The roll-up of old actions: one memory for each day, and the figures of the day ----------------------------------
+
+
+class Day(NamedTuple):
+    """What the actions of a group have in common. `date`: in UTC, such as `2026-05-01`."""
+
+    tenant: str
+    agent: str | None
+    user: str | None
+    date: str
+
+
+MAX_IDS = 10_000
+MOST = 1_000
+"""The limit of actions that one commit rolls up."""
+IMPORTANCE = 0.4
+TEXT = "text"
+RATINGS = frozenset("12345")
+CORRECTION_CHARS = 500
+MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
+"""The limits of corrections that a day's summary keeps and that its content tells: the last ones."""
+
+
+def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
+    """Groups actions by owner and day."""
+    days: dict[Day, list[ActionRecord]] = {}
+    for action in actions:
+        day = Day(action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
+        days.setdefault(day, []).append(action)
+    return days
+
+
+def count(actions: Sequence[ActionRecord], earlier: JsonObject | None = None) -> JsonObject:
+    """Returns counts by outcome and by type, with tools, ratings and corrections if there are any, added to those of an
+    earlier roll-up of the same day. They are the metadata of the day's summary: what else a caller has added stays."""
+    old = earlier or {}
+    outcomes, types = Counter[str](_numbers(old, "outcomes")), Counter[str](_numbers(old, "types"))
+    tools, ratings, corrections = Counter[str](_numbers(old, "tools")), Counter[str](_ratings(old)), _corrections(old)
+    for action in actions:
+        outcomes[action["outcome"] or "unknown"] += 1
+        types[action["action_type"]] += 1
+        if tool := (action.get("action") or {}).get("tool"):
+            tools[tool] += 1
+        feedback = action.get("feedback") or {}
+        rating, correction = feedback.get("user_rating"), feedback.get("correction")
+        if rating is not None:
+            ratings[str(rating)] += 1
+        if correction:
+            corrections.append(
+                {
+                    "action_id": action["action_id"],
+                    "action_type": action["action_type"],
+                    "correction": correction[:CORRECTION_CHARS],
+                }
+            )
+    counts: JsonObject = {**old, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
+    if tools:
+        counts["tools"] = {**_sorted(tools)}
+    if ratings:
+        counts["ratings"] = {**_sorted(ratings)}
+    if corrections:
+        counts["corrections"] = [*corrections[-MAX_CORRECTIONS:]]
+    return counts
+
+
+def _sorted(counts: Counter[str]) -> dict[str, int]:
+    return dict(sorted(counts.items()))
+
+
+def counted(action: ActionRecord) -> tuple[Day, JsonObject, list[DayCell]]:
+    """Returns the day and the counts of one action, as `by_day`, `count` and the figures of its day make them."""
+    ((day, _),) = by_day([action]).items()
+    return day, count([action]), cells([action], [])
+
+
+def _numbers(counts: JsonObject, of: str) -> dict[str, int]:
+    """Returns the numbers by name of an earlier roll-up's `tools` or `ratings`. A caller may have changed them."""
+    stored = counts.get(of)
+    given = stored.items() if isinstance(stored, dict) else ()
+    return {name: number for name, number in given if type(number) is int}
+
+
+def _ratings(counts: JsonObject) -> dict[str, int]:
+    return {name: number for name, number in _numbers(counts, "ratings").items() if name in RATINGS}
+
+
+def _corrections(counts: JsonObject) -> list[JsonObject]:
+    corrections = counts.get("corrections")
+    given = corrections if isinstance(corrections, list) else []
+    names = ("action_id", "action_type", "correction")
+    return [
+        entry for entry in given if isinstance(entry, dict) and all(isinstance(entry.get(name), str) for name in names)
+    ]
+
+
+def text_of(counts: JsonObject) -> str | None:
+    """Returns the language model's text about the day, or None."""
+    text = counts.get(TEXT)
+    return text if isinstance(text, str) else None
+
+
+def sentence(day: str, counts: JsonObject) -> str:
+    """Returns the content of a day's summary: its counts, tools, ratings and last corrections, and the model's text if
+    there is one."""
+    outcomes = _numbers(counts, "outcomes")
+    total = sum(outcomes.values())
+    parts = [
+        f"On {day}: {total} actions ({_counts_in_words(outcomes)}); {_counts_in_words(_numbers(counts, 'types'))}."
+    ]
+    if tools := _numbers(counts, "tools"):
+        parts.append(f"Tools: {_counts_in_words(tools)}.")
+    if ratings := _ratings(counts):
+        rated = sum(ratings.values())
+        mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)
+        parts.append(f"Rated {mean:.1f} of 5 ({rated} ratings).")
+    if corrections := _corrections(counts)[-SHOWN_CORRECTIONS:]:
+        listed = "; ".join(f"{entry['action_type']}: {entry['correction']}" for entry in corrections)
+        parts.append(f"Corrected: {listed}.")
+    return " ".join([*parts, *([text] if (text := text_of(counts)) else [])])
+
+
+def _counts_in_words(counts: dict[str, int]) -> str:
+    largest_first = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{number} {name}" for name, number in largest_first)
+
+
+class DaySummaries:
+    """Writes the summaries of days."""
+
+    def __init__(self, store: Store, embedder: Embedder, clock: Clock) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock
+
+    async def add(self, run: Run, day: Day, actions: list[ActionRecord], tell: DescribeDay | None) -> int:
+        """Summarizes the actions of a day and deletes them in the same commit. Late actions are added to the day's
+        summary. Returns how many: none if an earlier summary of the day cannot be handled, which is then skipped with
+        its day."""
+        tenant, agent, user, date = day
+        memories = MemoryRepository(self._store, Scope(tenant))
+        holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
+        holder = holders[0] if holders else None
+        with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
+            await self._add_to_day(run, memories, day, actions, holder, tell)
+            return len(actions)
+        return 0
+
+    async def _add_to_day(
+        self,
+        run: Run,
+        memories: MemoryRepository,
+        day: Day,
+        actions: list[ActionRecord],
+        holder: MemoryRecord | None,
+        tell: DescribeDay | None,
+    ) -> None:
+        """Adds actions to the summary of their day. `holder`: the memory that has the key of the day's summary."""
+        tenant, agent, user, date = day
+        earlier = counts_of(holder) if holder is not None else None
+        counts = count(actions, earlier)
+        ids = [action["action_id"] for action in actions]
+        origin: Source = {}
+        if tell is not None and (description := await tell(actions, text_of(counts))):
+            counts |= {TEXT: description["text"]}
+            origin = {"model": description["model"], "prompt_version": description["prompt_version"]}
+        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+        content = sentence(date, counts)
+        if holder is not None and earlier is not None:
+            action_ids = [*holder["source"]["action_ids"], *ids][:MAX_IDS]
+            source: Source = {**holder["source"], **origin, "action_ids": action_ids}
+            changed = revision(holder, {"content": content, "metadata": counts}, now) | {"source": source}
+            _, changes = await memories.rewritten(holder, changed, now, embeddings)
+            summary = holder
+        else:
+            source = {"origin": "consolidation", "action_ids": ids[:MAX_IDS], **origin}
+            fields: MemoryRecord = {
+                "agent_id": agent,
+                "user_id": user,
+                # a caller's own memory may have the key; it is not changed
+                "key": None if holder is not None else f"{DAY_KEY}{date}",
+                "memory_type": "summary",
+                "content": content,
+                "importance": IMPORTANCE,
+                "metadata": counts,
+                "event_at": f"{date}T00:00:00.000Z",
+            }
+            summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
+            summary = summary | {"tenant_id": tenant}
+        figures = await self._figures(day, actions)
+        deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
+        await run.commit([*changes, *roll_ups(summary, ids, now), figures, *deletes])
+
+    async def _figures(self, day: Day, actions: list[ActionRecord]) -> Change:
+        """Returns the change that adds actions to the figures of their day."""
+        tenant, agent, user, date = day
+        now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
+        days = await self._store.find(ACTION_DAYS, tenant, both(of_partition(agent, user), Eq("day", begun)), limit=1)
+        if days:
+            (old,) = days
+            fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}
+            return Update(ACTION_DAYS, tenant, old["day_id"], fields, {"version": 1}, {"version": old["version"]})
+        figures: ActionDayRecord = {
+            "tenant_id": tenant,
+            "day_id": new_id("day"),
+            "agent_id": agent,
+            "user_id": user,
+            "day": begun,
+            "cells": cells(actions, []),
+            "version": 1,
+            "created_at": now,
+            "updated_at": now,
+        }
+        return Insert(ACTION_DAYS, figures)
+
+
+# --- Decay: the importance of memories is written down, with histograms of it -----------------------------------------
+
+DECAY_BATCH = 500
+BARS = 10
+"""The number of bars of a histogram."""
+WORTH_WRITING = 0.01
+"""The least change that is stored. Reads compute importance anyway, so stored values may lag by less than this; they
+are written about every 20 days instead of each hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecayGroup:
+    """Memories with the same decay: those of agents with the same settings of their own, or all others."""
+
+    decay: DecayCurve
+    where: Filter
+
+
+class Histograms(TypedDict):
+    """The number of memories, and of those in each bar of their stored and of their current importance."""
+
+    memories: int
+    before: list[int]
+    after: list[int]
+
+
+class DecayJob:
+    """Stores decayed importance. Changes of less than `least` are not stored."""
+
+    def __init__(self, store: Store, clock: Clock, least: float = 0.0) -> None:
+        self._store, self._clock, self._least = store, clock, least
+
+    async def handle(self, run: Run) -> Done:
+        """Runs the job for one tenant or, under `SYSTEM`, for all."""
+        tenant = None if run.tenant == SYSTEM else run.tenant
+        bound = Scope.of_bindings(run.tenant, run.payload).writable()
+        within = both(having(run.payload, "agent_id", "user_id"), bound)
+        if run.payload.get("dry_run"):
+            return Done({**await self.dry_run(tenant, within=within)})
+        for memory_id in await self._store.undecayable(MEMORIES, tenant, within):
+            note_skipped(MEMORIES, memory_id, ValueError.__name__)
+        return Done({"changed": await self.apply(tenant, within)})
+
+    async def has_work(self) -> bool:
+        """Returns True if any importance has decayed far enough to be stored. Only reads."""
+        now = rfc3339(self._clock.now())
+        for group in await self._groups(None):
+            if await self._store.would_change(MEMORIES, None, self._rule(group, now), group.where):
+                return True
+        return False
+
+    async def apply(self, tenant: str | None, within: Filter = EVERYTHING) -> int:
+        """Stores decayed importance of memories that match `within`. Returns the number of changed memories. Tenant
+        None means every tenant."""
+        now, changed = rfc3339(self._clock.now()), 0
+        for group in await self._groups(tenant):
+            rule = self._rule(group, now)
+            changed += await self._store.apply(MEMORIES, tenant, rule, both(group.where, within))
+        return changed
+
+    def _rule(self, group: DecayGroup, now: str) -> DecayRule:
+        decay = group.decay
+        return DecayRule(now, float(decay.factor), float(decay.grace_days), float(decay.floor), self._least)
+
+    async def dry_run(
+        self, tenant: str | None, step: Callable[[int], object] = lambda seen: None, within: Filter = EVERYTHING
+    ) -> Histograms:
+        """Returns histograms of the stored and of the current importance of memories that match `within`. Calls `step`
+        with the number of memories read so far."""
+        now_ms = to_ms(self._clock.now())
+        before, after, seen = [0] * BARS, [0] * BARS, 0
+        for group in await self._groups(tenant):
+            where = both(group.where, within)
+            async for memories in pages(partial(self._store.find, MEMORIES, tenant, where), MEMORIES, DECAY_BATCH):
+                for _, (stored, faded) in handled(MEMORIES, memories, partial(_bars, group.decay, now_ms)):
+                    before[stored] += 1
+                    after[faded] += 1
+                seen += len(memories)
+                step(seen)
+        return {"memories": seen, "before": before, "after": after}
+
+    async def _groups(self, tenant: str | None) -> list[DecayGroup]:
+        """Returns groups of memories with their decay. Every memory is in exactly one group."""
+        own: dict[DecayCurve, dict[str, list[str]]] = {}
+        async for agents in pages(partial(self._store.find, AGENTS, tenant), AGENTS, DECAY_BATCH):
+            for agent, decay in handled(AGENTS, agents, decay_of):
+                if decay != DEFAULT_DECAY:
+                    own.setdefault(decay, {}).setdefault(agent["tenant_id"], []).append(agent["agent_id"])
+        named = {
+            decay: _any_of(
+                [And((Eq("tenant_id", owner), In("agent_id", tuple(agents)))) for owner, agents in tenants.items()]
+            )
+            for decay, tenants in own.items()
+        }
+        rest = DecayGroup(DEFAULT_DECAY, Not(_any_of(list(named.values()))) if named else EVERYTHING)
+        return [rest, *(DecayGroup(decay, where) for decay, where in named.items())]
+
+
+def _bars(decay: DecayCurve, now_ms: int, memory: MemoryRecord) -> tuple[int, int]:
+    """Returns the bars of a memory's stored and current importance."""
+    faded = importance(memory["base_importance"], to_ms(memory["anchored_at"]), now_ms, memory["pinned"], decay)
+    return bar_of(memory["importance"]), bar_of(faded)
+
+
+def _any_of(parts: list[Filter]) -> Filter:
+    """Combines filters as a balanced tree, since engines limit the depth of an expression."""
+    if len(parts) == 1:
+        return parts[0]
+    half = len(parts) // 2
+    return Or((_any_of(parts[:half]), _any_of(parts[half:])))
+
+
+def decay_of(agent: AgentRecord) -> DecayCurve:
+    """Returns the decay of an agent's settings."""
+    return DecayCurve(**agent["settings"]["decay"])
+
+
+def histogram(counts: Iterable[int]) -> list[str]:
+    """Returns the names of the bars: `0.0–0.1` and so on."""
+    return [f"{at / BARS:.1f}–{(at + 1) / BARS:.1f}" for at, _ in enumerate(counts)]
+
+
+def bar_of(value: float) -> int:
+    """Returns the index of the bar that contains the value."""
+    return min(int(value * BARS), BARS - 1)

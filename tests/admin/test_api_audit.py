@@ -8,7 +8,7 @@ from app.audit.trail import AUDIT, MAX_RECORDS, Actor, audit_entries
 from app.jobs.queue import Job, Queue
 from app.jobs.runner import Run
 from app.memories.schemas import HISTORY, MEMORIES
-from app.retention.jobs import ForgettingJobs
+from app.retention.service import ForgettingJobs
 from app.settings import Settings
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.schema import EVERYTHING

@@ -14,7 +14,7 @@ from app.auth.keys import Keys, NewKey
 from app.feed.endpoints import KINDS
 from app.feed.service import ChangeFeed, Wanted
 from app.lifespan import COLLECTIONS
-from app.retention.jobs import DecayJob
+from app.retention.service import DecayJob
 from app.settings import ChangeSettings, JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts

@@ -15,7 +15,7 @@ from app.memories.access_log import TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
 from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
-from app.retention.jobs import DecayJob, histogram
+from app.retention.service import DecayJob, histogram
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, importance
 from app.storage.changes import CommitConflict, IndexEntry, Insert, Update
 from app.storage.protocol import Store

@@ -209,7 +209,7 @@ async def test_undo_may_be_asked_again_when_it_failed_for_good(
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr("app.retention.jobs.ForgettingJobs.undo", broken)
+        patch.setattr("app.retention.service.ForgettingJobs.undo", broken)
         begun = (await api.post(f"/v1/operations/{done['operation_id']}/undo")).json()
         for _ in range(8):
             await work(service)

@@ -9,8 +9,7 @@ from app.actions.roll_ups import counts_of
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
 from app.memories.schemas import MEMORIES
-from app.retention.jobs import Day, by_day, count, sentence
-from app.retention.service import RetentionPolicy, score
+from app.retention.service import Day, RetentionPolicy, by_day, count, score, sentence
 from app.storage.schema import matches
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
