@@ -413,22 +413,6 @@ class RelatedService:
                         related.add(hit.doc, "similar", hit.score)
         except (EmbeddingUnavailable, TimeoutError):
             warnings.append(BY_WORDS_ALONE)
-        await self._of_entities(memory, partitions, related, now)
-        await self._of_session(memory, partitions, related, now)
-        related.memories.pop(memory_id, None)
-        now_ms = to_ms(self._clock.now())
-        items: list[RelatedMemory] = [
-            {
-                "memory": await self._decays.render_at(related.memories[best_id], now_ms),
-                "reasons": [*related.reasons[best_id].values()],
-            }
-            for best_id in related.best(limit)
-        ]
-        return {"items": items, "next_cursor": None, "warnings": warnings}
-
-    async def _of_entities(
-        self, memory: MemoryRecord, partitions: tuple[Partition, ...], related: _Related, now: str
-    ) -> None:
         aliases = await AliasRepository(self._facts.store, self._facts.scope).of_partitions(partitions)
         # the entities of these partitions' facts and aliases that the text names, in the order of its words
         runs = word_runs(memory["content"])
@@ -448,6 +432,17 @@ class RelatedService:
             for other, _ in mentioning.memories:
                 if other["memory_id"] != memory["memory_id"]:
                     related.add(other, "shared_entity", name=name)
+        await self._of_session(memory, partitions, related, now)
+        related.memories.pop(memory_id, None)
+        now_ms = to_ms(self._clock.now())
+        items: list[RelatedMemory] = [
+            {
+                "memory": await self._decays.render_at(related.memories[best_id], now_ms),
+                "reasons": [*related.reasons[best_id].values()],
+            }
+            for best_id in related.best(limit)
+        ]
+        return {"items": items, "next_cursor": None, "warnings": warnings}
 
     async def _of_session(
         self, memory: MemoryRecord, partitions: Sequence[Partition], related: _Related, now: str

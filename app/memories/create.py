@@ -181,7 +181,13 @@ class MemoryPlanner:
         """
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
-        _require_distinct_keys(bodies, base_pointer)
+        seen: set[tuple[str | None, str | None, str | None]] = set()
+        for index, body in enumerate(bodies):
+            scoped_key = (body.agent_id, body.user_id, body.key)
+            if body.key is not None and scoped_key in seen:
+                error = FieldError(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
+                raise Invalid(error.detail, errors=(error,))
+            seen.add(scoped_key)
         if derivations is None:
             derivations = [{}] * len(bodies)
         self._learned_from = await self._memories.get_many(
@@ -413,16 +419,6 @@ def _equality(memory: MemoryRecord) -> _Equality:
     """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
     version."""
     return memory["agent_id"], memory["user_id"], memory["memory_type"], memory["identity_hash"]
-
-
-def _require_distinct_keys(bodies: Sequence[MemoryCreate], base_pointer: str) -> None:
-    seen: set[tuple[str | None, str | None, str | None]] = set()
-    for index, body in enumerate(bodies):
-        scoped_key = (body.agent_id, body.user_id, body.key)
-        if body.key is not None and scoped_key in seen:
-            error = FieldError(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
-            raise Invalid(error.detail, errors=(error,))
-        seen.add(scoped_key)
 
 
 # --- Near-duplicates --------------------------------------------------------------------------------------------------

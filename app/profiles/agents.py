@@ -380,20 +380,17 @@ def merge_experience(
             merged[name] = []
         texts = [text for text in patch.get(name) or () if not names_one(text, names)]
         if texts:
-            merged[name] = _learn(experience[name], texts, source, now)
+            lessons = experience[name]
+            known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
+            for text in texts:
+                new: Lesson = {"text": text, "seen": 0, "source": source, "learned_at": now, "first_learned_at": now}
+                lesson = known.setdefault(normalise_content(text), new)
+                lesson |= {"seen": lesson["seen"] + 1, "learned_at": now}
+            learned = list(known.values())
+            while len(learned) > MAX_LESSONS:
+                learned.pop(min(range(len(learned)), key=lambda at: (learned[at]["seen"], at)))
+            merged[name] = learned
     return merged
-
-
-def _learn(lessons: Sequence[Lesson], texts: Sequence[str], source: Source, now: str) -> list[Lesson]:
-    known = {normalise_content(lesson["text"]): lesson.copy() for lesson in lessons}
-    for text in texts:
-        new: Lesson = {"text": text, "seen": 0, "source": source, "learned_at": now, "first_learned_at": now}
-        lesson = known.setdefault(normalise_content(text), new)
-        lesson |= {"seen": lesson["seen"] + 1, "learned_at": now}
-    learned = list(known.values())
-    while len(learned) > MAX_LESSONS:
-        learned.pop(min(range(len(learned)), key=lambda at: (learned[at]["seen"], at)))
-    return learned
 
 
 def copy_experience(experience: Experience, other: Experience, from_agent_id: str) -> Experience:

@@ -607,54 +607,43 @@ class DaySummaries:
         holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
         holder = holders[0] if holders else None
         with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
-            await self._add_to_day(run, memories, day, actions, holder, tell)
+            # `holder`: the memory that has the key of the day's summary, whose counts grow
+            tenant, agent, user, date = day
+            earlier = counts_of(holder) if holder is not None else None
+            counts = count(actions, earlier)
+            ids = [action["action_id"] for action in actions]
+            origin: Source = {}
+            if tell is not None and (description := await tell(actions, text_of(counts))):
+                counts |= {TEXT: description["text"]}
+                origin = {"model": description["model"], "prompt_version": description["prompt_version"]}
+            embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
+            content = sentence(date, counts)
+            if holder is not None and earlier is not None:
+                action_ids = [*holder["source"]["action_ids"], *ids][:MAX_IDS]
+                source: Source = {**holder["source"], **origin, "action_ids": action_ids}
+                changed = revision(holder, {"content": content, "metadata": counts}, now) | {"source": source}
+                _, changes = await memories.rewritten(holder, changed, now, embeddings)
+                summary = holder
+            else:
+                source = {"origin": "consolidation", "action_ids": ids[:MAX_IDS], **origin}
+                fields: MemoryRecord = {
+                    "agent_id": agent,
+                    "user_id": user,
+                    # a caller's own memory may have the key; it is not changed
+                    "key": None if holder is not None else f"{DAY_KEY}{date}",
+                    "memory_type": "summary",
+                    "content": content,
+                    "importance": IMPORTANCE,
+                    "metadata": counts,
+                    "event_at": f"{date}T00:00:00.000Z",
+                }
+                summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
+                summary = summary | {"tenant_id": tenant}
+            figures = await self._figures(day, actions)
+            deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
+            await run.commit([*changes, *roll_ups(summary, ids, now), figures, *deletes])
             return len(actions)
         return 0
-
-    async def _add_to_day(
-        self,
-        run: Run,
-        memories: MemoryRepository,
-        day: Day,
-        actions: list[ActionRecord],
-        holder: MemoryRecord | None,
-        tell: DescribeDay | None,
-    ) -> None:
-        """Adds actions to the summary of their day. `holder`: the memory that has the key of the day's summary."""
-        tenant, agent, user, date = day
-        earlier = counts_of(holder) if holder is not None else None
-        counts = count(actions, earlier)
-        ids = [action["action_id"] for action in actions]
-        origin: Source = {}
-        if tell is not None and (description := await tell(actions, text_of(counts))):
-            counts |= {TEXT: description["text"]}
-            origin = {"model": description["model"], "prompt_version": description["prompt_version"]}
-        embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-        content = sentence(date, counts)
-        if holder is not None and earlier is not None:
-            action_ids = [*holder["source"]["action_ids"], *ids][:MAX_IDS]
-            source: Source = {**holder["source"], **origin, "action_ids": action_ids}
-            changed = revision(holder, {"content": content, "metadata": counts}, now) | {"source": source}
-            _, changes = await memories.rewritten(holder, changed, now, embeddings)
-            summary = holder
-        else:
-            source = {"origin": "consolidation", "action_ids": ids[:MAX_IDS], **origin}
-            fields: MemoryRecord = {
-                "agent_id": agent,
-                "user_id": user,
-                # a caller's own memory may have the key; it is not changed
-                "key": None if holder is not None else f"{DAY_KEY}{date}",
-                "memory_type": "summary",
-                "content": content,
-                "importance": IMPORTANCE,
-                "metadata": counts,
-                "event_at": f"{date}T00:00:00.000Z",
-            }
-            summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
-            summary = summary | {"tenant_id": tenant}
-        figures = await self._figures(day, actions)
-        deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
-        await run.commit([*changes, *roll_ups(summary, ids, now), figures, *deletes])
 
     async def _figures(self, day: Day, actions: list[ActionRecord]) -> Change:
         """Returns the change that adds actions to the figures of their day."""

@@ -554,7 +554,15 @@ class _Work:
                     raise CommitConflict(collection.name, change.id, "expect")
                 self._delete(collection, row, doc)
             case DeleteWhere():
-                self._delete_where(change)
+                condition, values = sql.where(change.collection, change.where)
+                statement = (
+                    f"SELECT row, id, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
+                )
+                rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
+                for row, doc_id, text in rows:
+                    self._delete(
+                        change.collection, int(row), self._to_delete(change.collection, change.tenant, doc_id, text)
+                    )
             case Allocate():
                 self._allocate(change)
             case WithinQuota():
@@ -626,13 +634,6 @@ class _Work:
         self._notes.deleted(collection, doc)
         if collection.searched is not None:
             self.rows.remove(collection, doc, row)
-
-    def _delete_where(self, change: DeleteWhere) -> None:
-        condition, values = sql.where(change.collection, change.where)
-        statement = f"SELECT row, id, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
-        rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
-        for row, doc_id, text in rows:
-            self._delete(change.collection, int(row), self._to_delete(change.collection, change.tenant, doc_id, text))
 
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
