@@ -30,6 +30,14 @@ db.agent_memories.createSearchIndex({
       },
       {
         "type": "filter",
+        "path": "_r.ranges.event_until"
+      },
+      {
+        "type": "filter",
+        "path": "_r.ranges.source_said_at"
+      },
+      {
+        "type": "filter",
         "path": "_r.ranges.created_at"
       },
       {
@@ -107,6 +115,12 @@ db.agent_memories.createSearchIndex({
               "type": "document",
               "fields": {
                 "event_at": {
+                  "type": "number"
+                },
+                "event_until": {
+                  "type": "number"
+                },
+                "source_said_at": {
                   "type": "number"
                 },
                 "created_at": {
