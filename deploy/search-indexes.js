@@ -54,6 +54,10 @@ db.agent_memories.createSearchIndex({
       },
       {
         "type": "filter",
+        "path": "_r.ranges.due_from"
+      },
+      {
+        "type": "filter",
         "path": "_r.ranges.trust"
       },
       {
@@ -133,6 +137,9 @@ db.agent_memories.createSearchIndex({
                   "type": "number"
                 },
                 "valid_until": {
+                  "type": "number"
+                },
+                "due_from": {
                   "type": "number"
                 },
                 "trust": {

@@ -28,7 +28,7 @@ from app.embedding.embedder import Embedder
 from app.jobs.runner import Done, Run
 from app.memories.repository import Embeddings, new_memory, passage
 from app.memories.schemas import MEMORIES, MemoryRecord
-from app.setting_groups import SecretPolicy, SecretSettings
+from app.settings import SecretPolicy, SecretSettings
 from app.storage.changes import Change, CommitConflict, DeleteWhere, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages

@@ -9,8 +9,7 @@ from app.documents import jobs
 from app.documents.jobs import DocumentJobs
 from app.documents.schemas import MAX_BYTES, PARTS
 from app.documents.service import DocumentService
-from app.setting_groups import SecretSettings
-from app.settings import Settings
+from app.settings import SecretSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter
 from tests.support.documents import MANUAL, passages, pdf, read, send
