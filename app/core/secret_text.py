@@ -143,6 +143,8 @@ FORMS = (
          re.compile(r"""(?<=[a-zA-Z0-9])://[^\s/:@"'<>]{0,128}:([^\s/"'<>]{1,256})@"""), _no_placeholder),
 )  # fmt: skip
 _BY_MARK = tuple((mark, form) for form in FORMS for mark in form.marks)
+_RUN = re.compile(r"[\w./+=:;~-]{15}", re.ASCII)
+"""Stands in each of them but a password in an address, the shortest a token of Slack. Few texts of people have one."""
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d")
 """RFC 7468 and its relatives."""
 _KEY_BODY = re.compile(r"(?:[A-Za-z0-9+/=:,.() -]|\s|\\[nr]){0,20000}")
@@ -185,7 +187,8 @@ def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Se
     """Returns what stands in a text, in order. What overlaps is one, of the kind of the longer. `own`: kinds and
     patterns of the operator."""
     found = [*_private(text)]
-    for form in dict.fromkeys([form for mark, form in _BY_MARK if mark in text]):
+    marked = "://" in text or _RUN.search(text)
+    for form in dict.fromkeys([form for mark, form in _BY_MARK if mark in text] if marked else ()):
         group = form.pattern.groups  # 0 or 1
         found += [
             Secret(form.kind, *match.span(group))

@@ -62,9 +62,9 @@ class KeptMessages:
 async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessages:
     """Returns the messages with no text of more than `limit` characters. Texts of a message's parts are one text."""
     sent = [message.model_dump(exclude_unset=True) for message in messages]
-    characters = sum(map(_characters, sent))
-    kept, warnings = await off_loop(characters, _within_limit, messages, sent, limit)
-    return KeptMessages(kept, warnings, characters)
+    sizes = [*map(_characters, sent)]
+    kept, warnings = await off_loop(sum(sizes), _within_limit, messages, sent, sizes, limit)
+    return KeptMessages(kept, warnings, sum(sizes))
 
 
 def _characters(value: JsonValue) -> int:
@@ -76,14 +76,16 @@ def _characters(value: JsonValue) -> int:
 
 
 def _within_limit(
-    messages: Sequence[MessageIn], sent: Sequence[Json], limit: int
+    messages: Sequence[MessageIn], sent: Sequence[Json], sizes: Sequence[int], limit: int
 ) -> tuple[list[MessageIn], list[TextWarning]]:
     kept, warnings = list(messages), list[TextWarning]()
-    for number, (message, fields) in enumerate(zip(messages, sent, strict=True)):
+    for number, (message, fields, size) in enumerate(zip(messages, sent, sizes, strict=True)):
+        if size <= limit and isinstance(message.content, str) and not message.left_out:
+            continue
         shortening = _Shortening(limit)
         for place, detail in message.left_out.items():
             shortening.warn("not_kept", f"/messages/{number}{place}", detail)
-        if _characters(fields) > limit:  # all texts of a message together
+        if size > limit:  # all texts of a message together
             kept[number] = _message(shortening.message(fields, f"/messages/{number}"))
         _name_what_has_no_text(message, fields, shortening, f"/messages/{number}")
         warnings += shortening.warnings

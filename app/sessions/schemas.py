@@ -420,7 +420,7 @@ class MessageIn(StoredMessage):
     @model_validator(mode="wrap")
     @classmethod
     def _within_limits(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or (value.keys() <= _PLAIN_TEXT and isinstance(value.get("content"), str)):
             return handler(value)
         ours = MessageRecord.__annotations__.keys() - cls.model_fields.keys()
         own = {f"/{name}": "It is the service's own: it was left out." for name in value if name in ours}
@@ -460,6 +460,7 @@ class MessageIn(StoredMessage):
 
 _PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp", "refusal"})
 """Fields that hold no objects."""
+_PLAIN_TEXT = _PLAIN | {"content"}
 _ABOUT = (_PLAIN - {"refusal"}) | {"metadata"}
 """Fields that say nothing themselves."""
 _MAX_LEVELS = BODY_LIMITS.json_depth - 4
