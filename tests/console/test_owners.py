@@ -31,6 +31,24 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
     visit.check()
 
 
+def test_a_person_shows_what_is_coming_and_a_reminder_can_be_done(visit: Visit, server: Server) -> None:
+    assert server.client.put("/v1/users/ida/profile", json={"name": "Ida"}).is_success
+    for text, fields in {
+        "Visit the harbour": {"event_at": "9000-06-01T00:00:00Z", "event_at_precision": "day"},
+        "Water the ferns": {"due_at": "9000-01-01T08:00:00Z"},
+    }.items():
+        answer = server.client.post("/v1/memories", json={"user_id": "ida", "content": text, **fields})
+        assert answer.status_code == 201
+    page = visit.open("owners/users/ida", "What is coming")
+    coming = page.get_by_role("region", name="What is coming").locator("li")
+    expect(coming).to_have_count(2)
+    expect(coming.first).to_contain_text("Water the ferns")
+    visit.check()
+    coming.first.get_by_role("button", name="Done").click()
+    expect(coming).to_have_count(1)
+    expect(coming.first).to_contain_text("Visit the harbour")
+
+
 def test_a_person_shows_what_holds_what_changed_and_what_is_uncertain_with_its_source(
     visit: Visit, server: Server
 ) -> None:

@@ -2,7 +2,7 @@
 import { html } from "../ui.js";
 import { BASE, api, ask, key, may, orNull, useLoad } from "../api.js";
 import { ContradictedBy, DisputeOf, FieldValue, FindingOf, againstField, claimsOf, idOf } from "../parts/doubts.js";
-import { Empty, Loaded, Waiting, WaitingRows } from "../parts/feedback.js";
+import { Empty, Loaded, ProblemBox, Waiting, WaitingRows, useAction } from "../parts/feedback.js";
 import { Sources, contentOf } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
 import { Tag, Text, Time, curl, span, statement, typeOf, visible } from "../parts/text.js";
@@ -12,7 +12,7 @@ import { to } from "../route.js";
 /** @typedef {Schemas["Memory"]} Memory */
 /** @typedef {Schemas["Fact"]} Fact */
 /** @typedef {Schemas["ReflectionFinding"]} Finding */
-/** @typedef {{ profile: Schemas["StoredProfile"] | null, facts: Fact[], memories: Memory[], findings: Finding[], cut: boolean }} Known */
+/** @typedef {{ profile: Schemas["StoredProfile"] | null, facts: Fact[], memories: Memory[], findings: Finding[], coming: Schemas["UpcomingItem"][], cut: boolean }} Known */
 /** What was and from when to when, what is in its place and since when, and where it comes from.
  * @typedef {{ id: string, was: string, held: string, is: string, at: string, href: string, source: Memory["source"] }} Change */
 
@@ -25,13 +25,14 @@ const SAID = new Set(["message", "summary"]);
 
 /** @param {string} user_id @param {AbortSignal} signal @returns {Promise<Known>} */
 async function load(user_id, signal) {
-  const [profile, facts, memories, findings] = await Promise.all([
+  const [profile, facts, memories, findings, coming] = await Promise.all([
     orNull(ask(api.GET("/v1/users/{user_id}/profile", { params: { path: { user_id } }, signal }))),
     ask(api.GET("/v1/facts", { params: { query: { user_id, timeline: true, status: "any", limit: MOST } }, signal })),
     ask(api.GET("/v1/memories", { params: { query: { user_id, status: "any", limit: MOST } }, signal })),
     ask(api.GET("/v1/findings", { params: { query: { user_id, status: "open", limit: ROWS } }, signal })),
+    ask(api.GET("/v1/upcoming", { params: { query: { user_id, limit: ROWS } }, signal })),
   ]);
-  return { profile, facts: facts.items, memories: memories.items, findings: findings.items, cut: Boolean(facts.next_cursor ?? memories.next_cursor) };
+  return { profile, facts: facts.items, memories: memories.items, findings: findings.items, coming: coming.items, cut: Boolean(facts.next_cursor ?? memories.next_cursor) };
 }
 
 /** @param {Fact} fact @param {number} now */
@@ -139,7 +140,9 @@ function Shown({ id, writes, known, again }) {
         <ul class="list">${noted.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${contentOf(memory)} long=${200} /></a>
           <div class="small quiet"><${Tag} of=${typeOf(memory.memory_type)} /> ${challenged.has(memory.memory_id) && html`<${ContradictedBy} of=${challenged.get(memory.memory_id)} /> · `}<${Time} at=${when(memory)} day=${true} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${when(memory)} /></div></li>`)}</ul>
         <p class="small"><a href=${to("memories")}>All memories</a> · <a href=${to("sessions")}>All sessions</a></p></section>
-      <div><section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
+      <div>${known.coming.length > 0 && html`<section class="box" aria-label="What is coming"><h2>What is coming</h2>
+        <ul class="list">${known.coming.map((item) => html`<${Coming} key=${`${item.kind}/${item.at}/${idOfComing(item)}`} item=${item} told=${told} writes=${writes} again=${again} />`)}</ul></section>`}
+      <section class="box" aria-label="What changed lately"><h2>What changed lately</h2>
         ${!changed.length && html`<p class="quiet">Nothing that was known was replaced.</p>`}
         <ul class="list">${changed.slice(0, ROWS).map((change) => html`<li key=${change.id}><a class="title" href=${change.href}>${change.is
           ? html`<${Text} text=${change.is} long=${200} />` : html`<span class="quiet">No longer: </span><${Text} text=${change.was} long=${200} />`}</a>
@@ -151,6 +154,25 @@ function Shown({ id, writes, known, again }) {
           ${disputed.map((dispute) => html`<li key=${idOf(dispute.record)}><${DisputeOf} ...${dispute} ...${deciding} /></li>`)}</ul>
         ${known.findings.length === ROWS && html`<p class="small"><a href=${to("findings", [], { user_id: id })}>All that waits to be decided</a></p>`}</section></div></div>
     ${known.cut && html`<p class="quiet small">Of the newest ${MOST} facts and memories.</p>`}`;
+}
+
+/** @param {Schemas["UpcomingItem"]} item */
+const idOfComing = ({ memory, task, fact }) => memory?.memory_id ?? task?.task_id ?? fact?.fact_id ?? "";
+
+/** A plan, what is due or what ceases to hold. A memory that is due can be done here.
+ * @param {{ item: Schemas["UpcomingItem"], told: (fact: Fact) => string, writes: boolean, again: () => void }} props */
+function Coming({ item, told, writes, again }) {
+  const { at, kind, memory, task, fact } = item;
+  const done = useAction(async () => {
+    await ask(api.PATCH("/v1/memories/{memory_id}", { params: { path: { memory_id: memory?.memory_id ?? "" } }, body: { done_at: new Date().toISOString() } }));
+    again();
+  });
+  const href = memory ? to("memories", [memory.memory_id]) : task ? to("tasks", [task.task_id]) : undefined;
+  const text = memory ? contentOf(memory) : task ? task.goal : fact ? told(fact) : "";
+  return html`<li><a class="title" href=${href}><${Text} text=${text} long=${200} /></a>
+    <div class="small quiet"><${Tag} of=${kind} /> <${Time} at=${at} />${memory?.rrule && html` · <code>${visible(memory.rrule)}</code>`}
+      ${writes && memory && kind === "due" && html` · <button type="button" disabled=${done.busy} onClick=${() => done.start()}>Done</button>`}</div>
+    <${ProblemBox} problem=${done.error} /></li>`;
 }
 
 /** @param {{ of: Fact[], address: (fact: Fact) => string, told: (fact: Fact) => string, challenged: ReturnType<typeof challenges>, message: (source: Memory["source"]) => Memory | undefined }} props */
