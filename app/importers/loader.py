@@ -396,12 +396,20 @@ async def _post_conversation(
     refused = await service.post("/v1/sessions", {**session})
     if refused is not None:
         there = await _messages_there(path, session, service)
-        if there is None or len(there) > len(ordered) or not all(map(_is_same, there, ordered)):
+        missing, at = list[ImportRecord](), 0
+        for stored in there or ():
+            while at < len(ordered) and not _is_same(stored, ordered[at]):
+                missing.append(ordered[at])
+                at += 1
+            at += 1
+        if there is None or at > len(ordered):
             for record in conversation:
                 report.leave(record.where, f"its session: {refused if there is None else OTHER_MESSAGES}")
             return
         report.there.update({"message": len(there)} if there else {})
-        ordered = ordered[len(there) :]
+        for record in missing:
+            report.leave(record.where, "it was refused when those after it came in")
+        ordered = ordered[at:]
     # actions come in before the messages after them: those up to the last message that is there are there, too, and
     # may have been rolled up since
     actions = [record for record in conversation if record.kind == "action"]

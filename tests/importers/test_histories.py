@@ -17,6 +17,8 @@ from app.importers import histories
 from app.importers.histories import entries_of, files_of, read_history, said_by_user
 from app.importers.loader import DefaultOwner, ImportRecord, ImportReport, ImportResult, SkippedEntry, Unreadable, bring
 from app.mcp.transport import ApiAnswer
+from app.settings import SecretSettings, Settings
+from tests.conftest import Starter
 from tests.support.command import Run
 
 pytestmark = pytest.mark.anyio
@@ -477,6 +479,22 @@ async def test_it_arrives_goes_on_and_is_never_doubled(api: httpx.AsyncClient, t
     )
     session = (await api.get("/v1/sessions/s1")).json()
     assert session["metadata"] == {"cwd": "/home/ada/shop", "imported_from": "claude-code"}
+
+
+async def test_what_was_refused_before_stays_out_and_the_rest_goes_on(
+    start: Starter, settings: Settings, tmp_path: Path
+) -> None:
+    blocks = settings.model_copy(update={"secrets": SecretSettings(policy="block")})
+    said_ = [("a", None, "Hello"), ("ab", "a", "Pay with 4242 4242 4242 4242"), ("abc", "ab", "Thanks")]
+    lines = [line(uuid, parent, "user", text) for uuid, parent, text in said_]
+    (tmp_path / "s1.jsonl").write_text(jsonl(lines))
+    async with start(blocks) as service:
+        first = await bring(read("claude-code", tmp_path / "s1.jsonl"), Called(service.client))
+        (tmp_path / "s1.jsonl").write_text(jsonl([*lines, line("abcd", "abc", "user", "Bye")]))
+        again = await bring(read("claude-code", tmp_path / "s1.jsonl"), Called(service.client))
+        assert await stored(service.client, "s1") == (["Hello", "Thanks", "Bye"], 0)
+    assert (first.taken, first.shown()["left"][0]["count"]) == ({"message": 2}, 1)
+    assert (again.taken, again.there, again.shown()["left"][0]["count"]) == ({"message": 1}, {"message": 2}, 1)
 
 
 async def test_long_texts_and_outputs_are_kept_short_and_known_again(api: httpx.AsyncClient, tmp_path: Path) -> None:
