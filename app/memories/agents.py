@@ -145,7 +145,8 @@ class Decays:
         not faded by any settings, and none are read."""
         if memory["pinned"] or (anchored := to_ms(memory["anchored_at"])) >= now_ms:
             return float(memory["base_importance"])
-        return fading_one_by_one(now_ms, await self.of(memory["agent_id"]))(memory["base_importance"], anchored)
+        curve, _ = self._known.get(memory["agent_id"]) or await self._read(memory["agent_id"])
+        return fading_one_by_one(now_ms, curve)(memory["base_importance"], anchored)
 
     async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:
         """Returns a memory as responses show it, with its importance at that time."""
