@@ -83,7 +83,8 @@ FORMS = (
     _key("anthropic_key", "sk-ant-", r"sk-ant-[a-z]{3,8}\d{2}-[\w-]{20,200}"),
     _key("openai_key", "sk-", r"sk-(?:(?:proj|svcacct|admin|or-v1)-[\w-]{20,220}|[A-Za-z0-9]{32,64})", _with_digit),
     _key("google_key", "AIza", r"AIza[\w-]{35}"),
-    _key("google_oauth", "GOCSPX- ya29.", r"(?:GOCSPX-[\w-]{20,40}|ya29\.[\w-]{20,300})"),
+    _key("google_oauth", "GOCSPX- ya29. 1//0", r"(?:GOCSPX-[\w-]{20,40}|ya29\.[\w-]{20,300}|1//0[\w-]{30,120})"),
+    _key("google_key", ":APA91", r"AAAA[\w-]{7}:APA91[\w-]{130,180}"),
     _key("huggingface_token", "hf_ api_org_", r"(?:hf|api_org)_[A-Za-z0-9]{34,40}"),
     _key("model_key", "gsk_ xai- pplx- nvapi- r8_", r"(?:gsk_|xai-|pplx-|nvapi-|r8_)[\w-]{32,100}", _with_digit),
     _key("model_key", "lsv2_ pcsk_ tvly-", r"(?:lsv2_(?:pt|sk)_|pcsk_|tvly-(?:dev-|prod-)?)[\w-]{20,100}", _with_digit),
@@ -100,6 +101,7 @@ FORMS = (
     _key("digitalocean_token", "_v1_", r"do[opr]_v1_[a-f0-9]{64}"),
     _key("databricks_token", "dapi", r"dapi[a-f0-9]{32}"),
     _key("cloud_token", "HRKU-AA fo1_ fm1 fm2_", r"(?:HRKU-AA|fo1_|fm1[ar]_|fm2_)[\w+/-]{43,400}"),
+    _key("cloud_token", "LTAI AKID", r"(?:LTAI[A-Za-z0-9]{20}|AKID[A-Za-z0-9]{32})(?!\w)", _with_digit),
     _key("cloud_token", "nfp_ sbp_ sb_secret_", r"(?:nfp_|sbp_|sb_secret_)[\w-]{30,60}", _with_digit),
     _key("cloud_token", "pscale_ pul- hvs. hvb.", r"(?:pscale_(?:tkn|pw)_|pul-|hv[sb]\.)[\w.-]{24,300}", _with_digit),
     # Code and packages. docs.github.com "token formats" and github.blog 2021-04-05 (CRC32); docs.gitlab.com "token
@@ -128,6 +130,8 @@ FORMS = (
     _key("stripe_key", "k_live_ k_test_ whsec_", r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{10,250}|whsec_[\w+/]{32,64})"),
     _key("shopify_token", "shp", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
     _key("square_token", "sq0 EAAA", r"(?:sq0(?:atp|csp)-[\w-]{22,60}|EAAA[\w-]{60})"),
+    _key("paypal_token", "access_token$", r"access_token\$(?:production|sandbox)\$[a-z0-9]{16}\$[a-f0-9]{32}"),
+    _key("mapbox_token", "sk.eyJ", r"sk\.eyJ[\w-]{20,300}\.[\w-]{20,60}"),
     _key("office_token", "ntn_ secret_", r"(?:ntn_|secret_)[A-Za-z0-9]{43,50}(?!\w)", _with_digit),
     _key("office_token", "lin_api_ figd_", r"(?:lin_api_[A-Za-z0-9]{40}|figd_[\w-]{36,60})"),
     _key("office_token", "pat", r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}"),
@@ -139,6 +143,9 @@ FORMS = (
     _key("recalld_key", "rk_", r"rk_[0-9a-f]{16}_[\w-]{43}"),
     # What has the same form everywhere. RFC 7519 (three parts, the first two JSON objects in base64url), RFC 3986.
     _key("jwt", "eyJ", r"(?:(?<![\w-])|(?<=\\[nrt]))eyJ[\w-]{8,2000}\.eyJ[\w-]{8,6000}\.[\w-]{8,1500}"),
+    Form("auth_header", ("uthorization",), re.compile(
+         r"[Aa]uthorization[\"']{0,2}\s{0,2}[:=]\s{0,2}[\"']?(?:Basic|Bearer|[Tt]oken) ([\w.~+/=-]{16,500})", re.ASCII),
+         _with_digit),
     Form("url_password", ("://",),
          re.compile(r"""(?<=[a-zA-Z0-9])://[^\s/:@"'<>]{0,128}:([^\s/"'<>]{1,256})@"""), _no_placeholder),
 )  # fmt: skip

@@ -55,6 +55,9 @@ SECRETS = [
     ("digitalocean_token", "dop" + "_v1_" + hexed(64)),
     ("databricks_token", "da" + "pi" + hexed(32)),
     ("shopify_token", "shp" + "at_" + hexed(32)),
+    ("google_oauth", "1//" + "0g" + drawn(60)),
+    ("cloud_token", "LT" + "AI" + drawn(20)),
+    ("paypal_token", "access_token$production$" + drawn(16).lower() + "$" + hexed(32)),
     ("recalld_key", "rk_" + hexed(16) + "_" + drawn(43)),
     ("jwt", "eyJhbGciOiJIUzI1NiJ9." + "eyJ" + drawn(40) + "." + drawn(43)),
     ("private_key", pem("OPENSSH PRIVATE KEY")),
@@ -81,6 +84,12 @@ def test_the_password_of_an_address_is_found_and_nothing_else_of_it() -> None:
     text = "postgres://app:" + "07FxCp_fi2@db.internal:5432/shop and https://git@host/x and amqp://u:$PASS@h"
     (found,) = spans(text)
     assert (found.kind, text[found.start : found.end]) == ("url_password", "07FxCp_fi2")
+
+
+def test_the_value_of_an_authorization_header_is_found() -> None:
+    text = f"curl -H 'Authorization: Bearer {drawn(30)}' and Authorization: Bearer <token>"
+    (found,) = spans(text)
+    assert (found.kind, found.end - found.start) == ("auth_header", 30)
 
 
 def test_the_secret_key_of_aws_needs_its_name_near() -> None:
