@@ -80,7 +80,7 @@ def knows(stories: Sequence[Json]) -> Answerer:
 def _learned(fact: Json) -> Json:
     about = "user" if fact["subject"] == "user" else "other"
     said = {"about": about, "whom": None, "certainty": "stated", "holds": "now", "cardinality": "one"}
-    return {**{name: fact[name] for name in ("quote", "subject", "predicate", "object")}, "valid_from": None, **said}
+    return {**{name: fact[name] for name in ("quote", "subject", "predicate", "object")}, "at": None, **said}
 
 
 class Life:

@@ -34,7 +34,7 @@ LISTS = {"memory": "memories", "fact": "facts", "profile": "profile", "experienc
 """The list of an answer that has the items of a part."""
 FIELDS = {
     "memory": ("content", "memory_type", "importance"),
-    "fact": ("subject", "predicate", "object", "cardinality", "at"),
+    "fact": ("subject", "predicate", "object", "cardinality"),
     "profile": ("field", "topic", "value"),
     "experience": ("kind", "text"),
 }
@@ -107,6 +107,8 @@ def _item(item: Json, fields: Json) -> Json:
     said = {"part": item["part"], "quote": item["quote"], "about": about["who"], "whom": about.get("whom")}
     said |= {"certainty": fields["certainty"], "holds": fields["holds"]}
     said |= {name: item[name] for name in FIELDS[item["part"]]}
+    if item["part"] == "fact":
+        said["at"] = item["valid_from"]
     return said | ({"context": None, "always": None, "replaces": []} if item["part"] == "memory" else {})
 
 

@@ -88,7 +88,7 @@ async def test_the_days_of_a_prompt_are_those_of_the_callers_zone(api: httpx.Asy
         assert f"### {day}\n" in text, text
         assert f"### {day}, conversation" in text
         assert f"belongs to Ben (since {day})" in text
-        assert f"I live in Rome, under a fig tree. (home since {day}: Oslo)" in text
+        assert f"I live in Rome (home since {day}: Oslo), under a fig tree." in text
         assert f"{day} garden: Watered" in text
         assert f"{day} interaction: Asked" in text
         assert f"session of {day}: They spoke" in text

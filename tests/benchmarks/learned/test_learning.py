@@ -123,7 +123,7 @@ def test_only_whole_words_are_quoted() -> None:
 
 def test_the_scripted_model_quotes_what_must_be_learned() -> None:
     told = scripted(GERMAN)
-    assert told["facts"][0] | {"valid_from": None} == {
+    assert told["facts"][0] == {
         "quote": "Ich wohne in Köln und arbeite als Lehrer.",
         "about": "user",
         "whom": None,
@@ -133,7 +133,7 @@ def test_the_scripted_model_quotes_what_must_be_learned() -> None:
         "predicate": "wohne_in",
         "object": "Köln",
         "cardinality": "many",
-        "valid_from": None,
+        "at": None,
     }
     assert [one["field"] for one in told["profile"]] == ["home"]
     assert told["memories"][0]["quote"] == "Ich trinke keinen Kaffee, lieber Tee."

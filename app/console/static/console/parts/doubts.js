@@ -216,7 +216,8 @@ export function claimsOf(finding, person, message) {
     const fate = fateOf(finding, is(keep), Boolean(retire?.some(is)));
     return { text: saidBy(piece, finding, person), href: addressOfPiece(piece, finding), id: piece.id,
       about: html`${fate && html`<div><${Tag} of=${fate} tone=${is(keep) ? "good" : "bad"} /> ${fate === "suggested" && whySuggested(finding, piece)}</div>`}<${SaidBy} source=${piece.source} who=${finding.user_id ? person(finding.user_id) : undefined} said=${piece.source ? message?.(piece.source) : undefined} at=${piece.said_at} trust=${piece.trust} />
-        ${piece.quote && html`<div>Only these words are meant: <${Text} text=${piece.quote} long=${200} /></div>`}` };
+        ${piece.quote && html`<div>Only these words are meant: <${Text} text=${piece.quote} long=${200} /></div>`}
+        ${piece.shortened && retire?.some(is) && html`<div>Accepting leaves: <${Text} text=${piece.shortened} long=${200} /></div>`}` };
   });
 }
 
