@@ -28,9 +28,12 @@ def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
     return "recall" if answering else "general"
 
 
-def best_scores(sections: Sequence[Gathered]) -> dict[str, float]:
-    """Returns the highest score of each section, 0 of one without scores."""
-    return {section.section: max((item.score or 0.0 for item in section.items), default=0.0) for section in sections}
+def best_scores(sections: Sequence[Gathered], *, asks: bool) -> dict[str, float]:
+    """Returns the highest score of each section, 0 of one without scores, and of each where the query asks for
+    nothing: what fits "thanks!" best is what would help if it asked."""
+    return {
+        section.section: max((item.score or 0.0 for item in section.items if asks), default=0.0) for section in sections
+    }
 
 
 def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: float) -> bool:
@@ -45,11 +48,6 @@ def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: fl
 def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
     """Returns what each searched collection has of the query."""
     return [evidence for section in sections for evidence in section.result.evidence]
-
-
-def asks_in(sections: Sequence[Gathered]) -> float:
-    """Returns the probability that the query asks for anything, 1 if nothing is known of it."""
-    return max((known.asks for known in evidence_in(sections) if known.asks is not None), default=1.0)
 
 
 # --- The layout -------------------------------------------------------------------------------------------------------
@@ -71,15 +69,13 @@ class PromptPlan:
     """Whether nothing surely answers."""
     asks: bool
     """Whether the query asks for anything."""
-    scale: float = 1.0
-    """The probability that it does."""
     small: bool = False
     """Whether so little is stored that all of it is given."""
 
     @property
     def floor(self) -> float:
         """The least score of what competes."""
-        return 0.0 if self.small and self.body.min_score is None else floor_of(self.body, self.scale)
+        return 0.0 if self.small and self.body.min_score is None else floor_of(self.body)
 
     @property
     def most_tokens(self) -> int | None:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from app.context.gathering import gather_sections, raise_if_unreadable
-from app.context.layout import PromptPlan, asks_in, best_scores, evidence_in, infer, is_small, is_unsure, pack
+from app.context.layout import PromptPlan, best_scores, evidence_in, infer, is_small, is_unsure, pack
 from app.context.marking import judged_in, mark_sections
 from app.context.response import answer_of, explain
 from app.context.schemas import Context, ContextRequest
@@ -53,11 +53,12 @@ class ContextService:
         sections, warnings = await mark_sections(unmarked, request, judged_in(unmarked))
 
         # what the query wants
-        best, asks = best_scores(sections), asks_for_anything(evidence_in(sections))
+        asks = asks_for_anything(evidence_in(sections))
+        best = best_scores(sections, asks=asks)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         small = is_small(request.budget, sections)
-        plan = PromptPlan(body, request.budget, intent, unsure, asks, asks_in(sections), small)
+        plan = PromptPlan(body, request.budget, intent, unsure, asks, small)
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:

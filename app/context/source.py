@@ -225,12 +225,11 @@ SMALL_DOCUMENTS = 60
 """A scope of so many documents may be given whole."""
 
 
-def floor_of(body: ContextRequest, asks: float) -> float:
-    """Returns the least score of what competes. `asks`: the probability that the query asks for anything, by which all
-    scores are multiplied: what fits "thanks!" best is what would help if it asked."""
+def floor_of(body: ContextRequest) -> float:
+    """Returns the least score of what competes."""
     if body.min_score is not None:
         return body.min_score
-    return asks * (FILLED_FLOOR if body.fill else FLOOR)
+    return FILLED_FLOOR if body.fill else FLOOR
 
 
 def part_of(budget: int, share: float) -> Fraction:

@@ -4,12 +4,11 @@ The ranking compares documents with each other and does not say whether any of t
 of the whole query: how near the nearest document is, how many of the query's words the best document contains, and how
 far the best one stands out. Each number is the same for all documents of a query, so the order stays.
 
-    score = asks * 1 / (1 + e^-z)
+    score = 1 / (1 + e^-z)
     z = base + share * max(s, -2) + tail * min(s + 2, 0)
         + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c
 
-`asks` is the probability that the query asks for anything (`asks_of`): no document helps with "ok, thanks!". `s`
-is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
+`s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
 the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. Of a record that is
 no memory the score is that of `base + slope * z`, fitted for each kind (`OfKind`). This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
@@ -54,7 +53,7 @@ KNEE = -2.0
 CROWD = 3.0
 """As many of the best take from each other. Eight answers to "Which plants did I order?" are each as probable as three.
 Chosen by calibration: without a bound, KnowMeBench's scores are half as high as they should be."""
-REPEATED = 0.25
+REPEATED = 0.3
 """What repeats the best statement in other words or at other times takes from it, all together, as a share of its odds.
 "Bought a lamp" of eight days, the only memories there are, does not answer for a blood type; "Went running by the
 river" of sixteen days answers where somebody runs."""
@@ -119,17 +118,6 @@ def probabilities(
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE
     return np.reciprocal(score, out=score)
-
-
-def asks_of(
-    columns: Columns, query: SettledQuery, query_features: Floats, calibration: Calibration, among: DocumentIndex
-) -> float | None:
-    """Returns the probability that the query asks for anything, None if nothing is known of it. `among`: `index_of`
-    what matched."""
-    if calibration.asks is None or query.along is None:
-        return None
-    covered = largest(query_features[COVERAGE][among]) * words_of(columns)
-    return likely_asks(query.along, covered, calibration.asks)
 
 
 def at_another_time(columns: Columns, fits: Floats) -> Floats:
@@ -241,6 +229,17 @@ def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | No
     covered = most / _weight_of_a_word(columns)
     asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
     return QueryEvidence(covered / max(words, TINY), words, covered, columns.count, asks)
+
+
+def asks_of(
+    columns: Columns, query: SettledQuery, query_features: Floats | None, weights: AsksWeights | None
+) -> float | None:
+    """Returns the probability that the query asks for anything that memory may have; None: nothing is known of it.
+    `weights`: of the model of its vector."""
+    if query_features is None or weights is None or query.along is None:
+        return None
+    covered = largest(query_features[COVERAGE][index_of(columns.matched)]) * words_of(columns)
+    return likely_asks(query.along, covered, weights)
 
 
 def words_of(columns: Columns) -> float:

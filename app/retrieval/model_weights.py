@@ -172,12 +172,10 @@ class Calibration:
 
     turn: Terms
     plain: Terms
-    asks: AsksWeights | None = None
-    """By which a query that asks for nothing has low scores; None: every query asks."""
     of_kind: OfKind = LIKE_A_MEMORY
 
 
-# Fitted by scripts/fit_ranking.py, `asks` by scripts/fit_asking.py
+# Fitted by scripts/fit_ranking.py
 DEFAULT_CALIBRATION = Calibration(
     turn=Terms(
         base=-0.796, share=1.487, tail=0.741, nearest=1.368, coverage=1.103, foreign=0.07, foreign_coverage=5.153
@@ -185,7 +183,6 @@ DEFAULT_CALIBRATION = Calibration(
     plain=Terms(
         base=-1.764, share=2.434, tail=0.699, nearest=7.421, coverage=-1.172, foreign=3.101, foreign_coverage=6.86
     ),
-    asks=AsksWeights(covered=3.526, base=4.506),
 )
 
 
@@ -193,17 +190,19 @@ DEFAULT_CALIBRATION = Calibration(
 class ModelWeights:
     """The numbers of one embedding model.
 
+    `asks`: by which it is told whether a query asks for anything (scripts/fit_asking.py); None: every query does.
     `related`: the cosine from which two texts have more in common than a language; one pair of 15 of a person's texts
     reaches it. `unrelated`: below it they have nothing in common; so lies half of the pairs. Models differ in both.
     """
 
     weights: Weights
     calibration: Calibration
+    asks: AsksWeights | None = None
     related: float = 0.3
     unrelated: float = 0.1
 
 
-DEFAULT = ModelWeights(DEFAULT_WEIGHTS, DEFAULT_CALIBRATION)
+DEFAULT = ModelWeights(DEFAULT_WEIGHTS, DEFAULT_CALIBRATION, AsksWeights(covered=3.526, base=4.506))
 """Numbers of all-MiniLM-L6-v2, also used for models without fitted numbers."""
 
 # Fitted by `scripts/fit_ranking.py --model multilingual`
@@ -293,8 +292,8 @@ TAUGHT = ModelWeights(
         plain=Terms(
             base=-2.354, share=2.211, tail=0.603, nearest=7.176, coverage=-0.438, foreign=3.422, foreign_coverage=5.814
         ),
-        asks=AsksWeights(covered=3.716, base=6.835),
     ),
+    asks=AsksWeights(covered=3.716, base=6.835),
     related=0.43,
     unrelated=0.21,
 )

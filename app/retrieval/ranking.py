@@ -23,7 +23,7 @@ from typing_extensions import TypeAliasType
 
 from app.core.caches import kept_by_digest
 from app.retrieval import features
-from app.retrieval.calibration import asks_of, at_another_time, probabilities
+from app.retrieval.calibration import at_another_time, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import (
     FEATURES,
@@ -77,8 +77,7 @@ class Ranked:
     """(n,): the score of each document."""
     other_parts: dict[str, Floats]
     """The parts of the score that are no features, by name, each of shape (n,): `vector`, `text`, and those that not
-    every query has: `echo`, `filler`, `when`, `latest`, `first`; and
-    `asks`, the probability that the query asks for anything, if it is known."""
+    every query has: `echo`, `filler`, `when`, `latest`, `first`."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -166,12 +165,8 @@ def finish(
     missable = bool(intervals) and intervals[0][1] <= now_ms
     elsewhen = at_another_time(columns, parts["when"]) if missable else None
     among = index_of(columns.matched)
-    asks = asks_of(columns, query, ranked.query_features, calibration, among)
     plain = plain_or_all(columns)
     ranked.score = probabilities(columns, query, odds, ranked.query_features, plain, calibration, among, elsewhen)
-    if asks is not None:
-        parts["asks"] = np.broadcast_to(np.float32(asks), len(odds))
-        ranked.score *= np.float32(asks)
 
 
 def results(columns: Columns, mode: SearchMode) -> Bools:

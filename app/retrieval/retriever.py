@@ -35,7 +35,7 @@ from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
-from app.retrieval.calibration import QueryEvidence, evidence_of
+from app.retrieval.calibration import QueryEvidence, asks_of, evidence_of
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
 from app.retrieval.features import MINUTE_MS, importance_at, plain_memories, term_weights
 from app.retrieval.model_weights import LIKE_A_MEMORY, OF_KIND, ModelWeights, weights_for
@@ -127,6 +127,14 @@ class HowSearched(TypedDict):
     ]
     warnings: Annotated[
         list[SearchWarning], Field(description="What the search went without; empty where it lacked nothing.")
+    ]
+    asks: Annotated[
+        float | None,
+        Field(
+            description="The probability that the query asks for anything that memory may have: near 0 for "
+            '"thanks, see you tomorrow!", however high the scores are. null where nothing tells: in the modes `vector` '
+            "and `text`, with a model that has no numbers for it, and where nothing is stored."
+        ),
     ]
     took_ms: TookMs
 
@@ -250,10 +258,14 @@ class RetrievalResult(Generic[R]):
     """The time interval of the query, in the reading that was taken."""
     evidence: QueryEvidence | None = None
     """How much of the query the scope has, if the query asked for it."""
+    asks: float | None = None
+    """The probability that the query asks for anything that memory may have; None: nothing tells."""
 
     def how(self) -> HowSearched:
         """Returns the fields that every search response has beside its items."""
-        return {"mode_used": self.mode_used, "warnings": [*self.warnings, *damage_warnings()], "took_ms": self.took_ms}
+        asks = None if self.asks is None else round(self.asks, 3)
+        warnings = [*self.warnings, *damage_warnings()]
+        return {"mode_used": self.mode_used, "warnings": warnings, "asks": asks, "took_ms": self.took_ms}
 
 
 @dataclass(slots=True)
@@ -383,7 +395,8 @@ class Retriever(Generic[R]):
             warnings,
             _word_weights(columns, ranked.query) if wanted.evidence else {},
             ranked.interval,
-            evidence_of(columns, ranked.query, fitted.calibration.asks) if wanted.evidence else None,
+            evidence_of(columns, ranked.query, fitted.asks) if wanted.evidence else None,
+            asks_of(columns, ranked.query, ranked.ranked.query_features, fitted.asks),
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:

@@ -1,11 +1,16 @@
 """Whether a query asks for anything: told by its vector, in languages and words that nothing was fitted on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from app.embedding.model import Model
+from app.retrieval.calibration import asks_of
 from app.retrieval.model_weights import weights_for
 from app.retrieval.query import AsksWeights, along, likely_asks
+from app.retrieval.ranking import rank
+from tests.support.columns import NOBODY, NOW, columns_of
 
 SMALL_TALK = (
     "hey there, good to see you!",
@@ -29,7 +34,7 @@ ASKING = (
 
 
 def probability(model: Model, text: str, covered: float) -> float:
-    weights = weights_for(model.name).calibration.asks
+    weights = weights_for(model.name).asks
     vector = model.encode([model.prompts.query + text])[0]
     place = along(vector, model.name)
     assert weights is not None
@@ -47,6 +52,17 @@ def test_small_talk_asks_less_than_everything_else(model: Model) -> None:
 def test_a_bare_word_asks_where_memory_has_it(model: Model) -> None:
     assert probability(model, "Rex", 0.0) < probability(model, "Rex", 0.9)
     assert probability(model, "Rex", 1.2) > 0.9
+
+
+def test_whether_a_query_asks_is_no_part_of_the_scores() -> None:
+    columns = columns_of(4)
+    small, unknown = (replace(NOBODY, along=place) for place in (-30.0, None))
+    ranked = rank(columns, small, "hybrid", NOW)
+    assert ranked.score.tolist() == rank(columns, unknown, "hybrid", NOW).score.tolist()
+    weights = AsksWeights(covered=2.0, base=0.0)
+    assert asks_of(columns, small, ranked.query_features, weights) == pytest.approx(0.0, abs=1e-6)
+    assert asks_of(columns, unknown, ranked.query_features, weights) is None
+    assert asks_of(columns, small, ranked.query_features, None) is None
 
 
 @pytest.mark.parametrize("name", ["somebody/else", "../asks_recalld-minilm-1", "openai"])

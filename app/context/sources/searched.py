@@ -179,7 +179,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         hits = later_first(hits, statements) if statements else hits
     floor, known = 0.0, retrieved.evidence
     if known is not None and known.count > SMALL_DOCUMENTS:
-        floor = floor_of(request.body, 1.0 if known.asks is None else known.asks)
+        floor = floor_of(request.body)
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)

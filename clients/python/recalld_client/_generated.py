@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 5012b8a71aa127b0e74a0e352506b8c7."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 46cf937dc48a7e10503099a7a6b4abd8."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -103,6 +103,7 @@ class ActionSearch(TypedDict):
 class ActionSearchResult(TypedDict):
     mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
+    asks: float | None
     took_ms: "TookMs"
     items: "list[FoundAction]"
 
@@ -795,6 +796,7 @@ class FactSearch(TypedDict):
 class FactSearchResult(TypedDict):
     mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
+    asks: float | None
     took_ms: "TookMs"
     items: "list[FoundFact]"
 
@@ -1740,6 +1742,7 @@ class ProcedureSearch(TypedDict):
 class ProcedureSearchResult(TypedDict):
     mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
+    asks: float | None
     took_ms: "TookMs"
     items: "list[FoundProcedure]"
 
@@ -2126,6 +2129,7 @@ class SearchRequest(TypedDict):
 class SearchResult(TypedDict):
     mode_used: "SearchMode"
     warnings: "list[SearchWarning]"
+    asks: float | None
     took_ms: "TookMs"
     items: "list[Found]"
     understood: NotRequired["Understood | None"]
