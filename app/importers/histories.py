@@ -50,6 +50,9 @@ THOUGHT = "it is what the model thought, and nobody said it"
 COPIED = "a fork copied it from a session that is here, too"
 DAMAGED = "it is damaged: no JSON, or of another shape"
 TOO_LONG = f"it has more than {MOST_CHARACTERS >> 20} million characters"
+NOTE = "it is a note of the tool"
+SUB_AGENT = "a sub-agent was told it, or did it"
+BRANCH = "it is on a branch that was not shown last"
 OTHER_FILE = "the file holds no conversations"
 
 HistoryPart: TypeAlias = tuple[int, list[ImportResult]]
@@ -341,9 +344,6 @@ def _of_chatgpt(reading: _Reading, entry: Json, where: str) -> list[ImportResult
     return talk.results
 
 
-BRANCH = "it is on a branch that was not shown last"
-
-
 def _dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
@@ -378,7 +378,7 @@ def _of_claude(reading: _Reading, entry: Json, where: str) -> list[ImportResult]
             output, failed = _texts(result.get("content"), "text"), result.get("is_error") if result else None
             started = use.get("start_timestamp") or at
             talk.called(use.get("name"), use.get("input"), output, started, f"{name}/{number}", place, failed)
-        for _ in (block for block in blocks if block.get("type") == "thinking"):
+        if any(block.get("type") == "thinking" for block in blocks):
             talk.left(place, THOUGHT)
         for part in (*listed(spoken.get("attachments")), *listed(spoken.get("files"))):
             talk.left(f"{place}/{_dict(part).get('file_name')}", "it is an attached file: send it as a document")
@@ -407,6 +407,8 @@ def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[Imp
 
 def _lines(reading: _Reading, talk: _Conversation) -> Iterator[tuple[str, Json]]:
     """Yields the objects of a file with their places, and counts in `talk` the lines that hold none."""
+    if not reading.file.name.endswith((".jsonl", ".jsonl.zst")):
+        raise NoMemory(OTHER_FILE)
     text, number = "", 0
     for chunk in (*reading.file.texts(), "\n"):
         *lines, text = (text + chunk).split("\n")
@@ -429,19 +431,14 @@ def _claude_code(reading: _Reading) -> Iterator[HistoryPart]:
     """Yields a session. One answer is several lines with one message id; a fork copies lines with their uuids."""
     # A line: {"type": "user", "uuid": "b", "parentUuid": "a", "timestamp": "2026-…",
     #  "message": {"role": "user", "content": "Hi"}}
-    if not reading.file.name.endswith((".jsonl", ".jsonl.zst")):
-        raise NoMemory(OTHER_FILE)
     talk = reading.conversation(reading.file.stem, {})
     talk.session_id = reading.owner.id_of(reading.file.stem)  # as the hook for coding agents calls it
     nodes, answers, outputs = dict[str, Json](), dict[str, list[Json]](), dict[str, Json]()
     last, before = None, None
     for place, record in _lines(reading, talk):
         uuid, kind, spoken = record.get("uuid"), record.get("type"), _dict(record.get("message"))
-        if record.get("isSidechain"):
-            talk.left(place, "a sub-agent was told it, or did it")
-            continue
-        if not isinstance(uuid, str):
-            talk.left(place, "it is a note of the tool")
+        if record.get("isSidechain") or not isinstance(uuid, str):
+            talk.left(place, SUB_AGENT if record.get("isSidechain") else NOTE)
             continue
         copied = _dict(record.get("forkedFrom")).get("sessionId") in reading.names or uuid in reading.seen
         parent = record.get("parentUuid") or record.get("logicalParentUuid")
@@ -501,8 +498,6 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
     """Yields a session. A resumed run is appended to its first day's file; a fork begins with what it copied."""
     # {"timestamp": "2026-…", "type": "response_item", "payload": {"type": "message", "role": "user",
     # and then "content": [{"type": "input_text", "text": "Hi"}], and of which kinds it is (`_typed`)
-    if not reading.file.name.endswith((".jsonl", ".jsonl.zst")):
-        raise NoMemory(OTHER_FILE)
     talk = reading.conversation(reading.file.stem, {})
     meta, shown, outputs = dict[str, Any](), list[tuple[str, str, Any, Json]](), dict[str, Any]()
     statuses = dict[str, Any]()
@@ -519,7 +514,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
                 talk.left(entry[1], BRANCH)
             del shown[undone[0] if undone else len(shown) :]
         elif kind != "response_item":
-            talk.left(place, "it is a note of the tool")
+            talk.left(place, NOTE)
             done = _dict(payload.get("item"))  # {"type": "CommandExecution", "id": "call_1", "status": "completed"}
             statuses[str(done.get("id"))] = done.get("status")
         elif str(payload.get("type")).endswith("_output"):
@@ -527,7 +522,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
         elif payload.get("type") in _CALLS:
             shown.append(("call", place, record.get("timestamp"), payload))
         elif payload.get("type") != "message":
-            talk.left(place, THOUGHT if payload.get("type") == "reasoning" else "it is a note of the tool")
+            talk.left(place, THOUGHT if payload.get("type") == "reasoning" else NOTE)
         elif payload.get("role") == "assistant":
             text = _texts(payload.get("content"), "output_text", "text")
             shown.append(("assistant", place, record.get("timestamp"), {**payload, "text": text}))
@@ -536,7 +531,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
         else:
             talk.left(place, INJECTED)
     if "subagent" in (str(meta.get("thread_source")), *_dict(meta.get("source"))):
-        raise NoMemory("it is the session of a sub-agent")
+        raise NoMemory(SUB_AGENT)
     identity, parent = str(meta.get("id") or reading.file.stem), meta.get("forked_from_id")
     talk.session_id, talk.about["cwd"] = reading.owner.id_of(f"codex-{identity}"), meta.get("cwd")
     copies = True  # until something is new

@@ -20,6 +20,7 @@ from app.mcp.transport import ApiAnswer
 from app.settings import SecretSettings, Settings
 from tests.conftest import Starter
 from tests.support.command import Run
+from tests.support.server import serving
 
 pytestmark = pytest.mark.anyio
 ADA = DefaultOwner("helper", "ada", "2026-06-01T12:00:00.000Z")
@@ -283,8 +284,8 @@ def test_claude_code_is_read_along_the_last_branch(tmp_path: Path) -> None:
         histories.INJECTED: 4,
         histories.BRANCH: 2,
         histories.OTHER_FILE: 1,
-        "a sub-agent was told it, or did it": 1,
-        "it is a note of the tool": 1,
+        histories.SUB_AGENT: 1,
+        histories.NOTE: 1,
     }
 
 
@@ -322,7 +323,7 @@ def test_codex_without_what_it_was_told(tmp_path: Path) -> None:
     assert calls(found) == [("shell", '{"command":["ls"]}', "a.py", "success")]
     assert sessions(found) == {"codex-x1"}
     assert reasons(found) == {
-        histories.INJECTED: 2, histories.THOUGHT: 1, histories.BRANCH: 2, "it is a note of the tool": 2,
+        histories.INJECTED: 2, histories.THOUGHT: 1, histories.BRANCH: 2, histories.NOTE: 2,
     }  # fmt: skip
 
 
@@ -336,7 +337,7 @@ def test_a_fork_and_a_sub_agent_of_codex(tmp_path: Path) -> None:
     found = read("codex", tmp_path)
     assert texts(found) == [("user", "Add a test"), ("assistant", "Done."), ("user", "Thanks"), ("user", "A new way")]
     assert reasons(found)[histories.COPIED] == 4
-    assert reasons(found)["it is the session of a sub-agent"] == 1
+    assert reasons(found)[histories.SUB_AGENT] == 1
     assert any("zst" in reason or "cannot be read" in reason for reason in reasons(found))
 
 
@@ -548,6 +549,22 @@ def test_secrets_in_a_history_are_told_by_kind(data: Path, run: Run, tmp_path: P
     done = run("import", "--from", "claude-code", str(file), "--user", "ada", "--json")
     assert json.loads(done.stdout)["secrets"] == {"card": 1}
     assert "4242 4242" not in done.stdout
+
+
+def test_the_history_of_an_erased_user_stays_out(data: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([CHATGPT]))
+    options = ("import", "--from", "chatgpt", str(file), "--user", "ada", "--json")
+    assert json.loads(run(*options).stdout)["taken"] == {"message": 3, "action": 1}
+    with serving(data) as server:
+        assert server.client.get("/v1/sessions/chatgpt-c1").status_code == 200
+        assert server.client.delete("/v1/users/ada").status_code == 200
+        assert server.client.get("/v1/sessions/chatgpt-c1").status_code == 404
+        assert server.stop() == 0
+    refused = run(*options)
+    told = json.loads(refused.stdout)
+    assert (refused.returncode, told["erased"], told["taken"]) == (3, {"ada": 4}, {})
+    assert json.loads(run(*options, "--restore-erased").stdout)["taken"] == {"message": 3, "action": 1}
 
 
 def test_what_is_no_file_is_said(data: Path, run: Run, tmp_path: Path) -> None:
