@@ -430,7 +430,7 @@ def passage(memory: MemoryRecord) -> Passage:
     """Returns the text by which a memory is found; of a file, which is not found, a word that says nothing of it."""
     if memory["memory_type"] == FILE:
         return Passage(HARMLESS)
-    event_at, tags = memory["event_at"], tuple(memory["tags"])
+    event_at, tags = memory["event_at"] or memory.get("due_at"), tuple(memory["tags"])
     time = parse_rfc3339(event_at) if event_at else None
     if time and (precision := memory.get("event_at_precision")) in ("month", "year"):  # found by its words, by no day
         tags, time = (*tags, f"{time:%B %Y}" if precision == "month" else f"{time:%Y}"), None
@@ -444,7 +444,7 @@ def needs_new_entry(changed: MemoryChange) -> bool:
 
 def needs_new_terms(changed: MemoryChange) -> bool:
     """Returns whether a change of these fields changes the words by which a memory is found (`passage`)."""
-    return not changed.keys().isdisjoint(("content", "context", "event_at", "event_at_precision", "tags"))
+    return not changed.keys().isdisjoint(("content", "context", "event_at", "event_at_precision", "due_at", "tags"))
 
 
 def speaker_of(source: Source) -> str | None:

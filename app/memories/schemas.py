@@ -267,7 +267,7 @@ class MemoryRecord(Memory, OwnedRecord, total=False):
 MemoryChange: TypeAlias = MemoryRecord
 """Some fields of a memory with new values: `{"content": "Lives in Rome", "content_hash": …, "identity_hash": …}`."""
 
-FLAG_FIELDS = ("source", "memory_type", "event_at")
+FLAG_FIELDS = ("source", "memory_type", "event_at", "due_at")
 """Fields that `flags_of` reads."""
 
 _OF_ROLE: dict[str | None, int] = {"user": SAID_BY_USER, "assistant": SAID_BY_ASSISTANT}
@@ -278,7 +278,7 @@ def flags_of(doc: Mapping[str, Any]) -> int:
     return (
         _OF_ROLE.get((doc.get("source") or {}).get("role"), 0)
         | SUMMARY * (doc.get("memory_type") == "summary")
-        | HAS_EVENT_TIME * (doc.get("event_at") is not None)
+        | HAS_EVENT_TIME * (doc.get("event_at") is not None or doc.get("due_at") is not None)
     )
 
 
@@ -305,6 +305,8 @@ MEMORIES: Collection[MemoryRecord] = Collection(
         "archived_by": "text",
         "archived_at": "time",
         "event_at": "time",
+        "due_at": "time",
+        "done_at": "time",
         "expires_at": "time",
         "created_at": "time",
         "source.session_id": "text",
@@ -334,7 +336,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
             *("event_at", "event_until", "source.said_at", "created_at", "expires_at", "valid_from", "valid_until"),
             *("due_from", "trust"),
         ),
-        time=("event_at", "source.said_at", "created_at"),
+        time=("event_at", "due_at", "source.said_at", "created_at"),  # what is due on Friday is of that day
         until=("event_until",),
         told=("source.said_at", "created_at"),
         anchor=("anchored_at",),

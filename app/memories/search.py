@@ -67,7 +67,7 @@ from app.storage.text import content_hash
 MEMORY_FIELDS = fields_of(
     MEMORIES,
     Memory,
-    *("memory_type", "key", "tags", "pinned", "trust", "event_at", "expires_at", "created_at"),
+    *("memory_type", "key", "tags", "pinned", "trust", "event_at", "due_at", "done_at", "expires_at", "created_at"),
     session_id="source.session_id",
     run_id="source.session_id",
     origin="source.origin",

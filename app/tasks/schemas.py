@@ -141,7 +141,7 @@ TASKS: Collection[TaskRecord] = Collection(
     opaque=("metadata", "context", "plan"),
     internal=INTERNAL,
 )
-TASK_FIELDS = fields_of(TASKS, Task, "session_id", "status", "expires_at", "created_at", run_id="session_id")
+TASK_FIELDS = fields_of(TASKS, Task, "session_id", "status", "due_at", "expires_at", "created_at", run_id="session_id")
 CHECKPOINTS: Collection[CheckpointRecord] = Collection(
     name="checkpoints",
     kind="checkpoint",

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.support.memories import OWNER, Json, problem, remember
+from tests.support.memories import OWNER, Json, found, problem, remember
 
 pytestmark = pytest.mark.anyio
 
@@ -71,3 +71,18 @@ async def test_a_patch_keeps_a_rule_with_its_time(api: httpx.AsyncClient) -> Non
     problem(answer, 422, "invalid", "/rrule")
     cleared = await changed(api, memory, due_at=None, rrule=None)
     assert (cleared["due_at"], cleared["rrule"]) == (None, None)
+
+
+async def test_a_question_about_its_day_finds_it_first(api: httpx.AsyncClient) -> None:
+    notes = ("The bins are behind the shed", "Ada likes Fridays", "The rent is 900 a month", "The shop opens at nine")
+    for note in notes:
+        await remember(api, note)
+    await remember(api, "Pay the electricity bill", due_at="2026-06-05T08:00:00Z")
+    drill = await remember(api, "Return the drill", due_at="2026-06-09T08:00:00Z")
+    asked = {"now": "2026-06-02T12:00:00Z"}
+    assert (await found(api, "What do I have on Friday?", **asked))[0] == "Pay the electricity bill"
+    assert (await found(api, "What is due next Tuesday?", **asked))[0] == "Return the drill"
+    await changed(api, drill, due_at="2026-06-12T08:00:00Z")
+    assert (await found(api, "What do I have to do on 12 June?", **asked))[0] == "Return the drill"
+    listed = await api.get("/v1/memories", params={**OWNER, "filters": '{"due_at": {"lt": "2026-06-06T00:00:00Z"}}'})
+    assert [item["content"] for item in listed.json()["items"]] == ["Pay the electricity bill"]

@@ -322,7 +322,7 @@ def memory_item(
     memory: MemoryRecord, text: str, score: float | None, request: SourceRequest, partner: Candidate | None = None
 ) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
-    source, happened = memory["source"], memory["event_at"] or told_at(memory)
+    source, happened = memory["source"], memory["event_at"] or memory.get("due_at") or told_at(memory)
     said_by = speaker_of(source)
     speaker = f"{said_by}: " if said_by else ""
     status = status_of(memory)
