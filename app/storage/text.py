@@ -291,6 +291,9 @@ def _may_be_part(word: str) -> bool:
     return word.isalpha() and word not in STOP_WORDS and not _UNSPACED.match(word)
 
 
+_OF_NOTATIONS = re.compile(r"[\d+#%\u5341\u767e\u5343\u6708\u70b9\u9ede\u6642\u65f6-]")
+
+
 def notations(text: str, *, asked: bool = False) -> list[Whole]:
     """Returns the values and names of a text that its words do not show, each with the terms of its parts.
 
@@ -307,10 +310,7 @@ def notations(text: str, *, asked: bool = False) -> list[Whole]:
     """
     folded = _fold(text).replace("\u2212", "-")
     found = _names(text, asked=asked)
-    if any(
-        character.isdecimal() or character in "+#-%\u5341\u767e\u5343\u6708\u70b9\u9ede\u6642\u65f6"
-        for character in folded
-    ):
+    if _OF_NOTATIONS.search(folded):
         spans = [
             *((match, [f"{match[1]}{_term(match[2])}"]) for match in _SIGNED.finditer(folded)),
             *((match, [match[0]]) for match in _MARKED.finditer(folded)),
