@@ -30,6 +30,7 @@ from app.core.tuning import USUAL, Tuning
 from app.embedding.embedder import Embedder
 from app.embedding.factory import begin_loading
 from app.embedding.model import ExtraOptions
+from app.errors import RecalldError
 from app.lifespan import RealParts, open_store
 from app.settings import Settings
 from app.storage.factory import where_of
@@ -50,6 +51,10 @@ AGENT, USER = "assistant", "me"
 """The owners of memories if none are given."""
 PAGE = 100
 """Most items of one page of the API."""
+
+
+class CommandFailed(RecalldError):
+    """A command cannot do what it was asked. Its sentence is printed."""
 
 
 def whole_address(url: str | None) -> str | None:
@@ -242,7 +247,7 @@ class Ask(Protocol):
     """Sends a request to the API."""
 
     async def __call__(self, method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
-        """Returns the body of the answer. `kind`: the media type of a file. Raises CallFailed."""
+        """Returns the body of the answer. `kind`: the media type of a file. Raises CommandFailed."""
         ...
 
 
@@ -275,7 +280,7 @@ def load_service(target: Target) -> Any:
 
 
 def call(target: Target, work: Callable[[Ask], Awaitable[T]], doing: str = "Opening the memory …") -> T:
-    """Runs `work` on the service and returns its result. A terminal shows `doing` until it ends. Raises CallFailed."""
+    """Runs `work` on the service and returns its result. A terminal shows `doing`. Raises CommandFailed."""
     with Console(stderr=True).status(doing):
         service = load_service(target)
         result: T = asyncio.run(service.run(target, work))
@@ -283,7 +288,7 @@ def call(target: Target, work: Callable[[Ask], Awaitable[T]], doing: str = "Open
 
 
 def call_once(target: Target, method: str, path: str, body: Json | None = None) -> Any:
-    """Sends one request and returns the body of the answer. Raises CallFailed."""
+    """Sends one request and returns the body of the answer. Raises CommandFailed."""
     return call(target, lambda ask: ask(method, path, body))
 
 

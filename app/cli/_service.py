@@ -20,7 +20,7 @@ from rich.progress import Progress
 
 from app.audit.tombstones import Tombstones
 from app.auth.keys import Keys, Principal, unauthenticated
-from app.cli._common import Ask, Target, tell_of_new_store
+from app.cli._common import Ask, CommandFailed, Target, tell_of_new_store
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
@@ -47,24 +47,20 @@ from app.storage.factory import where_of
 T = TypeVar("T")
 
 
-class CallFailed(RecalldError):
-    """The service refused a request, or it cannot be reached."""
-
-
 async def run(target: Target, work: Callable[[Ask], Awaitable[T]]) -> T:
-    """Runs `work` on the service. Raises CallFailed, or the error of a local store that cannot be opened."""
+    """Runs `work` on the service. Raises CommandFailed, or the error of a local store that cannot be opened."""
     async with opened(target) as (api, _):
         return await work(asking(api))
 
 
 def asking(api: Api) -> Ask:
-    """Returns a function that sends requests and raises CallFailed for errors."""
+    """Returns a function that sends requests and raises CommandFailed for errors."""
 
     async def ask(method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
         try:
             return checked(await api(method, path, body, {"content-type": kind} if kind else None)).body
         except ToolError as error:
-            raise CallFailed(error.once) from error
+            raise CommandFailed(error.once) from error
 
     return ask
 

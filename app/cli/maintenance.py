@@ -20,13 +20,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import ApiKey, Keys, NewKey
-from app.cli._common import AsJson, as_json, on_store, opened_embedder, opened_store, table, table_of
+from app.cli._common import AsJson, CommandFailed, as_json, on_store, opened_embedder, opened_store, table, table_of
 from app.core.clock import SystemClock, rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.factory import AUTO
 from app.embedding.onnx_reranker import open_reranker
 from app.embedding.reranking import RerankerInvalid, RerankingFailed, SecondStage
-from app.errors import EmbeddingUnavailable, RecalldError, StoreUnavailable, invalid
+from app.errors import EmbeddingUnavailable, StoreUnavailable, invalid
 from app.lifespan import COLLECTIONS, EMBEDDABLE, keys_made, with_model
 from app.memories.reembed import Reembed, whole
 from app.memories.repository import Embeddable, pending_note
@@ -361,10 +361,6 @@ KEPT_FILES = (ERASURE_KEY, KEYS_MADE)
 SHOWN = 20
 
 
-class SalvageRefused(RecalldError):
-    """The salvage was refused. Nothing was written."""
-
-
 def salvage(
     to: Annotated[Path, typer.Option(help="A new directory for the store that is written.")], as_json_: AsJson = False
 ) -> None:
@@ -397,7 +393,7 @@ def salvage(
 
 async def _salvage(settings: Settings, to: Path) -> Salvaged:
     if to.exists() and any(to.iterdir()):  # noqa: ASYNC240
-        raise SalvageRefused(f"{to} is not empty: salvage into a new directory.")
+        raise CommandFailed(f"{to} is not empty: salvage into a new directory.")
     where = where_of(settings)
     where.require_existing()
     require_unused(where)
@@ -469,10 +465,6 @@ class MigratedRow(TypedDict):
     same: bool
 
 
-class MigrationRefused(RecalldError):
-    """The migration was refused or failed. Nothing was overwritten, and the source is unchanged."""
-
-
 def migrate(
     to: Annotated[
         str,
@@ -495,19 +487,19 @@ def migrate(
         table(("collection", "tenant", "records", "vectors", "checksum"), rows)
     if not whole:
         wrong = ", ".join(sorted({row["collection"] for row in report if not row["same"]}))
-        raise MigrationRefused(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
+        raise CommandFailed(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
 
 
 async def _migrate(to: str) -> list[MigratedRow]:
     settings = Settings()
     if to == settings.store.get_secret_value():
-        raise MigrationRefused("Source and target are the same store.")
+        raise CommandFailed("Source and target are the same store.")
     async with opened_store(settings, existing=True) as source, opened_store(settings, elsewhere=to) as target:
         return await migrate_store(source, target)
 
 
 async def migrate_store(source: MovableStore, target: MovableStore) -> list[MigratedRow]:
-    """Makes the target the same as the source and compares them. Raises MigrationRefused if the target contains other
+    """Makes the target the same as the source and compares them. Raises CommandFailed if the target contains other
     data, or was used since it was copied.
 
     The source may be written to meanwhile: the report then says what differs, and the next run brings it.
@@ -564,7 +556,7 @@ def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
 
 
 async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequence[Collection], origin: str) -> None:
-    """Raises MigrationRefused unless the target is as an earlier run from this source left it.
+    """Raises CommandFailed unless the target is as an earlier run from this source left it.
 
     A run that was cut short left no note: then every record must be one of the source's.
     """
@@ -575,17 +567,17 @@ async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequen
             ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
             async for page in exported(target, collection):
                 if any(digest(collection, record) not in ours for record in page):
-                    raise MigrationRefused(
+                    raise CommandFailed(
                         f"The target holds other data ({collection.name}), or an earlier run was cut short and "
                         f"the source has changed since. {EMPTY_ONE}"
                     )
         return
     of, _, left = noted.partition(" ")
     if of != origin:
-        raise MigrationRefused(f"The target holds a copy of another store. {EMPTY_ONE}")
+        raise CommandFailed(f"The target holds a copy of another store. {EMPTY_ONE}")
     copied = {collection.name: await totals(target, collection) for collection in COLLECTIONS}
     if _fingerprint(copied) != left:
-        raise MigrationRefused(
+        raise CommandFailed(
             "The target holds other data: it was written to since it was copied, and those writes would be lost. "
             f"{EMPTY_ONE}"
         )
@@ -653,11 +645,6 @@ PATIENCE_SECONDS = 90.0
 """Longer than MongoDB keeps the records of a transaction whose process was killed."""
 
 
-class ReembeddingIncomplete(RecalldError):
-    """Some records have no vector of the new model. Finished work stays, and all records can still be
-    found as before."""
-
-
 def reembed(
     model: Annotated[
         str | None,
@@ -683,7 +670,7 @@ def reembed(
         print(f"{report['embedded']} records embedded with {report['model']} in {report['seconds']} s")
     if not report["ok"]:
         missing = sum(row["pending"] + row["left"] for row in report["collections"])
-        raise ReembeddingIncomplete(
+        raise CommandFailed(
             f"{missing} records have no vector of {report['model']}: written meanwhile, or refused by the model. "
             "Run this again."
         )

@@ -5,7 +5,7 @@ from typing import TypeAlias
 from mcp.server.stdio import stdio_server
 
 from app.auth.keys import Keys, unauthenticated
-from app.errors import RecalldError
+from app.cli._common import CommandFailed
 from app.main import create_app
 from app.mcp.server import server
 from app.mcp.tools import Toolbox, Whom, connected
@@ -15,10 +15,6 @@ from app.settings import Settings
 
 DefaultOwnerIds: TypeAlias = tuple[str | None, str | None]
 """An agent and a user."""
-
-
-class NoService(RecalldError):
-    """There is no Recalld service at that address, or it refuses access."""
 
 
 async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
@@ -39,14 +35,14 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
 
 
 async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
-    """Serves the tools of a remote service. Raises NoService at once, rather than at the first call, if it cannot be
+    """Serves the tools of a remote service. Raises CommandFailed at once, and not at the first call, if it cannot be
     used."""
     async with connect(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
             bound, instructions = await _bound(api, whom)
         except ToolError as error:
-            raise NoService(error.once) from error
+            raise CommandFailed(error.once) from error
         await _serve(Toolbox(api, bound, instructions))
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from app.cli.maintenance import MigrationRefused, migrate_store
+from app.cli._common import CommandFailed
+from app.cli.maintenance import migrate_store
 from app.core.schemas import JsonObject
 from app.lifespan import COLLECTIONS
 from app.memories.repository import new_memory
@@ -139,7 +140,7 @@ async def test_a_target_that_holds_other_data_is_refused_and_left_alone(embedded
     await fill(embedded)
     await mongo.commit([memory("somebody", 1)])
     before = await everything(mongo)
-    with pytest.raises(MigrationRefused, match="other data"):
+    with pytest.raises(CommandFailed, match="other data"):
         await migrate_store(embedded, mongo)
     assert await everything(mongo) == before
 
@@ -164,5 +165,5 @@ async def test_a_record_that_came_changed_is_reported(
     monkeypatch.setattr(embedded, "export", damaged)
     await mongo.load(MEMORIES, await embedded.export(MEMORIES, None, 500))
     monkeypatch.undo()
-    with pytest.raises(MigrationRefused):
+    with pytest.raises(CommandFailed):
         await migrate_store(embedded, mongo)
