@@ -59,15 +59,17 @@ class UpcomingService:
         request = repr((self._scope.tenant, "upcoming", agent_id, user_id, until))
         after = None if cursor is None else open_cursor(cursor, request, str)
         now = self._clock.now()
-        moment, pairs = rfc3339(now), self._scope.partitions(agent_id, user_id, include_shared=True)
+        moment, partitions = rfc3339(now), self._scope.partitions(agent_id, user_id, include_shared=True)
         coming: list[UpcomingItem] = []
         decays = Decays(self._store, self._scope.tenant)
-        for memory in await self._matching(MEMORIES, pairs, both(Eq("status", "active"), to_come(moment))):
+        for memory in await self._matching(MEMORIES, partitions, both(Eq("status", "active"), to_come(moment))):
             record = await decays.render_at(memory, to_ms(now))
             coming += [{**NOTHING, "at": at, "kind": kind, "memory": record} for at, kind in times_of(memory, moment)]
-        for fact in await self._matching(FACTS, pairs, both(View(None).believed(), Range("valid_until", gt=moment))):
+        for fact in await self._matching(
+            FACTS, partitions, both(View(None).believed(), Range("valid_until", gt=moment))
+        ):
             coming.append({**NOTHING, "at": str(fact["valid_until"]), "kind": "ends", "fact": render_fact(fact)})
-        for task in await TaskRepository(self._store, self._scope).due(pairs, moment):
+        for task in await TaskRepository(self._store, self._scope).due(partitions, moment):
             coming.append({**NOTHING, "at": str(task["due_at"]), "kind": "due", "task": render_task(task)})
 
         places = [After(item["at"], f"{item['kind']}:{_id_of(item)}") for item in coming]
@@ -78,8 +80,8 @@ class UpcomingService:
         following = seal_cursor(places[within[limit - 1]], request) if len(within) > limit else None
         return page_of([coming[place] for place in within[:limit]], following)
 
-    async def _matching(self, collection: Collection[R], pairs: tuple[Partition, ...], where: Filter) -> list[R]:
-        query = SearchQuery(self._scope.tenant, pairs, where, None, self._model, np.empty(0, np.uint32))
+    async def _matching(self, collection: Collection[R], partitions: tuple[Partition, ...], where: Filter) -> list[R]:
+        query = SearchQuery(self._scope.tenant, partitions, where, None, self._model, np.empty(0, np.uint32))
         columns = await self._store.search(collection, query)
         charge(SEARCH_UNITS + columns.count / SEARCHED_PER_UNIT)
         rows = columns.rows[columns.matched]
