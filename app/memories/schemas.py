@@ -45,6 +45,8 @@ SMALL_TALK = "small_talk"
 FILE = "file"
 """Values of the field `standing`; the last is a type of memories, too."""
 MOST_FILE_BYTES = 100_000
+JOINED = "joined"
+"""The context in which a memory is validated whose text was joined of several, each within its own limit."""
 LINKS = "replaced_by"
 """The field that links a memory with later statements that replace it."""
 INTERNAL = frozenset(
@@ -619,7 +621,7 @@ class MemoryCreate(_Times, Owned):
             if len(content) > MOST_FILE_BYTES or len(content.encode()) > MOST_FILE_BYTES:
                 raise ValueError(f"must have at most {MOST_FILE_BYTES} bytes")
             return content
-        if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars:
+        if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars and info.context != JOINED:
             raise ValueError(f"must have at most {BODY_LIMITS.text_chars} characters")
         return text(content)
 

@@ -49,7 +49,7 @@ from app.facts.profile import (
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FactRecord
 from app.facts.service import FactService
-from app.memories.schemas import Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
+from app.memories.schemas import JOINED, Memory, MemoryCreate, MemoryPatch, MemoryRecord, MemoryType
 from app.memories.service import MemoryService
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
@@ -485,14 +485,17 @@ class UserService:
 
     async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult[Solution]:
         """Stores a solution as a memory."""
-        memory = MemoryCreate(
-            agent_id=body.agent_id,
-            user_id=user_id,
-            memory_type="solution",
-            content=f"{body.problem}\n{body.fix}",
-            importance=ISSUE_IMPORTANCE,
-            event_at=body.timestamp,
-            metadata={"problem": body.problem, "fix": body.fix},
+        memory = MemoryCreate.model_validate(
+            {
+                "agent_id": body.agent_id,
+                "user_id": user_id,
+                "memory_type": "solution",
+                "content": f"{body.problem}\n{body.fix}",
+                "importance": ISSUE_IMPORTANCE,
+                "event_at": body.timestamp,
+                "metadata": {"problem": body.problem, "fix": body.fix},
+            },
+            context=JOINED,
         )
         return _as(await self._memories.create(memory, precondition), render_solution)
 

@@ -140,7 +140,7 @@ def test_defaults_of_fields_are_told_in_words(contract: Contract) -> None:
         assert way[-1:] == ("properties",) or "default" not in node, way
     told = schemas["MemoryCreate"]["properties"]
     assert told["importance"]["description"].endswith(". Default: 0.5.")
-    assert told["memory_type"]["description"] == "Default: fact."
+    assert told["memory_type"]["description"].endswith(". Default: fact.")
     assert told["pinned"]["description"].endswith(". Default: false.")
     assert "efault" not in told["tags"].get("description", ""), "an empty list needs no word"
     assert schemas["ContextRequest"]["properties"]["as_of"]["description"] == "What was true then; default: now."

@@ -96,7 +96,7 @@ async def test_every_kind_that_the_service_runs_is_in_its_lane(service: Service)
     models = {
         LANGUAGE_MODEL: {"post_conversation", "summarize", "extract", "merge_fact", "consolidation", "retention"}
         | {"review_procedure", "reflection"},
-        EMBEDDING_MODEL: {"embed_pending"},
+        EMBEDDING_MODEL: {"embed_pending", "document"},
     }
     runner = service.resources.jobs
     lanes: dict[Lane, set[str]] = {}
