@@ -120,7 +120,7 @@ FORMS = (
     _key("webhook", "hooks.slack.com", r"(?:https://)?hooks\.slack\.com/(?:services|workflows|triggers)/[\w/+]{20,80}"),
     _key("webhook", "/api/webhooks/", r"(?:https://)?discord(?:app)?\.com/api/webhooks/\d{15,22}/[\w-]{30,100}"),
     _key("discord_token", ".", r"[MNO][A-Za-z0-9_-]{23,27}\.[\w-]{6}\.[\w-]{27,38}", _with_digit),
-    _key("telegram_token", ":AA", r"\d{8,10}:AA[\w-]{33}(?![\w-])"),
+    _key("telegram_token", ":AA", r"(?:bot)?(\d{8,10}:AA[\w-]{33})(?![\w-])"),
     _key("sendgrid_key", "SG.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
     _key("mailgun_key", "key-", r"key-[a-f0-9]{32}(?!\w)"),
     _key("mailchimp_key", "-us", r"[a-f0-9]{32}-us\d{1,2}(?!\w)"),

@@ -37,7 +37,7 @@ from app.core.schemas import (
     shown,
 )
 from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique, both
-from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
+from app.storage.text import HAS_EVENT_TIME, PASSAGE, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
 
 MAX_TAGS = 64
 STANDING = "instruction"
@@ -280,6 +280,7 @@ def flags_of(doc: Mapping[str, Any]) -> int:
     return (
         _OF_ROLE.get((doc.get("source") or {}).get("role"), 0)
         | SUMMARY * (doc.get("memory_type") == "summary")
+        | PASSAGE * (doc.get("memory_type") == "document")
         | HAS_EVENT_TIME * (doc.get("event_at") is not None or doc.get("due_at") is not None)
     )
 

@@ -51,7 +51,7 @@ from app.retrieval.model_weights import (
 from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import SUMMARY, name_id, terms, words_in_order
+from app.storage.text import PASSAGE, SUMMARY, name_id, terms, words_in_order
 
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 
@@ -267,12 +267,13 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     rows = [[by_hand[name] if name in by_hand else getattr(kind, name) for kind in kinds] for name in FEATURES]
     by_kind = np.array(rows, np.float32)
     base = np.array([kind.base for kind in kinds], np.float32)
-    summaries = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
+    by_type = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
+    by_type += np.float32(weights.passage) * (columns.flags & PASSAGE != 0)
     of_query = len(QUERY_FEATURES)
     if plain.all():
-        return by_kind[:of_query, 2:], by_kind[of_query:, 2:], base[2:] + summaries
+        return by_kind[:of_query, 2:], by_kind[of_query:, 2:], base[2:] + by_type
     by_document = np.ascontiguousarray(by_kind[:, kind_of])
-    return by_document[:of_query], by_document[of_query:], base[kind_of] + summaries
+    return by_document[:of_query], by_document[of_query:], base[kind_of] + by_type
 
 
 def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:

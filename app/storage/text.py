@@ -39,6 +39,7 @@ TEXT_FLAGS = HAS_NUMBER_OR_TIME_WORD | IS_QUESTION
 """Bits that `index_text` sets. The bits that follow come from the document (`SearchSchema.flags`)."""
 SAID_BY_USER = 4
 SAID_BY_ASSISTANT = 8
+PASSAGE = 16
 SUMMARY = 32
 LONG = 64
 """The text has more than one window, each with a vector of its own (`storage/index/record_codec.py`)."""
