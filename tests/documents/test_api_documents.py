@@ -9,7 +9,7 @@ from app.documents import jobs
 from app.documents.jobs import DocumentJobs
 from app.documents.schemas import MAX_BYTES, PARTS
 from app.documents.service import DocumentService
-from app.settings import SecretSettings, Settings
+from app.settings import JobSettings, SecretSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter
 from tests.support.documents import MANUAL, passages, pdf, read, send
@@ -142,7 +142,12 @@ async def test_an_upload_that_breaks_off_leaves_nothing(service: Service) -> Non
     assert await parts_of(service) == 0
 
 
-async def test_a_newer_file_ends_the_reading_of_the_one_before(service: Service) -> None:
+async def test_a_newer_file_ends_the_reading_of_the_one_before(settings: Settings, start: Starter) -> None:
+    async with start(settings.model_copy(update={"jobs": JobSettings(enabled=False)})) as service:
+        await _replaced_before_it_was_read(service)
+
+
+async def _replaced_before_it_was_read(service: Service) -> None:
     first = await send(service.client, "Old text.")
     second = await send(service.client, "New text.")
     await work(service)
