@@ -24,7 +24,7 @@ from typing_extensions import TypeAliasType
 from app.core.caches import kept_by_digest
 from app.retrieval import features
 from app.retrieval.calibration import at_another_time, probabilities
-from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
+from app.retrieval.decay import DecayCurve
 from app.retrieval.features import (
     FEATURES,
     LONG_TEXT,
@@ -41,8 +41,6 @@ from app.retrieval.features import (
     term_weights,
 )
 from app.retrieval.model_weights import (
-    DEFAULT_CALIBRATION,
-    DEFAULT_WEIGHTS,
     Calibration,
     FirstHitWeights,
     Foreign,
@@ -92,32 +90,6 @@ class Ranked:
         return {**self.other_parts, **dict(zip(FEATURES, rows, strict=True))}
 
 
-def rank(
-    columns: Columns,
-    query: SettledQuery,
-    mode: SearchMode,
-    now_ms: int,
-    weights: Weights = DEFAULT_WEIGHTS,
-    decay: DecayCurve = DEFAULT_DECAY,
-    *,
-    at_least: int | None = None,
-    intervals: Sequence[tuple[int, int]] = (),
-    calibration: Calibration = DEFAULT_CALIBRATION,
-) -> Ranked:
-    """Ranks the documents that matched, or at least `at_least` of them. `intervals`: the milliseconds that the query
-    names, in the likeliest reading and, behind it, the other one.
-
-    Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
-    terms are left out), `hybrid` the probability that the document helps to answer the query (no document is left out).
-    Equal scores are ordered by time, newest first, then by engine handle.
-    """
-    ranked = by_features(columns, query, mode, now_ms, weights, decay, at_least=at_least, intervals=intervals)
-    if mode == "hybrid":
-        first = first_hits(columns, query, ranked.score, ranked.order, weights, ranked.other_parts)
-        finish(ranked, columns, query, first, now_ms, weights, intervals, calibration)
-    return ranked
-
-
 def by_features(
     columns: Columns,
     query: SettledQuery,
@@ -129,8 +101,13 @@ def by_features(
     at_least: int | None = None,
     intervals: Sequence[tuple[int, int]] = (),
 ) -> Ranked:
-    """Returns the ranking, of a hybrid search by the features alone, with log-odds as scores: `finish` does the
-    rest."""
+    """Ranks the documents that matched, or at least `at_least` of them. `intervals`: the milliseconds that the query
+    names.
+
+    Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
+    terms are left out), `hybrid` log-odds, no document is left out: `first_hits` and `finish` do the rest. Equal
+    scores are ordered by time, newest first, then by engine handle.
+    """
     among = index_of(results(columns, mode))
     if mode == "vector":
         return Ranked(_sorted(columns, columns.cosine, among, at_least), columns.cosine, {"vector": columns.cosine})

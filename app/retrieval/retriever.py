@@ -9,11 +9,12 @@
 2. analyse the query (`query.py`), and embed it
 3. search the store: columns of all documents of the scope, with a mask of those that match (`_search`)
 4. settle the query: which of its words count in this scope (`query.py`)
-5. rank (`ranking.py`)
+5. rank by features (`ranking.py`)
 6. look for repetitions among the first hits (`repetition.py`); if there are any, leave one document of each and rank
    again
-7. rerank the first hits, where a second stage is set
-8. read the documents of the hits
+7. order the first hits among themselves, with what their texts tell, and make probabilities (`ranking.py`)
+8. rerank the first hits, where a second stage is set
+9. read the documents of the hits
 """
 
 import asyncio

@@ -9,8 +9,7 @@ from app.embedding.model import Model
 from app.retrieval.calibration import asks_of
 from app.retrieval.model_weights import weights_for
 from app.retrieval.query import AsksWeights, along, likely_asks
-from app.retrieval.ranking import rank
-from tests.support.columns import NOBODY, NOW, columns_of
+from tests.support.columns import NOBODY, NOW, columns_of, rank
 
 SMALL_TALK = (
     "hey there, good to see you!",

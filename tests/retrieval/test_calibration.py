@@ -13,13 +13,13 @@ from app.retrieval.calibration import describe, probabilities
 from app.retrieval.features import bm25, plain_memories, query_features
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, OF_KIND, Calibration, OfKind, Terms
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import rank
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION
 from tests.support.columns import (
     NOBODY,
     NOW,
     columns_of,
+    rank,
     rearranged,
     scopes,
     unmatched_elsewhere,

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from app.retrieval.features import document_features, query_features
 from app.retrieval.model_weights import DEFAULT_WEIGHTS
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import SearchMode, contributions, explained, log_odds, rank
+from app.retrieval.ranking import SearchMode, contributions, explained, log_odds
 from app.storage.search import Columns
-from tests.support.columns import NOBODY, NOW, SPOKEN, scopes
+from tests.support.columns import NOBODY, NOW, SPOKEN, rank, scopes
 
 FOREIGN = replace(NOBODY, foreign=0.6)
 NOW_ASKED = replace(NOBODY, order="present")

@@ -21,13 +21,12 @@ from app.retrieval.ranking import (
     gains,
     order_first_hits,
     properties,
-    rank,
     same_subject,
     turned,
 )
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
-from tests.support.columns import NOBODY, NOW, columns_of, scopes
+from tests.support.columns import NOBODY, NOW, columns_of, rank, scopes
 
 NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
 NO_PARTS: Mapping[str, Floats] = {}

@@ -20,7 +20,7 @@ from app.retrieval.features import (
 )
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
 from app.retrieval.query import SettledQuery, analyse, settle
-from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, rank, top
+from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
 from app.storage.text import (
@@ -39,6 +39,7 @@ from tests.support.columns import (
     NOW,
     SPOKEN,
     columns_of,
+    rank,
     rearranged,
     scope_of,
     scopes,

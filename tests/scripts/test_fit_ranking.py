@@ -15,7 +15,6 @@ from app.retrieval.calibration import KNEE, describe
 from app.retrieval.features import FEATURES, plain_memories
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import rank
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
@@ -38,7 +37,7 @@ from scripts.fit_ranking import (
     score_of,
     weights_of,
 )
-from tests.support.columns import columns_of
+from tests.support.columns import columns_of, rank
 
 Drawn: TypeAlias = tuple[Case, Floats]
 BEGIN = datetime(2026, 1, 5, 9, tzinfo=UTC)

@@ -1,5 +1,6 @@
 """Made-up columns of a scope, for what ranks them."""
 
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.retrieval.decay import DAY_MS
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve
+from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Weights
 from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import Ranked, SearchMode, by_features, finish, first_hits
 from app.storage.search import Columns, Ints
 from app.storage.text import IndexedText, TermIds, index_text
 
@@ -114,3 +117,23 @@ def unmatched_elsewhere() -> Columns:
     """One document that is as near as can be, in a session of its own, and was filtered out."""
     strong = replace(columns_of(1), cosine=np.ones(1, np.float32), term_counts=np.full((2, 1), 9, np.float32))
     return replace(strong, matched=np.zeros(1, np.bool_), session=np.array([5]), rows=np.array([99]))
+
+
+def rank(
+    columns: Columns,
+    query: SettledQuery,
+    mode: SearchMode,
+    now_ms: int,
+    weights: Weights = DEFAULT_WEIGHTS,
+    decay: DecayCurve = DEFAULT_DECAY,
+    *,
+    at_least: int | None = None,
+    intervals: Sequence[tuple[int, int]] = (),
+    calibration: Calibration = DEFAULT_CALIBRATION,
+) -> Ranked:
+    """A whole ranking, as a search makes it, of documents whose texts tell nothing."""
+    ranked = by_features(columns, query, mode, now_ms, weights, decay, at_least=at_least, intervals=intervals)
+    if mode == "hybrid":
+        first = first_hits(columns, query, ranked.score, ranked.order, weights, ranked.other_parts)
+        finish(ranked, columns, query, first, now_ms, weights, intervals, calibration)
+    return ranked

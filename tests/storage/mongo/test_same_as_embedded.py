@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from app.core.clock import to_ms
 from app.retrieval.query import SettledQuery, analyse
-from app.retrieval.ranking import rank
 from app.storage.changes import Change, Delete, Insert, Update
 from app.storage.mongo.store import MongoStore
 from app.storage.protocol import Store
@@ -18,6 +17,7 @@ from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import SearchQuery
 from app.storage.sqlite.store import EmbeddedStore
 from tests.storage.mongo.conftest import COLLECTIONS
+from tests.support.columns import rank
 from tests.support.declared import (
     AU,
     DIM,
