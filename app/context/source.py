@@ -88,11 +88,6 @@ class Candidate:
     partner: "Candidate | None" = None
     """The turn that belongs to this one: a question's answer, or the question before an answer."""
 
-    @property
-    def day(self) -> str:
-        """The day when it was said; empty if it holds whenever it is read, as a fact does."""
-        return "" if self.utterance is None else self.utterance.at[:10]
-
     def marked(self, text: str, partner: "Candidate | None") -> "Candidate":
         """Returns the candidate with a text that has marks, and with this partner."""
         return self if text == self.text and partner is self.partner else replace(self, text=text, partner=partner)
@@ -167,8 +162,6 @@ class JudgedStatement:
     other: str
     other_at: str
     """When the other was said."""
-    found_at: str
-    """When the finding was made."""
     later: bool
     """Whether the other was said later."""
     settled: bool = False
@@ -183,7 +176,6 @@ class JudgedStatement:
             statement.words,
             statement.later_words,
             statement.later.said_at,
-            statement.linked_at,
             later=True,
             settled=True,
         )

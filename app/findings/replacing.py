@@ -43,7 +43,6 @@ class ReplacedStatement(NamedTuple):
     later: TextEvidence
     """What replaces them."""
     later_words: str
-    linked_at: str
 
     def shown(self) -> Replacement:
         """Returns the later statement as responses show it."""
@@ -114,11 +113,9 @@ async def replaced(
             continue
         record = later.memory if isinstance(later, MemoryEvidence) else later.fact
         if matches(record, is_visible) and later.said_at <= viewpoint.as_of and holds(record, viewpoint.as_of):
-            words = quoted(link["said"], memory["content"])
+            said, words = link["said"], quoted(link["said"], memory["content"])
             statements.append(
-                ReplacedStatement(
-                    memory["memory_id"], words, "span" not in link["said"], later, quoted(link, later.text), link["at"]
-                )
+                ReplacedStatement(memory["memory_id"], words, "span" not in said, later, quoted(link, later.text))
             )
     return statements
 

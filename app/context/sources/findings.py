@@ -132,10 +132,9 @@ def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, Evidenc
     before, after = (
         quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
     )
-    found_at = finding["created_at"]
     return [
-        JudgedStatement(earlier.id, before, after, later.said_at, found_at, later=True),
-        JudgedStatement(later.id, after, before, earlier.said_at, found_at, later=False),
+        JudgedStatement(earlier.id, before, after, later.said_at, later=True),
+        JudgedStatement(later.id, after, before, earlier.said_at, later=False),
     ]
 
 
@@ -187,10 +186,8 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         later_words = quoted(named_later.get("judged", named_later), later["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
-                words, found_at = quoted(named.get("judged", named), memory["content"]), finding["created_at"]
-                statements.append(
-                    JudgedStatement(named["id"], words, later_words, said_at, found_at, later=True, settled=True)
-                )
+                words = quoted(named.get("judged", named), memory["content"])
+                statements.append(JudgedStatement(named["id"], words, later_words, said_at, later=True, settled=True))
     return statements
 
 
