@@ -362,7 +362,7 @@ def test_only_recall_and_only_remember(me: UserMemory, plain: OpenAI, model: Scr
 
 
 def test_sync_and_async_are_not_mixed(me: UserMemory, model: ScriptedServer) -> None:
-    with pytest.raises(TypeError, match="AsyncOpenAI needs the memory of AsyncRecalld"):
+    with pytest.raises(TypeError, match="needs the memory of AsyncRecalld"):
         wrap_openai(AsyncOpenAI(base_url=model.url, api_key="none"), memory=me)
 
 

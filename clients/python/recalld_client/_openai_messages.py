@@ -1,8 +1,9 @@
-"""OpenAI's two APIs: what a call asks, where memory goes into it, and what its answer says. Pure.
+"""OpenAI's two APIs and Anthropic's: what a call asks, where memory goes into it, and what its answer says. Pure.
 
-Nothing here imports openai: requests are dicts, and answers are read by attribute.
+Nothing here imports openai or anthropic: requests are dicts, and answers are read by attribute.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -178,15 +179,90 @@ class ResponseEvents:
         return _answer(self.text, []) if self.whole is None else responses_answer(self.whole)
 
 
+# ---------------------------------------------------------------- Anthropic's messages
+
+
+def anthropic_turn(request: Mapping[str, Any]) -> Turn:
+    return turn_of([one for message in request["messages"] for one in _anthropic_messages(as_dict(message))])
+
+
+def _anthropic_messages(message: Json) -> list[Json]:
+    """A message: the results of tools that it has stand before what is said beside them."""
+    blocks = message["content"]
+    blocks = [{"type": "text", "text": blocks}] if isinstance(blocks, str) else [as_dict(block) for block in blocks]
+    made: list[Json] = [
+        {"role": "tool", "tool_call_id": block["tool_use_id"], "content": plain(block.get("content"))}
+        for block in blocks
+        if block["type"] == "tool_result"
+    ]
+    said = [
+        block for block in blocks if block["type"] not in ("tool_result", "tool_use", "thinking", "redacted_thinking")
+    ]
+    calls = [
+        {"id": block["id"], "type": "function", "function": _function(block["name"], json.dumps(block["input"]))}
+        for block in blocks
+        if block["type"] == "tool_use"
+    ]
+    if said or calls:
+        made.append({"role": message["role"], "content": plain(said), **({"tool_calls": calls} if calls else {})})
+    return made
+
+
+def anthropic_with_memory(request: Mapping[str, Any], text: str) -> Json:
+    """Puts `text` at the beginning of the user's last words. Results of tools must come first in their message."""
+    messages = [as_dict(message) for message in request["messages"]]
+    index = max(at for at, message in enumerate(messages) if message["role"] == "user")
+    content = messages[index]["content"]
+    if not isinstance(content, str):
+        blocks = [as_dict(block) for block in content]
+        results = [block for block in blocks if block["type"] == "tool_result"]
+        said = [block for block in blocks if block["type"] != "tool_result"]
+        messages[index] = {**messages[index], "content": [*results, {"type": "text", "text": text}, *said]}
+        return {**request, "messages": messages}
+    return {**request, "messages": _with_block(messages, text, "text")}
+
+
+def anthropic_answer(message: Any) -> list[Json]:
+    said = _anthropic_messages({"role": "assistant", "content": list(message.content)})
+    return _answer(said[-1]["content"], said[-1].get("tool_calls", [])) if said else []
+
+
+@dataclass
+class AnthropicEvents:
+    """A streamed answer: text as it comes, and the blocks of tools with the JSON of their input."""
+
+    blocks: dict[int, Json] = field(default_factory=dict)
+
+    def add(self, event: Any) -> None:
+        if event.type == "content_block_start":
+            block = as_dict(event.content_block)
+            self.blocks[event.index] = {**block, "json": ""}
+        elif event.type == "content_block_delta" and event.delta.type == "text_delta":
+            self.blocks[event.index]["text"] += event.delta.text
+        elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
+            self.blocks[event.index]["json"] += event.delta.partial_json
+
+    def answer(self) -> list[Json]:
+        made = [self.blocks[index] for index in sorted(self.blocks)]
+        text = "\n".join(block["text"] for block in made if block["type"] == "text")
+        calls = [
+            {"id": block["id"], "type": "function", "function": _function(block["name"], block["json"] or "{}")}
+            for block in made
+            if block["type"] == "tool_use"
+        ]
+        return _answer(text, calls)
+
+
 @dataclass(frozen=True)
 class Api:
-    """One of the two APIs, as the wrapper uses it."""
+    """One of the APIs, as the wrapper uses it."""
 
     turn: Callable[[Mapping[str, Any]], Turn]
     with_memory: Callable[[Mapping[str, Any], str], Json]
     answer: Callable[[Any], list[Json]]
-    chunks: Callable[[], ChatChunks | ResponseEvents]
+    chunks: Callable[[], ChatChunks | ResponseEvents | AnthropicEvents]
 
 
 CHAT = Api(chat_turn, chat_with_memory, chat_answer, ChatChunks)
 RESPONSES = Api(responses_turn, responses_with_memory, responses_answer, ResponseEvents)
+ANTHROPIC = Api(anthropic_turn, anthropic_with_memory, anthropic_answer, AnthropicEvents)

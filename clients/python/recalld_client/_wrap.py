@@ -1,4 +1,4 @@
-"""An OpenAI client that remembers."""
+"""Clients of models that remember."""
 
 from typing import TypeVar
 
@@ -35,9 +35,38 @@ def wrap_openai(
     the model is asked. If memory fails, the model is called without it, and `on_event` gets the error. Turns that could
     not be stored are stored with the next ones. Raises TypeError if one of both is asynchronous and the other is not.
     """
+    return _wrapped(client, memory, budget, remember, on_event, timeout)
+
+
+def wrap_anthropic(
+    client: Client,
+    memory: UserMemory | AsyncUserMemory | UserSession | AsyncUserSession,
+    *,
+    budget: int = 2000,
+    remember: bool = True,
+    on_event: Hook | None = None,
+    timeout: float = TIMEOUT,
+) -> Client:
+    """Returns a copy of a client of Anthropic that recalls before each call and stores what was said.
+
+    client: Anthropic or AsyncAnthropic. The rest is that of `wrap_openai`. It covers `create`, streams and tools
+    included, and `parse` of `messages` and of `beta.messages`, so the tool runner, too. `stream()` raises TypeError:
+    use `create(stream=True)`.
+    """
+    return _wrapped(client, memory, budget, remember, on_event, timeout)
+
+
+def _wrapped(
+    client: Client,
+    memory: UserMemory | AsyncUserMemory | UserSession | AsyncUserSession,
+    budget: int,
+    remember: bool,
+    on_event: Hook | None,
+    timeout: float,
+) -> Client:
     is_async = isinstance(memory, AsyncUserMemory | AsyncUserSession)
     if is_async != hasattr(client, "__aenter__"):
-        raise TypeError("AsyncOpenAI needs the memory of AsyncRecalld, and OpenAI that of Recalld.")
+        raise TypeError("An asynchronous client needs the memory of AsyncRecalld, and another one that of Recalld.")
     copy: Client = client.copy()  # type: ignore[attr-defined] # openai is not imported here
     if isinstance(memory, AsyncUserMemory | AsyncUserSession):
         later = memory.session() if isinstance(memory, AsyncUserMemory) else memory

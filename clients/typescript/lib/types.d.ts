@@ -63,6 +63,8 @@ export interface CallOptions {
     idempotencyKey?: string;
     /** Version of the record that a write expects; another one answers 412. */
     ifMatch?: number | string;
+    /** "*": a write creates, and answers 412 where the record is there. */
+    ifNoneMatch?: "*";
 }
 /** What one operation takes: `path`, `query` and `body`, as the document declares them. */
 export type RequestOptions<O> = O extends unknown ? Parameters<O, "path"> & Parameters<O, "query"> & Body<O> & CallOptions : never;

@@ -243,7 +243,7 @@ function idOf(memory) {
 }
 /** Options of the body, and options of the call. */
 function split(options) {
-    const { signal, timeout, retries, idempotencyKey, ifMatch, ...body } = options;
-    const call = Object.entries({ signal, timeout, retries, idempotencyKey, ifMatch });
+    const { signal, timeout, retries, idempotencyKey, ifMatch, ifNoneMatch, ...body } = options;
+    const call = Object.entries({ signal, timeout, retries, idempotencyKey, ifMatch, ifNoneMatch });
     return [body, Object.fromEntries(call.filter(([, value]) => value !== undefined))];
 }

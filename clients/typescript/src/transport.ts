@@ -83,6 +83,7 @@ export class Transport {
     if (call.ifMatch !== undefined) {
       headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;
     }
+    if (call.ifNoneMatch !== undefined) headers["if-none-match"] = call.ifNoneMatch;
     const body = call.file ?? (call.body === undefined ? undefined : JSON.stringify(call.body));
     return { method, headers, ...(body === undefined ? {} : { body: body as BodyInit }) };
   }

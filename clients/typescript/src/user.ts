@@ -343,7 +343,7 @@ function idOf(memory: MemoryRef): string {
 
 /** Options of the body, and options of the call. */
 function split<T extends CallOptions>(options: T): [Omit<T, keyof CallOptions>, CallOptions] {
-  const { signal, timeout, retries, idempotencyKey, ifMatch, ...body } = options;
-  const call = Object.entries({ signal, timeout, retries, idempotencyKey, ifMatch });
+  const { signal, timeout, retries, idempotencyKey, ifMatch, ifNoneMatch, ...body } = options;
+  const call = Object.entries({ signal, timeout, retries, idempotencyKey, ifMatch, ifNoneMatch });
   return [body, Object.fromEntries(call.filter(([, value]) => value !== undefined))];
 }

@@ -1,7 +1,7 @@
 // What people do daily, with the installed package against the service at RECALLD_URL.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Problem, Recalld, RecalldError, Unreachable } from "recalld-client";
+import { memoryFiles, Problem, Recalld, RecalldError, Unreachable } from "recalld-client";
 
 const memory = new Recalld();
 const run = Date.now().toString(36); // the store may have been used before
@@ -23,6 +23,34 @@ test("a text is remembered, found, judged and forgotten", async () => {
   await ada.forget(hit);
   assert.deepEqual(await ada.search("What does Ada drink?"), []);
   await assert.rejects(ada.forget(made), { name: "Problem", code: "not_found", status: 404 });
+});
+
+test("files have the commands of Anthropic's memory tool, in its words", async () => {
+  assert.throws(() => memoryFiles(memory.user("ada")), TypeError);
+  const files = memoryFiles(of("files"));
+  const path = "/memories/notes/plan.md";
+  assert.equal(await files.create({ path, file_text: "one\ntwo\nthree\n" }), `File created successfully at: ${path}`);
+  await assert.rejects(files.create({ path, file_text: "" }), { message: `File ${path} already exists` });
+  await assert.rejects(files.create({ path: `${path}/x`, file_text: "" }), /is a file/);
+  const lines = "     1\tone\n     2\ttwo\n     3\tthree\n     4\t";
+  assert.equal(await files.view({ path }), `Here's the content of ${path} with line numbers:\n${lines}`);
+  assert.ok((await files.str_replace({ path, old_str: "two", new_str: "2" })).endsWith(lines.replace("two", "2")));
+  await assert.rejects(files.str_replace({ path, old_str: "e", new_str: "E" }), /in lines: 1, 3, 3\. Please/);
+  assert.equal(await files.insert({ path, insert_line: 0, insert_text: "zero\n" }), `The file ${path} has been edited.`);
+  await assert.rejects(files.insert({ path, insert_line: 9, insert_text: "" }), /range \[0, 4\]/);
+  await files.create({ path: "/memories/é.md", file_text: "é".repeat(768) });
+  const head = "Here're the files and directories up to 2 levels deep in /memories, excluding hidden items:";
+  assert.equal(
+    await files.view({ path: "/memories" }),
+    `${head}\n1.5K\t/memories\n17B\t/memories/notes/\n17B\t/memories/notes/plan.md\n1.5K\t/memories/é.md`,
+  );
+  await files.rename({ old_path: "/memories/notes", new_path: "/memories/moved" });
+  assert.ok((await files.view({ path: "/memories/moved/plan.md", view_range: [1, 1] })).endsWith("     1\tzero"));
+  assert.equal(await files.delete({ path: "/memories/moved" }), "Successfully deleted /memories/moved");
+  await assert.rejects(files.view({ path: "/memories/moved" }), /does not exist. Please provide a valid path./);
+  for (const outside of ["/memories/../etc", "/etc", "/memoriesx/y"]) {
+    await assert.rejects(files.create({ path: outside, file_text: "" }), /must start with|would escape/);
+  }
 });
 
 test("names that every object has are names like any other", async () => {

@@ -1,4 +1,4 @@
-"""Memory around the calls of one OpenAI client."""
+"""Memory around the calls of one client of a model."""
 
 import functools
 import hashlib
@@ -11,10 +11,14 @@ from uuid import uuid4
 from recalld_client._async.session import AsyncUserSession
 from recalld_client._errors import Problem
 from recalld_client._events import Hook, MemoryEvent, tell
-from recalld_client._openai_messages import CHAT, RESPONSES, Api, Turn
+from recalld_client._openai_messages import ANTHROPIC, CHAT, RESPONSES, Api, Turn
 
 MOST_WAITING = 100
 """Turns that are kept while memory is down. They are stored with the next one."""
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise TypeError("A client with a memory does not have stream(): use create(stream=True).")
 
 
 class AsyncRemembering:
@@ -48,7 +52,13 @@ class AsyncRemembering:
 
     def attach(self, client: Any) -> None:
         """Puts memory around the methods of a client. Others, such as embeddings, stay as they are."""
-        for resource, api in ((client.chat.completions, CHAT), (getattr(client, "responses", None), RESPONSES)):
+        if hasattr(client, "chat"):
+            resources = [(client.chat.completions, CHAT), (getattr(client, "responses", None), RESPONSES)]
+        else:
+            resources = [(client.messages, ANTHROPIC), (client.beta.messages, ANTHROPIC)]
+            for resource, _ in resources:
+                resource.stream = _refused
+        for resource, api in resources:
             for name in ("create", "parse"):
                 if hasattr(resource, name):
                     setattr(resource, name, self.wrap(getattr(resource, name), api))

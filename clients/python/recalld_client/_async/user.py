@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from recalld_client import _generated as models
 from recalld_client._async.facts import AsyncUserFacts
+from recalld_client._async.files import AsyncUserFiles
 from recalld_client._async.pages import items
 from recalld_client._async.profile import AsyncUserProfile
 from recalld_client._async.session import AsyncUserSession
@@ -89,6 +90,11 @@ class AsyncUserMemory:
     def facts(self) -> AsyncUserFacts:
         """Statements about the user, with the times at which they are true."""
         return AsyncUserFacts(self.client, self.user_id, self.agent_id)
+
+    @property
+    def files(self) -> AsyncUserFiles:
+        """Texts under paths below /memories, with the commands of Anthropic's memory tool."""
+        return AsyncUserFiles(self.client, self.user_id, self.agent_id)
 
     @property
     def profile(self) -> AsyncUserProfile:

@@ -1,5 +1,5 @@
 # Made from _async/remembering.py by scripts/generate_clients.py; do not edit.
-"""Memory around the calls of one OpenAI client."""
+"""Memory around the calls of one client of a model."""
 
 import functools
 import hashlib
@@ -12,10 +12,14 @@ from uuid import uuid4
 from recalld_client._sync.session import UserSession
 from recalld_client._errors import Problem
 from recalld_client._events import Hook, MemoryEvent, tell
-from recalld_client._openai_messages import CHAT, RESPONSES, Api, Turn
+from recalld_client._openai_messages import ANTHROPIC, CHAT, RESPONSES, Api, Turn
 
 MOST_WAITING = 100
 """Turns that are kept while memory is down. They are stored with the next one."""
+
+
+def _refused(*_: Any, **__: Any) -> Any:
+    raise TypeError("A client with a memory does not have stream(): use create(stream=True).")
 
 
 class Remembering:
@@ -49,7 +53,13 @@ class Remembering:
 
     def attach(self, client: Any) -> None:
         """Puts memory around the methods of a client. Others, such as embeddings, stay as they are."""
-        for resource, api in ((client.chat.completions, CHAT), (getattr(client, "responses", None), RESPONSES)):
+        if hasattr(client, "chat"):
+            resources = [(client.chat.completions, CHAT), (getattr(client, "responses", None), RESPONSES)]
+        else:
+            resources = [(client.messages, ANTHROPIC), (client.beta.messages, ANTHROPIC)]
+            for resource, _ in resources:
+                resource.stream = _refused
+        for resource, api in resources:
             for name in ("create", "parse"):
                 if hasattr(resource, name):
                     setattr(resource, name, self.wrap(getattr(resource, name), api))

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 from recalld_client import _generated as models
 from recalld_client._sync.facts import UserFacts
+from recalld_client._sync.files import UserFiles
 from recalld_client._sync.pages import items
 from recalld_client._sync.profile import UserProfile
 from recalld_client._sync.session import UserSession
@@ -90,6 +91,11 @@ class UserMemory:
     def facts(self) -> UserFacts:
         """Statements about the user, with the times at which they are true."""
         return UserFacts(self.client, self.user_id, self.agent_id)
+
+    @property
+    def files(self) -> UserFiles:
+        """Texts under paths below /memories, with the commands of Anthropic's memory tool."""
+        return UserFiles(self.client, self.user_id, self.agent_id)
 
     @property
     def profile(self) -> UserProfile:
