@@ -1,7 +1,7 @@
 """The files of a user, with the commands of Anthropic's memory tool."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -125,6 +125,7 @@ async def test_others_see_nothing_and_a_change_between_is_not_lost(
         return page
 
     slow = AsyncUserFiles(files.client, "ada", "claude")
-    slow.client = type("Slow", (), {"list_memories": staticmethod(read), "create_memory": files.client.create_memory})()  # type: ignore[assignment]
+    held: Any = {"list_memories": staticmethod(read), "create_memory": files.client.create_memory}
+    slow.client = cast(Any, type("Slow", (), held)())
     await slow.str_replace("/memories/a.md", "two", "2")
     assert "     1\t1 2" in await files.view("/memories/a.md")

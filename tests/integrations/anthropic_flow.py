@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 """Run by test_anthropic.py, with anthropic: the tool beside the SDK's own, and a client that remembers."""
 
 import asyncio

@@ -34,7 +34,7 @@ def claude(reply: Any, asked: Any) -> Any:
     last = json.dumps(asked["messages"][-1])
     if asked.get("stream"):
         said = [{"type": "text_delta", "text": text} for text in ("No", "ted.")]
-        events = [
+        events: list[Any] = [
             {"type": "message_start", "message": {**MESSAGE, "content": [], "stop_reason": None}},
             {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
             *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in said),
