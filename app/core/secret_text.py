@@ -105,7 +105,7 @@ FORMS = (
     _key("cloud_token", "nfp_ sbp_ sb_secret_", r"(?:nfp_|sbp_|sb_secret_)[\w-]{30,60}", _with_digit),
     _key("cloud_token", "pscale_ pul- hvs. hvb.", r"(?:pscale_(?:tkn|pw)_|pul-|hv[sb]\.)[\w.-]{24,300}", _with_digit),
     # Code and packages. docs.github.com "token formats" and github.blog 2021-04-05 (CRC32); docs.gitlab.com "token
-    # prefixes"; docs.npmjs.com; pypi.org/help (a macaroon); guides.rubygems.org; docs.docker.com; postman.com.
+    # prefixes"; the help pages of npm, PyPI (a macaroon) and RubyGems; docs.docker.com; postman.com.
     _key("github_token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[opusr]_[A-Za-z0-9]{36}(?!\w)", _crc_fits),
     _key("github_token", "github_pat_ ghs_", r"(?:github_pat_\w{82}|ghs_\d{1,12}_eyJ[\w.-]{50,1500})"),
     _key("gitlab_token", "gl", r"gl(?:pat|dt|rt|rtr|cbt|ptt|ft|imt|agent|oas|soat|ffct)-[\w.-]{20,300}"),
