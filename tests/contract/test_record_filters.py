@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.settings import Settings
+from app.settings import JobSettings, Settings
 from tests.conftest import Starter
 
 pytestmark = pytest.mark.anyio
@@ -186,7 +186,8 @@ async def found(api: httpx.AsyncClient, kind: str, filters: Json) -> set[str]:
 @pytest.mark.parametrize("kind", VALUES)
 async def test_random_filters_on_random_fields(settings: Settings, start: Starter, kind: str) -> None:
     random, name = Random(11), ID[kind]
-    async with start(settings) as service:
+    quiet = settings.model_copy(update={"jobs": JobSettings(enabled=False)})  # old actions would be rolled up meanwhile
+    async with start(quiet) as service:
         api = service.client
         records = await stored(api, kind, random)
         assert len(records) == 40
