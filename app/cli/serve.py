@@ -683,6 +683,7 @@ def mcp(
     user: Annotated[
         str | None, typer.Option(envvar="RECALLD_USER", help=f"About whom; of the local store: {USER}.")
     ] = None,
+    tools: Annotated[str | None, typer.Option(help="all: list every tool; without it, the five of the core.")] = None,
 ) -> None:
     """Serve the tools to an MCP client over standard input and output, until it closes them."""
     settings = Settings()
@@ -691,4 +692,7 @@ def mcp(
         load_model(settings)
     stdio: Any = importlib.import_module("app.cli.stdio")  # imports the SDK, which takes a second
     given = (agent, user)
-    asyncio.run(stdio.local(settings, key, given, (AGENT, USER)) if url is None else stdio.remote(url, key, given))
+    if url is None:
+        asyncio.run(stdio.local(settings, key, given, (AGENT, USER), tools))
+    else:
+        asyncio.run(stdio.remote(url, key, given, tools))

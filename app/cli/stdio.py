@@ -8,7 +8,7 @@ from app.auth.keys import Keys, unauthenticated
 from app.cli._common import CommandFailed
 from app.main import create_app
 from app.mcp.server import server
-from app.mcp.tools import Toolbox, Whom, connected
+from app.mcp.tools import Toolbox, Whom, connected, wants_all
 from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, Api, InProcess, ToolError, checked, connect, query
 from app.resources import Resources
 from app.settings import Settings
@@ -17,9 +17,12 @@ DefaultOwnerIds: TypeAlias = tuple[str | None, str | None]
 """An agent and a user."""
 
 
-async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, default: DefaultOwnerIds) -> None:
+async def local(
+    settings: Settings, key: str | None, given: DefaultOwnerIds, default: DefaultOwnerIds, tools: str | None
+) -> None:
     """Serves the tools on the local store. Needs no key, since whoever starts this can read the store's files. With a
     key it has that key's rights."""
+    every = wants_all(tools, "/tools")
     app = create_app(settings)
     async with app.router.lifespan_context(app) as state:
         assert state is not None
@@ -31,19 +34,20 @@ async def local(settings: Settings, key: str | None, given: DefaultOwnerIds, def
             principal = await Keys(resources.store, resources.clock).principal(key)
         instructions = settings.mcp_instructions == "on"
         principal, whom = connected(principal, Whom(*given), "/{}", rules=instructions)
-        await _serve(Toolbox(InProcess(app, resources, principal), whom, instructions))
+        await _serve(Toolbox(InProcess(app, resources, principal), whom, instructions, every))
 
 
-async def remote(url: str, key: str | None, given: DefaultOwnerIds) -> None:
+async def remote(url: str, key: str | None, given: DefaultOwnerIds, tools: str | None) -> None:
     """Serves the tools of a remote service. Raises CommandFailed at once, and not at the first call, if it cannot be
     used."""
+    every = wants_all(tools, "/tools")
     async with connect(url, key) as api:
         _, whom = connected(unauthenticated("remote"), Whom(*given), "/{}")
         try:
             bound, instructions = await _bound(api, whom)
         except ToolError as error:
             raise CommandFailed(error.once) from error
-        await _serve(Toolbox(api, bound, instructions))
+        await _serve(Toolbox(api, bound, instructions, every))
 
 
 _LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

@@ -19,7 +19,7 @@ PATH = "/mcp"
 ENVELOPE_DEPTH = 3
 """Levels around the arguments of a tool: `{"params": {"arguments": {…}}}`."""
 _TYPE = b"content-type"
-_NAMES = frozenset({"agent_id", "user_id"})
+_NAMES = frozenset({"agent_id", "user_id", "tools"})
 
 
 class Endpoint:

@@ -4,6 +4,7 @@ they contain only what it needs to choose; the API validates the rest."""
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
 from app.facts.profile import Age, ProfileLine, ProfileLines
@@ -56,13 +57,13 @@ class Arguments(Schema):
 
 
 class Whose(Arguments):
-    agent_id: Identifier | None = Field(None, description="Of which agent.")
-    user_id: Identifier | None = Field(None, description="Of which user. agent_id, user_id or both are needed.")
+    agent_id: Identifier | None = Field(None, description="")
+    user_id: Identifier | None = Field(None, description="About whom. It or agent_id is needed.")
 
 
 class AgentsOwn(Arguments):
-    agent_id: Identifier = Field(description="Of which agent.")
-    user_id: Identifier | None = Field(None, description="Of which user.")
+    agent_id: Identifier = Field(description="")
+    user_id: Identifier | None = Field(None, description="About whom.")
 
 
 class RememberArguments(Whose):
@@ -84,9 +85,10 @@ class RememberArguments(Whose):
 
 
 class RecallArguments(Whose):
-    query: MemoryText = Field(description="What you want to know, in plain words.")
+    query: MemoryText = Field(description="What you want to know.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
-    limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] | None = Field(None, description="As top_k.")
+    limit: SkipJsonSchema[Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] | None] = None
+    """Another name of top_k, which models guess."""
     session_id: Identifier | None = Field(None, description="Said in this conversation only.")
     memory_types: Annotated[list[MemoryKind | Literal["message", "summary"]], Field(min_length=1)] | None = None
     tags: Tags | None = Field(None, description="Has one of these.")
@@ -239,7 +241,8 @@ class UpdateProfile(Arguments, ProfilePatch):
 
 
 _WORTHLESS = frozenset(
-    {"title", "pattern", "format", "minLength", "maxLength", "minItems", "maxItems", "examples", "default"}
+    {"title", "pattern", "format", "examples", "default"}
+    | {"minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems"}
 )
 """Keywords that are left out of schemas. A value that violates such a rule is refused with the rule's message."""
 

@@ -24,7 +24,7 @@ from app.core.prompt_text import escape, framed
 from app.core.schemas import Json, identifier
 from app.core.work import characters, off_loop
 from app.mcp.schemas import ABSENT, schema
-from app.mcp.tools import TOOLS, Toolbox, Whom, connected
+from app.mcp.tools import CORE, TOOLS, Toolbox, Whom, connected, wants_all
 from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, InProcess, ToolError, quoted, segment
 from app.resources import Resources
 
@@ -63,10 +63,11 @@ PROMPTS: Mapping[str, Prompted] = {
             "Shows what is remembered about you, and lets you correct it.",
             Template(
                 "What do you know about me$topic?$whose\n"
-                "Read get_profile, then list_memories, page by page while there is a next_cursor; ask find_facts for "
-                "what changes over time. Tell me in plain words, by topic, what is remembered, since when, and what "
-                "contradicts itself. Add nothing that is not there. Then ask me what is wrong or should go, and use "
-                "update_memory, update_profile or forget only for what I name."
+                "Use get_context, then recall with top_k 50 for each topic, such as work, family, health and plans; if "
+                "you have get_profile and list_memories, read these as well, to the last page. Tell me in plain words, "
+                "by topic, what is remembered, since when, and what contradicts itself. Add nothing that is not there. "
+                "Then ask me what is wrong or should go, and use remember with supersedes, forget, or update_profile "
+                "if you have it, only for what I name."
             ),
         ),
         Prompted(
@@ -77,8 +78,8 @@ PROMPTS: Mapping[str, Prompted] = {
                 "Remember what will matter later of this conversation$topic.$whose\n"
                 "For each lasting fact, preference, decision or lesson: recall first. If it is known, "
                 "leave it; if it corrects a memory, use remember with supersedes; else use remember, one statement "
-                "each, with names, dates and places spelt out. Name, home, occupation and interests go into "
-                "update_profile. Leave out secrets and small talk. Then tell me in a short list what you stored."
+                "each, with names, dates and places spelt out. If you have update_profile, name, home, occupation and "
+                "interests go there. Leave out secrets and small talk. Then tell me in a short list what you stored."
             ),
         ),
     )
@@ -139,7 +140,9 @@ class _Handlers:
         whom, instructions = self._tools.whom, self._tools.instructions
         meta: dict[str, Any] = {OWNERS_META: whom.values()} if whom.fixed else {}
         meta |= {INSTRUCTIONS_META: True} if instructions else {}
-        return types.ListToolsResult(tools=list(listed(whom.fixed, instructions)), meta=meta or None)
+        return types.ListToolsResult(
+            tools=list(listed(whom.fixed, instructions, every=self._tools.every)), meta=meta or None
+        )
 
     async def call_tool(self, _: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Calls a tool. Errors of the tool are part of the result, so that the model can read them."""
@@ -237,10 +240,10 @@ def server(tools: Toolbox) -> Server[Any]:
     return result
 
 
-@lru_cache(maxsize=8)
-def listed(fixed: frozenset[str], instructions: bool = False) -> tuple[types.Tool, ...]:
-    """Returns the tools without the arguments that the connection fixes, and without the type `instruction` where a
-    model may not store it."""
+@lru_cache(maxsize=16)
+def listed(fixed: frozenset[str], instructions: bool = False, *, every: bool = False) -> tuple[types.Tool, ...]:
+    """Returns the core tools, or `every` tool, without the arguments that the connection fixes, and without the type
+    `instruction` where a model may not store it."""
     return tuple(
         types.Tool(
             name=tool.name,
@@ -254,7 +257,7 @@ def listed(fixed: frozenset[str], instructions: bool = False) -> tuple[types.Too
                 open_world_hint=False,
             ),
         )
-        for tool in TOOLS.values()
+        for tool in (TOOLS.values() if every else map(TOOLS.__getitem__, CORE))
     )
 
 
@@ -268,14 +271,15 @@ def _key(params: types.CallToolRequestParams) -> str | None:
 
 
 async def serve_http(principal: Principal, given: dict[str, str], scope: Any, receive: Any, send: Any) -> None:
-    """Answers one request of any protocol revision, without a session or stream. `given` are the owners named in the
-    URL. `receive` has the whole body: the task group would wrap errors of reading it.
+    """Answers one request of any protocol revision, without a session or stream. `given` is the query of the URL.
+    `receive` has the whole body: the task group would wrap errors of reading it.
     Raises Invalid or Forbidden."""
     resources: Resources = scope["state"]["resources"]
     instructions = resources.settings.mcp_instructions == "on"
+    every = wants_all(given.pop("tools", None), "/query/tools")
     principal, whom = connected(principal, Whom(**given), "/query/{}", rules=instructions)
     api = InProcess(scope["app"], resources, principal, scope["state"]["request_id"])
-    tools = Toolbox(api, whom, instructions)
+    tools = Toolbox(api, whom, instructions, every)
     limit = resources.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(
         server(tools), json_response=True, stateless=True, max_request_body_size=limit

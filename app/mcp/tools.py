@@ -17,7 +17,7 @@ from app.auth.keys import Principal
 from app.core.prompt_text import map_strings, unquote
 from app.core.schemas import BODY_LIMITS, OWNED, Json, Schema, identifier
 from app.core.work import characters, off_loop
-from app.errors import BadRequest, Forbidden, invalid
+from app.errors import BadRequest, Forbidden, invalid, shortened
 from app.mcp import schemas as args
 from app.mcp.schemas import GetProfile
 from app.mcp.transport import (
@@ -340,8 +340,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "remember",
             "Remember",
-            "Store one lasting thing: a fact, a preference, a lesson. Not small talk, not secrets. "
-            "An equal memory is not stored twice. To correct one, give its memory_id in supersedes.",
+            "Store one lasting fact, preference or lesson; no small talk, no secrets. An equal memory is not stored "
+            "twice. To correct one, give its memory_id in supersedes.",
             args.RememberArguments,
             remember,
             idempotent=True,
@@ -349,8 +349,8 @@ TOOLS: dict[str, Tool[Any]] = {
         Tool(
             "recall",
             "Recall",
-            "Search long-term memory by meaning, names and words; best first. Use it before answering what may depend "
-            "on earlier conversations. A weak match seldom answers.",
+            "Search long-term memory by meaning, names and words. Use it before answering what may depend on earlier "
+            "conversations. Gives memories with memory_id and match, best first; a weak match seldom answers.",
             args.RecallArguments,
             recall,
             reads=True,
@@ -440,7 +440,7 @@ TOOLS: dict[str, Tool[Any]] = {
             "forget",
             "Forget",
             "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only "
-            "when the user asks for it; to correct one, use remember with supersedes.",
+            "when the user asks; to correct one, use remember with supersedes.",
             args.Forget,
             forget,
             destroys=True,
@@ -492,6 +492,17 @@ TOOLS: dict[str, Tool[Any]] = {
 }
 
 
+CORE = ("remember", "recall", "get_context", "get_memory", "forget")
+"""The tools that a connection lists unless it asks for all. A model reads the list at every turn."""
+
+
+def wants_all(tools: str | None, pointer: str) -> bool:
+    """Returns whether a connection asks for all tools to be listed. Raises Invalid."""
+    if tools not in (None, "all"):
+        raise invalid(pointer, f'must be "all", or left out for {", ".join(CORE)}; it is "{shortened(tools)}"')
+    return tools == "all"
+
+
 MAX_ERRORS = 5
 """The limit of argument errors in one message."""
 
@@ -541,11 +552,12 @@ def connected(principal: Principal, given: Whom, pointer: str, *, rules: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The tools of a connection."""
+    """The tools of a connection. Any can be called; `every`: all are listed, not only the core."""
 
     api: Api
     whom: Whom = Whom()
     instructions: bool = False
+    every: bool = False
 
     async def call(self, name: str, arguments: Json, key: str | None = None) -> Result:
         """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""

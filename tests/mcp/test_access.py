@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.mcp.tools import TOOLS
+from app.mcp.tools import CORE, TOOLS
 from tests.conftest import Service
 from tests.mcp.conftest import Connect, call, refused
 from tests.support.memories import problem
@@ -92,10 +92,10 @@ async def test_what_a_connection_fixes_is_no_argument(connect: Connect, service:
     bound = await service.key(agents=["a"], users=["u"])
     both = await service.key(agents=["a", "b"])
     for query, headers, names in (
-        ("?agent_id=a&user_id=u", await service.key(), set()),
-        ("", bound, set()),
-        ("?user_id=u", both, {"agent_id"}),
-        ("", both, {"agent_id", "user_id"}),
+        ("?agent_id=a&user_id=u&tools=all", await service.key(), set()),
+        ("?tools=all", bound, set()),
+        ("?user_id=u&tools=all", both, {"agent_id"}),
+        ("?tools=all", both, {"agent_id", "user_id"}),
     ):
         async with connect(query, headers) as client:
             for tool in (await client.list_tools()).tools:
@@ -108,6 +108,22 @@ async def test_what_a_connection_fixes_is_no_argument(connect: Connect, service:
 @pytest.mark.parametrize("query", ["?user=u", "?user_id=", "?user_id=a%2Fb", "?user_id=u&user_id=v", "?user_id=%00"])
 async def test_an_address_that_says_it_wrongly_is_refused(api: httpx.AsyncClient, query: str) -> None:
     problem(await post(api, query), 422, "invalid")
+
+
+async def test_a_connection_lists_the_core_unless_it_asks_for_all(connect: Connect) -> None:
+    async with connect("?agent_id=a&user_id=u") as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == list(CORE)
+        assert (await call(client, "list_memories"))["items"] == []  # not listed, and served
+    async with connect("?agent_id=a&user_id=u&tools=all") as client:
+        assert [tool.name for tool in (await client.list_tools()).tools] == list(TOOLS)
+
+
+@pytest.mark.parametrize("tools", ["core", "", "ALL", "recall,forget", "x" * 2000])
+async def test_tools_of_another_name_are_refused(api: httpx.AsyncClient, tools: str) -> None:
+    found = problem(await post(api, f"?tools={tools}"), 422, "invalid")
+    assert found["errors"][0]["pointer"] == "/query/tools"
+    assert f'it is "{tools[:50]}' in found["detail"]
+    assert len(found["detail"]) < 500
 
 
 async def test_only_posts_are_served(api: httpx.AsyncClient) -> None:

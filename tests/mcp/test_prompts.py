@@ -6,7 +6,7 @@ import pytest
 
 from app.core import prompt_text
 from app.mcp.server import PROMPTS, render
-from app.mcp.tools import TOOLS
+from app.mcp.tools import CORE, TOOLS
 from tests.mcp.conftest import Connect
 
 pytestmark = pytest.mark.anyio
@@ -47,8 +47,16 @@ async def test_a_connection_without_a_user_asks_for_one(connect: Connect) -> Non
 
 
 def test_prompts_name_tools_that_exist_and_are_short() -> None:
-    words = {"next_cursor"}
+    words = {"top_k"}
     for name in PROMPTS:
         text = render(name, {}, "u")
         assert set(re.findall(r"[a-z]+_[a-z]+", text)) - words <= set(TOOLS)
         assert prompt_text.count(text) <= 130
+
+
+def test_prompts_can_be_followed_with_the_core_alone() -> None:
+    """A tool of the rest is named only as one that the model may have."""
+    for name in PROMPTS:
+        for part in re.split(r"[.;,\n]", render(name, {}, "u")):
+            others = set(re.findall(r"\w+", part)) & (set(TOOLS) - set(CORE))
+            assert not others or "if you have" in part.lower(), part

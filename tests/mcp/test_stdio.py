@@ -11,6 +11,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from app.mcp.tools import CORE, TOOLS
 from tests.mcp.conftest import call, refused
 from tests.support.command import Run
 from tests.support.server import ROOT, environment, serving
@@ -43,6 +44,8 @@ async def test_one_store_by_the_service_and_by_its_files(data: Path, key: str) -
             started(data, "--url", url, "--agent", "a", RECALLD_KEY=key) as far,
             started(data, "--agent", "a", "--user", "ada") as near,
         ):
+            for client in (far, near):
+                assert [tool.name for tool in (await client.list_tools()).tools] == list(CORE)
             made = await call(far, "remember", content="Ada keeps bees", user_id="ada")
             (item,) = (await call(near, "recall", query="what animals does Ada keep?"))["items"]
             assert item["memory_id"] == made["memory_id"]
@@ -72,10 +75,13 @@ async def test_a_bound_key_fills_its_owners(data: Path, key: str, writing_key: s
     with serving(data) as server:
         url = str(server.client.base_url)
         async with (
-            started(data, "--url", url, RECALLD_KEY=writing_key) as far,
-            started(data, RECALLD_KEY=key) as near,
+            started(data, "--url", url, "--tools", "all", RECALLD_KEY=writing_key) as far,
+            started(data, "--tools", "all", RECALLD_KEY=key) as near,
         ):
-            for tool in (await far.list_tools()).tools:
+            assert [tool.name for tool in (await near.list_tools()).tools] == list(TOOLS)
+            tools = (await far.list_tools()).tools
+            assert [tool.name for tool in tools] == list(TOOLS)
+            for tool in tools:
                 assert not {"agent_id", "user_id"} & set(tool.input_schema["properties"])
             await call(far, "remember", content="Ada keeps bees")
             assert (await call(near, "recall", query="bees", agent_id="a"))["items"][0]["content"] == "Ada keeps bees"
@@ -100,6 +106,8 @@ def test_where_it_cannot_serve_it_says_why(data: Path, run: Run) -> None:
         (("--url", "http://127.0.0.1:9"), "cannot be reached"),
         (("--user", "a/b"), "user_id: must be"),
         (("--key", "rk_x"), "unknown, revoked or expired"),
+        (("--tools", "some"), 'tools: must be "all"'),
+        (("--tools", "some", "--url", "http://127.0.0.1:9"), 'it is "some"'),
     ):
         ended = run("mcp", *arguments)
         assert (ended.returncode, ended.stdout) == (1, "")

@@ -3,7 +3,7 @@ import { createMCPClient } from "@ai-sdk/mcp";
 
 declare const process: { env: Record<string, string | undefined> };
 
-const url = `${process.env.RECALLD_URL}/mcp?agent_id=support&user_id=ai-sdk`;
+const url = `${process.env.RECALLD_URL}/mcp?agent_id=support&user_id=ai-sdk&tools=all`;
 const client = await createMCPClient({ transport: { type: "http", url } });
 const tools = await client.tools();
 console.log("tools", Object.keys(tools).length);

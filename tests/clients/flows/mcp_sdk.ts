@@ -5,7 +5,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 declare const process: { env: Record<string, string | undefined> };
 
 const client = new Client({ name: "flow", version: "1.0.0" });
-const url = new URL("/mcp?agent_id=support&user_id=mcp-sdk", process.env.RECALLD_URL!);
+const url = new URL("/mcp?agent_id=support&user_id=mcp-sdk&tools=all", process.env.RECALLD_URL!);
 await client.connect(new StreamableHTTPClientTransport(url));
 
 type Answer = { structuredContent?: any; isError?: boolean; content: { text: string }[] };
