@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Generic, Literal, TypeAlias, cast
+from typing import Annotated, Any, Generic, TypeAlias, cast
 
 from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
@@ -33,6 +33,7 @@ from app.errors import (
     QuotaExceeded,
     RecalldError,
     StoreUnavailable,
+    invalid,
 )
 from app.metrics import QUOTA_REFUSALS, RECORDS
 from app.resources import Resources
@@ -433,10 +434,13 @@ InPrecondition = Annotated[IfMatch, Depends(precondition)]
 async def creation(
     if_match: IfMatchHeader = None,
     if_none_match: Annotated[
-        Literal["*"] | None, Header(alias="If-None-Match", description="`*`: only if there is none yet.")
+        str | None, Header(alias="If-None-Match", description="`*`: only if there is none yet.", examples=["*"])
     ] = None,
 ) -> IfMatch:
-    """Returns both headers as a precondition."""
+    """Returns both headers as a precondition. Raises Invalid for any other `If-None-Match`: a new record has no
+    version."""
+    if if_none_match not in (None, "*"):
+        raise invalid("/header/If-None-Match", "must be *, which allows a new record alone")
     return IfMatch(if_match, absent=if_none_match is not None)
 
 

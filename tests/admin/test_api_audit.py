@@ -41,7 +41,7 @@ async def test_every_write_is_in_it_and_no_content(service: Service) -> None:
         *("put_profile", "update_profile", "add_interaction", "add_issue", "update_issue", "add_solution"),
         *("append_messages", "delete_session", "update_session", "end_session", "clear_messages"),
         *("create_memory", "update_memory", "create_memories", "delete_memory", "forget_memories"),
-        *("give_memory_feedback", "update_message", "delete_message"),
+        *("create_document", "give_memory_feedback", "update_message", "delete_message"),
         *("create_task", "update_task_context", "add_task_note", "add_task_evidence", "create_checkpoint"),
         *("restore_task", "log_action", "log_actions", "give_feedback", "assert_fact", "retract_fact"),
         *("create_procedure", "record_outcome", "update_procedure", "declare_aliases", "dismiss_alias"),

@@ -78,6 +78,7 @@ ROUTES: dict[str, Callable[[Caller, Doc], Awaitable[Any]]] = {
     "message": lambda caller, doc: caller.listed(
         f"/v1/sessions/{doc['session_id']}/messages", lambda item: item["seq"] == doc["seq"], limit=100
     ),
+    "document": lambda caller, doc: caller.get(f"/v1/documents/{doc['document_id']}"),
     "task": lambda caller, doc: caller.get(f"/v1/tasks/{doc['task_id']}"),
     "checkpoint": lambda caller, doc: caller.get(f"/v1/tasks/{doc['task_id']}/checkpoints/{doc['seq']}"),
     "action": lambda caller, doc: caller.get(f"/v1/actions/{doc['action_id']}"),

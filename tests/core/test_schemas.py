@@ -47,7 +47,7 @@ def test_that_an_owner_is_needed_is_told_in_words(nobody: Json) -> None:
 
 @pytest.mark.parametrize(("given", "taken"), [(7, 7), (7.0, 7), (float(MAX_WHOLE), MAX_WHOLE)])
 def test_a_number_without_a_fraction_is_an_integer(given: float, taken: int) -> None:
-    found = TypeAdapter(Count).validate_python(given)
+    found = TypeAdapter(Annotated[Count, WHOLE]).validate_python(given)
     assert (found, type(found)) == (taken, int)
 
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 46cf937dc48a7e10503099a7a6b4abd8."""
+"""Made by scripts/generate_clients.py; do not edit. Contract ec411b9d5616bb25f2c63b2c9e8ba632."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2737,7 +2737,7 @@ class Operations(Transport):
         found: "SearchResult" = self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: Literal["*"] | None = None) -> "MemoryCreated":
+    def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: str | None = None) -> "MemoryCreated":
         """Remember one thing."""
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
@@ -3361,7 +3361,7 @@ class AsyncOperations(AsyncTransport):
         found: "SearchResult" = await self._call("POST", "/v1/memories/search", body=body)
         return found
 
-    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: Literal["*"] | None = None) -> "MemoryCreated":
+    async def create_memory(self, body: "MemoryCreate", *, idempotency_key: str | None = None, if_match: int | str | None = None, if_none_match: str | None = None) -> "MemoryCreated":
         """Remember one thing."""
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
