@@ -184,7 +184,7 @@ def _method(method: str, where: str, operation: Json, *, sync: bool) -> str:
         )
     is_file = body is None and "content" in request
     if is_file:
-        arguments += ["content: bytes", 'media_type: str = "text/markdown"']
+        arguments += ["content: bytes", 'media_type: str = "application/octet-stream"']
     arguments += ["*"] if named else []
     arguments += [f"{name}: {_optional(_ARGUMENTS.get(p['name'], _type(p['schema'])))} = None" for p, name in named]
     query = ", ".join(f'"{p["name"]}": {name}' for p, name in named if p["in"] == "query")

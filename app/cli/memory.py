@@ -37,6 +37,8 @@ from app.cli._common import (
     text_table,
 )
 from app.core.schemas import Json
+from app.documents.extract import TEXT
+from app.documents.schemas import ENDINGS
 from app.errors import invalid
 from app.mcp.transport import segment
 
@@ -76,10 +78,6 @@ def add(
 FiltersOption = Annotated[
     str | None, typer.Option(help='Over fields and metadata, as JSON: \'{"topic": "billing", "trust": {"gte": 0.5}}\'.')
 ]
-KINDS = {".md": "text/markdown", ".markdown": "text/markdown", ".html": "text/html", ".htm": "text/html"} | {
-    ".pdf": "application/pdf"
-}
-"""Media types of files by the end of their name; of any other it is plain text."""
 
 
 def upload(
@@ -92,7 +90,7 @@ def upload(
     as_json_: AsJson = False,
 ) -> None:
     """Remember a file by its passages, and wait until it is read. Without --user and --agent it is of the user `me`."""
-    kind = KINDS.get(file.suffix.lower(), "text/plain")
+    kind = ENDINGS.get(file.suffix.lower().removeprefix("."), TEXT)
 
     async def work(ask: Ask) -> Json:
         query = urlencode({"name": name or file.name, **owners(agent, user)})

@@ -9,7 +9,7 @@ from app.api.strict import Answer, InListing, StrictRoute, answer, object_in_que
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
-from app.documents.schemas import MAX_BYTES, MEDIA_TYPES, Document, DocumentAccepted, DocumentName
+from app.documents.schemas import ENDINGS, MAX_BYTES, MEDIA_TYPES, UNNAMED, Document, DocumentAccepted, DocumentName
 from app.documents.service import DocumentService
 from app.writes.executor import InPrecondition, Writer, etag
 
@@ -30,9 +30,10 @@ FILES = {router.prefix: MAX_BYTES}
 DocumentId = Annotated[Identifier, Path(examples=["doc_01a2003d395076f9a13acea58faaf745"])]
 _FILE = {
     "requestBody": {
-        "description": "The file as it is, at most 10 MB.",
+        "description": "The file as it is, at most 10 MB. Content-Type is one of " + ", ".join(MEDIA_TYPES) + "; or "
+        "application/octet-stream where the ending of `name` says it (`.md`, `.txt`, `.html`, `.pdf`).",
         "required": True,
-        "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES},
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
 
@@ -55,6 +56,8 @@ async def create_document(
     that are in both keep their ids."""
     about = {} if metadata is None else object_in_query("metadata", metadata)
     media_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    if media_type in UNNAMED:
+        media_type = ENDINGS.get(name.rpartition(".")[2].lower(), media_type)
     upload = await documents.receive(agent_id, user_id, media_type, request.stream())
     accepted = None
     try:

@@ -11,6 +11,9 @@ from app.jobs.queue import Operation
 from app.storage.schema import Collection, OwnedRecord, Unique
 
 MEDIA_TYPES = (MARKDOWN, TEXT, HTML, PDF)
+UNNAMED = ("application/octet-stream", "")
+"""Of a file whose name says what it is, by one of these endings."""
+ENDINGS = {"md": MARKDOWN, "markdown": MARKDOWN, "txt": TEXT, "html": HTML, "htm": HTML, "pdf": PDF}
 MAX_BYTES = 10 << 20
 """Of a file."""
 

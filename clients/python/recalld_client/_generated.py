@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract ec411b9d5616bb25f2c63b2c9e8ba632."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 2388dea9fb456e341020c447f7192637."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2786,7 +2786,7 @@ class Operations(Transport):
         found: "Context" = self._call("POST", "/v1/context", body=body)
         return found
 
-    def create_document(self, content: bytes, media_type: str = "text/markdown", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
+    def create_document(self, content: bytes, media_type: str = "application/octet-stream", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
         """Remember a file:"""
         found: "DocumentAccepted" = self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
         return found
@@ -3410,7 +3410,7 @@ class AsyncOperations(AsyncTransport):
         found: "Context" = await self._call("POST", "/v1/context", body=body)
         return found
 
-    async def create_document(self, content: bytes, media_type: str = "text/markdown", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
+    async def create_document(self, content: bytes, media_type: str = "application/octet-stream", *, name: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, idempotency_key: str | None = None) -> "DocumentAccepted":
         """Remember a file:"""
         found: "DocumentAccepted" = await self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
         return found

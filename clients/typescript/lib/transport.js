@@ -54,7 +54,7 @@ export class Transport {
         if (call.body !== undefined)
             headers["content-type"] = "application/json";
         if (call.file !== undefined)
-            headers["content-type"] = call.mediaType ?? "text/markdown";
+            headers["content-type"] = call.mediaType ?? "application/octet-stream";
         if (method === "POST")
             headers["idempotency-key"] = call.idempotencyKey ?? randomId();
         if (call.ifMatch !== undefined) {

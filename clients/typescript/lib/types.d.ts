@@ -21,7 +21,7 @@ type Parameters<O, K extends string> = O extends {
 } ? unknown extends T ? {} : {
     [N in K]?: T;
 } : {};
-/** A body that is a file: Markdown unless `mediaType` says otherwise. */
+/** A body that is a file: what the ending of its name says, or `mediaType`. */
 interface FileBody {
     file: Uint8Array | Blob | string;
     mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf";
@@ -29,7 +29,7 @@ interface FileBody {
 type Body<O> = O extends {
     requestBody: {
         content: {
-            "application/pdf": unknown;
+            "application/octet-stream": unknown;
         };
     };
 } ? FileBody : O extends {

@@ -78,7 +78,7 @@ export class Transport {
   private init(method: Method, call: Call): RequestInit {
     const headers: Record<string, string> = { accept: "application/json", ...this.headers };
     if (call.body !== undefined) headers["content-type"] = "application/json";
-    if (call.file !== undefined) headers["content-type"] = call.mediaType ?? "text/markdown";
+    if (call.file !== undefined) headers["content-type"] = call.mediaType ?? "application/octet-stream";
     if (method === "POST") headers["idempotency-key"] = call.idempotencyKey ?? randomId();
     if (call.ifMatch !== undefined) {
       headers["if-match"] = typeof call.ifMatch === "number" ? `"${call.ifMatch}"` : call.ifMatch;

@@ -18,12 +18,12 @@ type Parameters<O, K extends string> = O extends { parameters: { [N in K]: infer
       ? {}
       : { [N in K]?: T }
     : {};
-/** A body that is a file: Markdown unless `mediaType` says otherwise. */
+/** A body that is a file: what the ending of its name says, or `mediaType`. */
 interface FileBody {
   file: Uint8Array | Blob | string;
   mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf";
 }
-type Body<O> = O extends { requestBody: { content: { "application/pdf": unknown } } }
+type Body<O> = O extends { requestBody: { content: { "application/octet-stream": unknown } } }
   ? FileBody
   : O extends { requestBody: { content: { "application/json": infer T } } }
   ? { body: T }

@@ -19,7 +19,7 @@ import { CorrectMemory, EditMemory } from "./memory_edit.js";
 const CHAIN = 3;
 const SIMILAR = 0.9;
 const RELATED = 10;
-const TIMES = new Set(["happened", "said", "planned", "due", "shown from", "done", "true from", "true until", "expires", "created"]);
+const TIMES = new Set(["happened", "told", "planned", "due", "shown from", "done", "true from", "true until", "expires", "created"]);
 const LINKS = new Set(["supersedes", "superseded_by", "contradicts", "made_from"]);
 
 /** A text of at most so many characters is a heading. */
@@ -202,7 +202,7 @@ export default function MemoryView({ id, caller, owners, back, onChange }) {
       <section><h3>Fields</h3><dl class="pairs">
         <dt>id</dt><dd><${RecordLink} id=${memory.memory_id} own=${true} /></dd>
         ${Object.entries({ agent: memory.agent_id, person: memory.user_id, key: memory.key, trust: memory.trust.toFixed(2),
-          [memory.event_at && Date.parse(memory.event_at) > Date.now() ? "planned" : "happened"]: memory.event_at, said: memory.source.said_at, "exact to the": memory.event_at_precision === "instant" ? null : memory.event_at_precision,
+          [memory.event_at && Date.parse(memory.event_at) > Date.now() ? "planned" : "happened"]: memory.event_at, told: memory.source.said_at, "exact to the": memory.event_at_precision === "instant" ? null : memory.event_at_precision,
           due: memory.due_at, "shown from": memory.surface_at, done: memory.done_at, recurs: memory.rrule, "true from": memory.valid_from, "true until": memory.valid_until, expires: memory.expires_at,
           recalled: counted(memory.access_count, "time"), helped: counted(memory.helpful_count, "time"), misled: counted(memory.misleading_count, "time"),
           version: String(memory.version), created: memory.created_at,
