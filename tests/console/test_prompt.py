@@ -74,14 +74,15 @@ def test_a_smaller_budget_drops_more_and_says_why(visit: Visit, server: Server) 
     misfits = [entry for one in explained["dropped"] if one["reason"] == "budget" and (entry := one["entry"])["needed"]]
     for more in dropped.get_by_text(re.compile(r"^\d+ more$")).all():
         more.click()
-    row = dropped.locator("li", has_text=misfits[0]["text"]).first
+    row = dropped.locator("li", has_text=misfits[0]["text"][:80]).first
     expect(row).to_contain_text(f"needs {misfits[0]['needed']} tokens, {misfits[0]['left']} were left")
     headings = re.findall(r"^## (.+)$", answer["text"], re.MULTILINE)
     expect(page.get_by_role("region", name="Kept").locator("h3")).to_contain_text(headings)
     assert {one["entry"]["type"] for one in explained["dropped"]} > {"message", "fact", "experience", "action"}
     dropped_texts = dropped.locator(".list > li .text")
     expect(dropped_texts).to_have_count(len(explained["dropped"]))
-    assert sorted(dropped_texts.all_text_contents()) == sorted(one["entry"]["text"] for one in explained["dropped"])
+    drawn = sorted(text[:120] for text in dropped_texts.all_text_contents())  # the end of a long one is folded
+    assert drawn == sorted(one["entry"]["text"][:120] for one in explained["dropped"])
     expect(dropped.locator(".from").first).to_be_visible()  # nobody asked where it comes from
     shown = page.get_by_role("group", name="Tokens of the budget by section").locator("li").all_inner_texts()
     frame = answer["tokens"] - sum(section["tokens"] for section in answer["sections"])
