@@ -6,7 +6,7 @@ from pydantic import Field, GetPydanticSchema
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import JsonObject, Share, shown
-from app.memories.schemas import EvidenceName, MemoryType, Source
+from app.memories.schemas import EvidenceName, MemoryTypeIn, Source
 from app.storage.schema import Collection, OwnedRecord
 
 FindingKind = TypeAliasType(
@@ -43,7 +43,7 @@ class ProposalDetails(TypedDict, total=False):
     prompt_version: str
     valid_until: str
     content: str
-    memory_type: MemoryType
+    memory_type: MemoryTypeIn
     quotes: list[QuotedMemory]
     status: Literal["archived"]
 

@@ -479,15 +479,13 @@ MemoryText = Annotated[
 ]
 Tag = TypeAliasType("Tag", Annotated[str, StringConstraints(min_length=1, max_length=128)])
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
-
-
-def _no_passage(memory_type: MemoryType) -> MemoryType:
-    if memory_type == "document":
-        raise ValueError("passages come from a file: send it to POST /v1/documents")
-    return memory_type
-
-
-MemoryTypeIn = Annotated[MemoryType, AfterValidator(_no_passage)]
+MemoryTypeIn = TypeAliasType(
+    "MemoryTypeIn",
+    Literal[
+        "fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "file"
+    ],
+)
+"""What a caller may store: passages come from a file (`POST /v1/documents`)."""
 MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
 Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]

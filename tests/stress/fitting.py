@@ -130,6 +130,9 @@ def _query(operation: str, query: Json) -> None:
         query.pop("as_of", None)
     if {"after_seq", "before_seq"} & query.keys() and operation.endswith(("/v1/memories", "/v1/facts")):
         query.setdefault("session_id", "s")
+    for name, value in query.items():
+        if isinstance(value, str):
+            query[name] = value.replace("\0", "")
     for name in {"metadata", "filters"} & query.keys():
         query[name] = '{"topic": "billing"}'
     for name in {"tags", "exclude_tags"} & query.keys():

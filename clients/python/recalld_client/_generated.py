@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 2388dea9fb456e341020c447f7192637."""
+"""Made by scripts/generate_clients.py; do not edit. Contract de22f77ad13aea1002949306f262f825."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1266,7 +1266,7 @@ class MemoryCreate(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
-    memory_type: NotRequired["MemoryType"]
+    memory_type: NotRequired["MemoryTypeIn"]
     content: str
     key: NotRequired[str | None]
     context: NotRequired[str | None]
@@ -1351,7 +1351,7 @@ class MemoryPatch(TypedDict):
     content: NotRequired[str]
     context: NotRequired[str | None]
     key: NotRequired[str | None]
-    memory_type: NotRequired["MemoryType"]
+    memory_type: NotRequired["MemoryTypeIn"]
     importance: NotRequired[float]
     trust: NotRequired[float]
     tags: NotRequired["list[Tag] | None"]
@@ -1368,6 +1368,9 @@ MemoryStatus: TypeAlias = Literal["active", "superseded", "archived", "disputed"
 
 
 MemoryType: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "document", "file"]
+
+
+MemoryTypeIn: TypeAlias = Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution", "message", "summary", "file"]
 
 
 class Mention(TypedDict):
@@ -2574,7 +2577,7 @@ class MemoryOptions(TypedDict):
     valid_from: NotRequired[str | None]
     valid_until: NotRequired[str | None]
     expires_at: NotRequired[str | None]
-    memory_type: NotRequired["MemoryType"]
+    memory_type: NotRequired["MemoryTypeIn"]
     key: NotRequired[str | None]
     context: NotRequired[str | None]
     importance: NotRequired[float]
