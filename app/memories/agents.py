@@ -2,14 +2,15 @@
 is not registered. `profiles` serves agents; their collection lies here, below it."""
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import numpy as np
 from pydantic import Field
+from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from app.core.clock import to_ms
-from app.core.schemas import Count, shown
+from app.core.schemas import UNSET, WHOLE, Count, Share, Text, shown
 from app.memories.schemas import Memory, MemoryRecord, Source, render
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, fading_one_by_one
 from app.storage.protocol import Store
@@ -51,21 +52,39 @@ class Experience(TypedDict, total=False):
     improvement_areas: list[Lesson]
 
 
-class DecaySettings(TypedDict, total=False):
-    """How what an agent remembers fades (`retrieval/decay.py`)."""
-
-    factor: float
-    grace_days: float
-    floor: float
+def _unless_said(value: float) -> FieldInfo:
+    """Returns what shows the default of a setting. It is filled in where an agent is made."""
+    return cast(FieldInfo, Field(json_schema_extra={"default": value}))
 
 
-class AgentSettingsRecord(TypedDict, total=False):
-    """What an agent is set to."""
+@shown
+class Decay(TypedDict, total=False):
+    """How what this agent remembers fades (docs/contributing/ranking.md)."""
 
-    max_context_tokens: int
-    min_importance: float | None
-    decay: DecaySettings
-    extraction_instructions: str | None
+    factor: Annotated[float, Field(strict=True, gt=0, le=1), _unless_said(0.95)]
+    grace_days: Annotated[float, Field(strict=True, ge=0, le=36500), _unless_said(30.0)]
+    floor: Annotated[Share, _unless_said(0.1)]
+
+
+@shown
+class AgentSettings(TypedDict, total=False):
+    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE, _unless_said(8000)]
+    min_importance: Annotated[Share, _unless_said(0.0)]
+    decay: Annotated[Decay, UNSET]
+    extraction_instructions: Annotated[Text | None, UNSET]
+
+
+DEFAULT_SETTINGS: AgentSettings = {
+    "max_context_tokens": 8000,
+    "min_importance": 0.0,
+    "decay": {"factor": 0.95, "grace_days": 30.0, "floor": 0.1},
+    "extraction_instructions": None,
+}
+
+
+def settings_over(stored: AgentSettings, stated: AgentSettings) -> AgentSettings:
+    """Returns settings with those that a body states in place of the stored ones, also inside `decay`."""
+    return {**stored, **stated, "decay": {**stored["decay"], **stated.get("decay", {})}}
 
 
 class AgentRecord(BaseRecord, total=False):
@@ -77,7 +96,7 @@ class AgentRecord(BaseRecord, total=False):
     description: str
     model: str
     system_prompt: str
-    settings: AgentSettingsRecord
+    settings: AgentSettings
     experience: Experience
 
 

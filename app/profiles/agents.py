@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from pydantic import Field, GetPydanticSchema
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.audit.trail import owned
@@ -24,14 +24,11 @@ from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
 from app.core.schemas import (
     CLEARS_TEXT,
-    WHOLE,
     Count,
     Identifier,
     NotNull,
     Page,
     Schema,
-    Share,
-    Text,
     differing,
     example,
     shown,
@@ -40,7 +37,17 @@ from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, RecordDamaged, invalid, no_such
 from app.facts.profile import EMPTY_PROFILE, USERS, ProfileLine, ProfileLines, UserProfile, UserRecord
 from app.jobs.queue import OPERATIONS
-from app.memories.agents import AGENTS, AgentRecord, AgentSettingsRecord, Decays, Experience, Lesson, LessonList
+from app.memories.agents import (
+    AGENTS,
+    DEFAULT_SETTINGS,
+    AgentRecord,
+    AgentSettings,
+    Decays,
+    Experience,
+    Lesson,
+    LessonList,
+    settings_over,
+)
 from app.memories.repository import SOURCE, MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.memories.search import true_at
@@ -73,26 +80,6 @@ from app.writes.executor import IfMatch, WriteResult, changed, etag
 # --- Requests and answers ---------------------------------------------------------------------------------------------
 
 
-class Decay(Schema):
-    """How what this agent remembers fades (docs/contributing/ranking.md)."""
-
-    factor: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.95
-    grace_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 30.0
-    floor: Share = 0.1
-
-
-class AgentSettings(Schema):
-    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE] = 8000
-    min_importance: Share = 0.0
-    decay: Decay = Decay()
-    extraction_instructions: Text | None = None
-
-
-def stored_settings(settings: AgentSettings) -> AgentSettingsRecord:
-    """Returns settings as an agent's record has them."""
-    return cast(AgentSettingsRecord, settings.model_dump())
-
-
 class AgentCreate(Schema):
     model_config = example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
 
@@ -101,7 +88,7 @@ class AgentCreate(Schema):
     description: str = ""
     model: str = ""
     system_prompt: str = ""
-    settings: AgentSettings = AgentSettings()
+    settings: AgentSettings = {}
 
 
 class AgentPatch(Schema):
@@ -135,13 +122,6 @@ class ExperienceCopy(Schema):
     from_agent_id: Identifier = Field(description="The agent that has learned it.")
 
 
-ShownSettings = Annotated[
-    AgentSettingsRecord,
-    GetPydanticSchema(lambda _, handler: handler(AgentSettings)),
-    Field(description="`extraction_instructions` are null for a key that is bound to users."),
-]
-
-
 @shown
 class Agent(TypedDict):
     agent_id: str
@@ -149,7 +129,9 @@ class Agent(TypedDict):
     description: str
     model: str
     system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users.")]
-    settings: ShownSettings
+    settings: Annotated[
+        AgentSettings, Field(description="`extraction_instructions` are null for a key that is bound to users.")
+    ]
     experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users.")]
     version: int
     created_at: str
@@ -165,7 +147,9 @@ class ListedAgent(TypedDict):
     description: str | None
     model: str | None
     system_prompt: Annotated[str | None, Field(description="Null for a key that is bound to users, too.")]
-    settings: ShownSettings
+    settings: Annotated[
+        AgentSettings, Field(description="`extraction_instructions` are null for a key that is bound to users.")
+    ]
     experience: Annotated[Experience | None, Field(description="Null for a key that is bound to users, too.")]
     version: int | None
     created_at: str | None
@@ -186,7 +170,7 @@ def render_agent(agent: AgentRecord, scope: Scope) -> Agent:
     whole = cast(Agent, {name: value for name, value in agent.items() if name not in ("tenant_id", "user_id")})
     if scope.users is None:
         return whole
-    settings: AgentSettingsRecord = {**agent["settings"], "extraction_instructions": None}
+    settings: AgentSettings = {**agent["settings"], "extraction_instructions": None}
     return {**whole, "system_prompt": None, "experience": None, "settings": settings}
 
 
@@ -224,7 +208,7 @@ class AgentService:
             "description": body.description,
             "model": body.model,
             "system_prompt": body.system_prompt,
-            "settings": stored_settings(body.settings),
+            "settings": settings_over(DEFAULT_SETTINGS, body.settings),
             "user_id": None,
             "experience": {**EMPTY_EXPERIENCE},
             "version": 1,
@@ -253,7 +237,9 @@ class AgentService:
         precondition.check(agent)
         stated = AGENTS.as_record(body.model_dump(exclude_unset=True))
         if "settings" in stated:
-            stated["settings"] = _settings(agent["settings"], body.settings)
+            # {"settings": null} restores all defaults; {"settings": {"decay": {"floor": 0.2}}} changes the floor alone
+            stored = DEFAULT_SETTINGS if body.settings is None else agent["settings"]
+            stated["settings"] = settings_over(stored, body.settings or {})
         fields = differing(agent, stated)
         if "name" in fields:
             await self._check_name({**agent, **fields})
@@ -337,13 +323,6 @@ class AgentService:
 
     def _changed(self, agent: AgentRecord, fields: AgentRecord) -> WriteResult[Agent]:
         return changed(self._agents, agent, fields, self._shown, rfc3339(self._clock.now()))
-
-
-def _settings(old: AgentSettingsRecord, patch: AgentSettings | None) -> AgentSettingsRecord:
-    """Merges settings: absent fields stay, also inside `decay`; null restores all defaults."""
-    if patch is None:
-        return stored_settings(AgentSettings())
-    return {**patch.over(old), "decay": patch.decay.over(old["decay"])}
 
 
 # --- Experience: it is learned, copied, rendered for a prompt and ranked for a query ----------------------------------
@@ -655,7 +634,7 @@ class OwnerDirectory:
                 "description": None,
                 "model": None,
                 "system_prompt": None,
-                "settings": stored_settings(AgentSettings()),
+                "settings": settings_over(DEFAULT_SETTINGS, {}),
                 "experience": None,
                 "version": None,
                 "created_at": None,

@@ -10,9 +10,9 @@ from app.facts.aliases import AliasRecord, EntityAlias
 from app.facts.graph import PathFact
 from app.facts.schemas import FactRecord
 from app.lifespan import COLLECTIONS
-from app.memories.agents import AgentRecord, AgentSettingsRecord, DecaySettings
+from app.memories.agents import AgentRecord
 from app.memories.schemas import MEMORIES, Source, SourceIn
-from app.profiles.agents import AgentPatch, AgentSettings, Decay
+from app.profiles.agents import AgentPatch
 from app.sessions.schemas import SessionPatch, SessionRecord
 from app.storage.schema import EVERYTHING
 from app.tasks.schemas import Step, StepPatch, TaskPatch, TaskRecord
@@ -67,8 +67,6 @@ async def test_every_stored_document_is_as_its_type_says(service: Service) -> No
     ("body", "record_type"),
     [
         (AgentPatch, AgentRecord),
-        (AgentSettings, AgentSettingsRecord),
-        (Decay, DecaySettings),
         (SessionPatch, SessionRecord),
         (SourceIn, Source),
         (StepPatch, Step),
