@@ -196,6 +196,7 @@ LONGEST = (
     "console/test_overview.py",
     "console/test_memories.py",
     "clients/test_generators.py",
+    "test_book.py",
     "test_workers.py",
     "integrations/test_frameworks.py",
     "faults/test_full_disk.py",
