@@ -32,7 +32,7 @@ USERS, TIMES = 16, 16
 WARMING_USER = 0
 """Never measured: by asking for them all query vectors are cached, and all code has run."""
 BASE_MIB = 544
-"""What a process may take beside the copies: see docs/operations/benchmarks.md."""
+"""What a process may take beside the copies: see docs/contributing/benchmarks.md."""
 BURN_IN = 1_000
 """Searches before anything is compared: the large store's service has had thousands by then."""
 FILLING = 5_000

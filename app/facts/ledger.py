@@ -1,5 +1,5 @@
 """The ledger: the facts of one scope, subject and predicate while a request changes them; and the rules for conflicts
-between them. Nothing here reads the store. docs/concepts/facts.md explains the rules in words.
+between them. Nothing here reads the store. docs/contributing/facts.md explains the rules in words.
 
 A statement is valid for a span of time that excludes its end. Stored statements never change: a statement that gives
 way is *cut* (it is closed, and the rest of its span is stated again), and the new one is *inserted*.

@@ -1,4 +1,4 @@
-"""The rules of docs/concepts/facts.md once more, another way: what holds at each point of time, and no intervals.
+"""The rules of docs/contributing/facts.md once more, another way: what holds at each point of time, and no intervals.
 
 Time is cut at every moment that anybody named; between two of them nothing changes, so each stands for all until the
 next. Every known moment keeps its own picture of all points, so nothing needs to be dated.

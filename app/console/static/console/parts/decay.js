@@ -1,4 +1,4 @@
-/** How the importance of a memory fades: the formula of docs/concepts/memory.md, for a curve. Times are in milliseconds. */
+/** How the importance of a memory fades: the formula of docs/contributing/architecture.md, for a curve. Times are in milliseconds. */
 
 /** @typedef {{ factor: number, grace_days: number, floor: number }} Decay */
 /** @typedef {{ base: number, anchor: number, pinned: boolean, decay: Decay }} Fading */
