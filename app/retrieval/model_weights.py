@@ -71,8 +71,7 @@ class Weights:
     Set by hand: `importance` and `recency`, small priors; `latest`, for the newest or the oldest of the best documents
     if the query asks for it: no word moves the log-odds of a document by more than this, so it decides between near
     answers and is no switch; `summary`, negative because the messages that a summary covers are found as well;
-    `passage`, negative because of a manual of 2,000 passages some are near to any question, and would take the places
-    of what a person has said;
+    `passage` and `least_passage`, for passages of documents (`ranking.of_passages`);
     `echo`, for a question of a conversation that asks what the query asks and so answers nothing (`echoes`);
     `echo_cosine`, the minimum cosine of a question that asks the same in other words (it depends on the embedding
     model); and `filler`, for a turn that says no more than "Noted." (`fillers`).
@@ -89,7 +88,8 @@ class Weights:
     when: float = 0.0
     latest: float = 2.0
     summary: float = -1.5
-    passage: float = -2.0
+    passage: float = -1.4
+    least_passage: float = -5.0
     echo: float = -12.0
     echo_cosine: float = 0.6
     filler: float = -2.0

@@ -9,6 +9,7 @@ odds to be the answer (conditional logit, McFadden 1974). `order_first_hits` ord
 says what a hit's score is made of.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -245,12 +246,27 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     by_kind = np.array(rows, np.float32)
     base = np.array([kind.base for kind in kinds], np.float32)
     by_type = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
-    by_type += np.float32(weights.passage) * (columns.flags & PASSAGE != 0)
+    passages = columns.flags & PASSAGE != 0
+    by_type += np.float32(of_passages(len(passages), int(np.count_nonzero(passages)), weights)) * passages
     of_query = len(QUERY_FEATURES)
     if plain.all():
         return by_kind[:of_query, 2:], by_kind[of_query:, 2:], base[2:] + by_type
     by_document = np.ascontiguousarray(by_kind[:, kind_of])
     return by_document[:of_query], by_document[of_query:], base[kind_of] + by_type
+
+
+def of_passages(count: int, passages: int, weights: Weights) -> float:
+    """Returns the log-odds of a passage of a document, before a query is known, in a scope of `count` documents of
+    which so many are passages.
+
+    Of 2,000 passages some are near to any question, and each is as much less likely to be what is asked for as there
+    are more of them than of memories: `of_passages(2_100, 2_000, weights)` is log(100 / 2,000) − 1.4, that of a note of
+    three passages beside 97 memories 0. At least it is `least_passage`: a person of two memories has the manual, too.
+    """
+    if not passages:
+        return 0.0
+    odds = math.log(max(count - passages, 1) / passages) + weights.passage
+    return max(min(odds, 0.0), weights.least_passage)
 
 
 def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:

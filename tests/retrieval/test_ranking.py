@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from random import Random
 
@@ -20,13 +21,14 @@ from app.retrieval.features import (
 )
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
 from app.retrieval.query import SettledQuery, analyse, settle
-from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, top
+from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, of_passages, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
 from app.storage.text import (
     HAS_EVENT_TIME,
     HAS_NUMBER_OR_TIME_WORD,
     IS_QUESTION,
+    PASSAGE,
     SAID_BY_ASSISTANT,
     SAID_BY_USER,
     SUMMARY,
@@ -463,6 +465,21 @@ def test_what_states_nothing_is_not_the_latest_state() -> None:
 def test_what_its_messages_hold_counts_before_their_summary() -> None:
     columns = replace(columns_of(2), flags=np.array([SUMMARY, 0]), base_importance=np.array([1, 0.1], np.float32))
     assert rank(columns, NOBODY, "hybrid", NOW).order.tolist() == [1, 0]
+
+
+def test_a_passage_of_a_long_manual_is_less_likely_than_a_memory_that_is_as_near() -> None:
+    near = np.r_[np.full(3, 0.5), np.full(300, 0.52)].astype(np.float32)
+    columns = replace(columns_of(303), flags=np.r_[np.zeros(3, np.int64), np.full(300, PASSAGE)], cosine=near)
+    assert set(rank(columns, NOBODY, "hybrid", NOW).order[:3].tolist()) == {0, 1, 2}
+    near[7] = 0.95
+    assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 7
+    near = np.r_[np.full(300, 0.5), np.full(3, 0.52)].astype(np.float32)
+    note = replace(columns_of(303), flags=np.r_[np.zeros(300, np.int64), np.full(3, PASSAGE)], cosine=near)
+    assert set(rank(note, NOBODY, "hybrid", NOW).order[:3].tolist()) == {300, 301, 302}
+    weights = DEFAULT.weights
+    assert of_passages(101, 1, weights) == 0
+    assert of_passages(2_100, 2_000, weights) == pytest.approx(math.log(100 / 2_000) - 1.4)
+    assert of_passages(2_001, 2_000, weights) == of_passages(2_000, 2_000, weights) == weights.least_passage
 
 
 def test_an_assistant_is_one_by_its_role_and_without_a_name() -> None:
