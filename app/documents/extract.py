@@ -9,11 +9,13 @@ count characters of the whole text.
 
 import re
 import sys
+from codecs import lookup
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import orjson
 
@@ -32,6 +34,10 @@ _SPACE = re.compile(r"\s")
 _GAPS = re.compile(r" *\n[ \n]*\n")
 _HEADING = re.compile(r"h[1-6]")
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "nav", "svg", "iframe", "-comment"})
+_BESIDE = frozenset({"navigation", "search"})
+"""Roles of what stands beside a page's text, as Sphinx and Javadoc write it: `<div role="navigation">`."""
+_LIGATURES = str.maketrans({code: normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)})
+"""`ﬁ` → `fi`: TeX sets them, and nobody writes them in a question."""
 _IN_LINE = frozenset(
     "a abbr b bdi bdo cite code data del dfn em font i ins kbd mark q s samp small span strong sub sup time u var "
     "wbr".split()
@@ -50,44 +56,76 @@ class TextSection(NamedTuple):
     page: int | None = None
 
 
+_FRONT_MATTER = re.compile(r"---\n[\w-]+:.*?\n---\n", re.DOTALL)
+"""YAML before the text, as of a skill: Markdown would read its last line as a heading."""
+
+
 def markdown_sections(text: str) -> Iterator[TextSection]:
-    """Yields the parts between headings, each with its heading's line, as they are written."""
+    """Yields the parts between headings, each with its heading's line, as they are written. A heading with nothing
+    before the next deeper one begins that one's part."""
     from markdown_it import MarkdownIt  # noqa: PLC0415 (only who needs it waits for it)
 
-    lines = text.splitlines(keepends=True)
-    tokens = MarkdownIt("commonmark").parse(text)
-    path, begun = list[tuple[int, str]](), 0
-    for token, inline in pairwise(tokens):
+    front = _FRONT_MATTER.match(text)
+    source = "\n" * front[0].count("\n") + text[front.end() :] if front else text
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # splitlines() ends lines at a form feed, too, and Markdown does not
+    path, begun, body = list[tuple[int, str]](), 0, 0
+    for token, inline in pairwise(MarkdownIt("commonmark").parse(source)):
         if token.type != "heading_open" or token.map is None or token.level:
             continue
-        yield TextSection("".join(lines[begun : token.map[0]]), _names(path))
-        path, begun = _below(path, int(token.tag[1]), inline.content), token.map[0]
+        level, (first, last) = int(token.tag[1]), token.map
+        if not path or level <= path[-1][0] or "".join(lines[body:first]).strip():
+            yield TextSection("".join(lines[begun:first]), _names(path))
+            begun = first
+        path, body = _below(path, level, _title(inline.children or [])), last
     yield TextSection("".join(lines[begun:]), _names(path))
 
 
+def _title(parts: Sequence[Any]) -> str:
+    """Returns what a reader sees of a heading: ``## `run()` [![build](b.svg)](x)`` → `run()`."""
+    words = "".join(part.content or " " for part in parts if part.type in ("text", "code_inline", "softbreak"))
+    return words.strip() or " ".join(part.content for part in parts if part.type == "image")
+
+
 def html_sections(text: str) -> Iterator[TextSection]:
-    """Yields the visible text between headings. Navigation, scripts and styles are left out."""
+    """Yields the visible text between headings. Navigation, scripts and styles are left out. A heading with nothing
+    before the next deeper one begins that one's part."""
     from selectolax.lexbor import LexborHTMLParser  # noqa: PLC0415
 
     body = LexborHTMLParser(text).body
-    path, parts = list[tuple[int, str]](), list[str]()
-    # an explicit stack: a page may be nested deeper than functions may call each other
-    stack: list[Any] = [] if body is None else [body]
+    path, parts, titles = list[tuple[int, str]](), list[str](), 0
+    # an explicit stack: a page may be nested deeper than functions may call each other. True: lines are kept (<pre>)
+    stack: list[tuple[Any, bool]] = [] if body is None else [(body, False)]
     while stack:
-        node = stack.pop()
+        node, keeps_lines = stack.pop()
         if isinstance(node, str):
             parts.append(node)
         elif node.tag == "-text":
-            kept = node.text_content or ""
-            parts.append(kept if node.parent is not None and node.parent.tag == "pre" else re.sub(r"\s+", " ", kept))
+            kept = (node.text_content or "").replace("\u00ad", "")  # a soft hyphen is not seen
+            parts.append(kept if keeps_lines else re.sub(r"\s+", " ", kept))
+        elif node.tag in _HIDDEN or _is_beside(node):
+            continue
         elif _HEADING.fullmatch(node.tag or ""):
-            yield TextSection(_GAPS.sub("\n", "".join(parts)), _names(path))
-            title = re.sub(r"\s+", " ", node.text()).strip()
-            path, parts = _below(path, int(node.tag[1]), title), [title, "\n\n"]
-        elif node.tag not in _HIDDEN:
+            for link in filter(_is_beside, node.css("a")):
+                link.decompose()
+            level, title = int(node.tag[1]), re.sub(r"\s+", " ", node.text().replace("\u00ad", "")).strip()
+            if not path or level <= path[-1][0] or "".join(parts[titles:]).strip():
+                yield TextSection(_GAPS.sub("\n", "".join(parts)), _names(path))
+                parts = []
+            path, parts = _below(path, level, title), [*parts, title, "\n\n"]
+            titles = len(parts)
+        else:
             gap = [] if node.tag in _IN_LINE else [" " if node.tag in ("td", "th") else "\n"]
-            stack += [*gap, *reversed(list(node.iter(include_text=True))), *gap]
+            inner = [*gap, *reversed(list(node.iter(include_text=True))), *gap]
+            stack += [(part, keeps_lines or node.tag == "pre") for part in inner]
     yield TextSection(_GAPS.sub("\n", "".join(parts)), _names(path))
+
+
+def _is_beside(node: Any) -> bool:
+    """Whether an element is not part of a page's text: hidden, navigation, or a link to its own heading (`¶`)."""
+    has = node.attributes
+    if has.get("role") in _BESIDE or has.get("hidden", "until-found") != "until-found":
+        return True
+    return node.tag == "a" and (has.get("href") or "")[:1] == "#" and not any(map(str.isalnum, node.text()))
 
 
 def pdf_sections(path: str | BytesIO, figures: dict[str, Any]) -> Iterator[TextSection]:
@@ -114,7 +152,7 @@ def pdf_sections(path: str | BytesIO, figures: dict[str, Any]) -> Iterator[TextS
     headings: tuple[str, ...] = ()
     for number, page in enumerate(reader.pages):
         headings = marks.get(number, headings)
-        text = page.extract_text().strip()
+        text = page.extract_text().strip().translate(_LIGATURES)
         figures["pages"] = number + 1
         figures["empty_pages"] = figures.get("empty_pages", 0) + (not text)
         yield TextSection(text, headings, number + 1)
@@ -169,10 +207,28 @@ def sections_of(media_type: str, path: str, figures: dict[str, Any]) -> Iterator
     """Yields the sections of a file. Raises FileUnreadable."""
     if media_type == PDF:
         return pdf_sections(path, figures)
-    text = Path(path).read_bytes().decode("utf-8-sig", "replace").replace("\r\n", "\n").replace("\0", "")
+    text = re.sub("\r\n?", "\n", _decoded(Path(path).read_bytes(), media_type == HTML)).replace("\0", "")
     return {MARKDOWN: markdown_sections, HTML: html_sections}.get(media_type, lambda whole: iter([TextSection(whole)]))(
         text
     )
+
+
+_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+
+
+def _decoded(file: bytes, is_page: bool) -> str:
+    """Returns the text of a file: in the encoding of its byte order mark, or that a page names at its beginning
+    (`<meta charset="iso-8859-1">`), else UTF-8."""
+    if file[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return file.decode("utf-16", "replace")
+    named = _CHARSET.search(file[:1024]) if is_page else None
+    try:
+        name = lookup(named[1].decode()).name if named else "utf-8-sig"
+        if b"<meta".decode(name) == "<meta":  # it names one in which it can be read itself
+            return file.decode("cp1252" if name == "iso8859-1" else name, "replace")  # as browsers do
+    except (LookupError, UnicodeError):
+        pass
+    return file.decode("utf-8-sig", "replace")
 
 
 def _limit() -> None:

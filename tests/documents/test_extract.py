@@ -2,6 +2,7 @@
 
 import io
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,75 @@ def test_a_line_in_a_block_of_code_is_no_heading() -> None:
     assert [item["headings"] for item in found] == [["One"]]
 
 
+def test_front_matter_is_no_heading() -> None:
+    found = list(passages(markdown_sections("---\nname: fern\ndescription: How to water.\n---\n\n# Water\nDaily.")))
+    assert [(item["headings"], item["text"]) for item in found] == [
+        ([], "---\nname: fern\ndescription: How to water.\n---"),
+        (["Water"], "# Water\nDaily."),
+    ]
+
+
+def test_a_heading_is_named_as_a_reader_sees_it() -> None:
+    text = "# `run()` [![build](https://a.example/b.svg)](https://a.example)\nIt runs.\n# [The **end**](x)\nOver."
+    assert [item["headings"] for item in passages(markdown_sections(text))] == [["run()"], ["The end"]]
+
+
+@pytest.mark.parametrize("sign", ["\f", "\v", "\u2028", "\x85"])
+def test_only_a_newline_ends_a_line_of_markdown(sign: str) -> None:
+    found = list(passages(markdown_sections(f"# Care\none{sign}two\n# Water\nDaily.\n")))
+    assert [(item["headings"], item["text"]) for item in found] == [
+        (["Care"], f"# Care\none{sign}two"),
+        (["Water"], "# Water\nDaily."),
+    ]
+
+
+def test_a_heading_with_nothing_below_it_begins_the_next_part() -> None:
+    markdown = list(passages(markdown_sections("# Care\n\n## Water\nDaily.\n## Soil\n## Light\n")))
+    assert [(item["headings"], item["text"]) for item in markdown] == [
+        (["Care", "Water"], "# Care\n\n## Water\nDaily."),
+        (["Care", "Soil"], "## Soil"),
+        (["Care", "Light"], "## Light"),
+    ]
+    html = list(passages(html_sections("<h1>Care</h1><h2>Water</h2><p>Daily.</p><h2>Soil</h2>")))
+    assert [(item["headings"], item["text"]) for item in html] == [
+        (["Care", "Water"], "Care\nWater\nDaily."),
+        (["Care", "Soil"], "Soil"),
+    ]
+
+
+def test_html_leaves_out_what_stands_beside_the_text() -> None:
+    page = (
+        '<div role="navigation">Menu</div><h1>Wa&shy;ter<a href="#water">¶</a></h1>'
+        '<dl><dt>fill(jug)<a href="#fill">¶</a><dd>It fills <a href="#jug">the jug</a>.</dl>'
+        '<p hidden>Not shown.<p hidden="until-found">Folded.<div role="search"><h3>Quick search</h3></div>'
+    )
+    assert [(item["headings"], item["text"]) for item in passages(html_sections(page))] == [
+        (["Water"], "Water\nfill(jug)\nIt fills the jug.\nFolded.")
+    ]
+
+
+def test_html_keeps_the_lines_of_code() -> None:
+    page = "<pre><code><b>def</b> f():\n    return 1\n</code></pre><p>one\ntwo</p>"
+    assert [item["text"] for item in passages(html_sections(page))] == ["def f():\n    return 1\none two"]
+
+
+@pytest.mark.parametrize(
+    ("media_type", "file"),
+    [
+        ("text/html", '<meta charset="ISO-8859-1"><p>“Fenêtre”'.encode("cp1252")),
+        ("text/html", '<meta content="text/html; charset=koi8-r"><p>Папоротник'.encode("koi8-r")),
+        ("text/html", '<meta charset="utf-16"><p>Fenêtre'.encode()),
+        ("text/html", '<meta charset="none-such"><p>Fenêtre'.encode()),
+        ("text/plain", "\ufeffFenêtre".encode("utf-16-be")),
+        ("text/plain", "\ufeffFenêtre".encode()),
+    ],
+)
+def test_a_text_is_read_in_the_encoding_that_it_names(media_type: str, file: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(file)
+    found = [item["text"] for item in passages(extract.sections_of(media_type, str(tmp_path / "file"), {}))]
+    assert found in (["Fenêtre"], ["“Fenêtre”"], ["Папоротник"])
+
+
 def test_html_has_what_a_reader_sees() -> None:
     page = (
         "<nav>Menu</nav><h1>Care</h1><p>Keep it <b>warm</b>.</p><script>x()</script><h2>Water</h2><ul><li>a<li>b</ul>"
@@ -58,6 +128,11 @@ def test_a_pdf_has_pages_and_bookmarks(tmp_path: pytest.TempPathFactory) -> None
         (3, ["Ferns"], "Cut it in May."),
     ]
     assert figures == {"pages": 3, "empty_pages": 1}
+
+
+def test_a_ligature_of_a_pdf_is_its_letters() -> None:
+    found = list(pdf_sections(io.BytesIO(pdf("Open the \\256le.")), {}))
+    assert [section.text for section in found] == ["Open the file."]
 
 
 def test_a_scanned_pdf_says_that_it_has_no_text() -> None:
