@@ -133,8 +133,16 @@ The stemmers are Snowball's (Latin: Porter2), except for Arabic: there Snowball 
 light10 is used (Larkey, Ballesteros & Connell 2007), with one suffix.
 """
 
+_LATIN_LETTERS = str.maketrans(dict(zip("đðħıłøŧæœþ", "d d h i l o t ae oe th".split(), strict=True)))
+"""Letters that Unicode does not take apart: Łódź and Đà Nẵng are typed Lodz and Da Nang."""
+_HEBREW_POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7]")
+_HINDI_NASAL = re.compile("[\u0919\u091e\u0923\u0928\u092e]\u094d(?=[\u0915-\u0939])")
+"""A nasal before a consonant, for which most write the dot: हिन्दी is हिंदी, सम्बन्ध is संबंध."""
+_HINDI_MARKS = str.maketrans("\u0901", "\u0902", "\u093c")  # ँ is ं; ज़ is ज
 _ARABIC_MARKS = re.compile("[\u0640\u064b-\u065f\u0670]")
-_ARABIC_LETTERS = str.maketrans("\u0623\u0625\u0622\u0649", "\u0627\u0627\u0627\u064a")
+_ARABIC_LETTERS = str.maketrans(  # أ إ آ ى; ک ی ہ of Persian and Urdu, which an Arabic keyboard does not have
+    "\u0623\u0625\u0622\u0649\u06a9\u06cc\u06c1", "\u0627\u0627\u0627\u064a\u0643\u064a\u0647"
+)
 _ARABIC_WORD = re.compile(
     "(?:[\u0648\u0628\u0643\u0641]?\u0627\u0644(?=..)|\u0644\u0644(?=..)|\u0648(?=...))?(.{2,}?)"
     "(?:\u0647\u0627|\u0627\u0646|\u0627\u062a|\u0648\u0646|\u064a\u0646|\u064a\u0647|\u064a\u0629|\u0647|\u0629|\u064a)?"
@@ -752,11 +760,14 @@ def _term(word: str) -> str:
     if ordinal := _ORDINAL.fullmatch(word):
         return str(int(ordinal[1]))
     if word[0] <= "\u024f" and not word.isascii():
-        word = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+        plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
+        word = plain.translate(_LATIN_LETTERS)
     word = sys.intern(word)
     name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
     if name is None:
-        return word
+        return _HEBREW_POINTS.sub("", word)
+    if name == "hindi":
+        word = _HINDI_NASAL.sub("\u0902", word).translate(_HINDI_MARKS)
     if name == "arabic light":
         word = _ARABIC_MARKS.sub("", word).translate(_ARABIC_LETTERS)
         prefixed = _ARABIC_WORD.fullmatch(word)

@@ -55,6 +55,32 @@ def test_a_document_is_found_in_its_own_script(document: str, query: str) -> Non
     assert set(terms(document)) & set(terms(query))
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Łódź", "Lodz"),
+        ("Đà Nẵng", "da nang"),
+        ("Tromsø", "TROMSO"),
+        ("Ærø", "Aero"),
+        ("Þór", "Thor"),
+        ("DIYARBAKIR", "Diyarbakır"),
+        ("हिन्दी", "हिंदी"),
+        ("सम्बन्ध", "संबंध"),
+        ("ज़रूर", "जरूर"),
+        ("चाँद", "चांद"),
+        ("שָׁלוֹם", "שלום"),
+        ("علی", "علي"),
+        ("کتاب", "كتاب"),
+    ],
+)
+def test_a_word_is_the_same_term_in_each_of_its_spellings(one: str, other: str) -> None:
+    assert terms(one) == terms(other) != []
+
+
+def test_words_that_differ_in_more_than_spelling_are_different_terms() -> None:
+    assert len({term for word in ("कुल", "कील", "किल", "कल") for term in terms(word)}) == 4
+
+
 def test_stop_words_are_dropped_unless_there_is_nothing_else() -> None:
     assert terms("What is the name of the dog?") == ["name", "dog"]
     assert terms("Who are you?") == ["who", "are", "you"]
