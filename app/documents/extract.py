@@ -31,6 +31,7 @@ MOST_CHARACTERS = 20_000_000
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE = re.compile(r"[.!?…][\"')\]»”]?\s|[。！？]|\n")
 _SPACE = re.compile(r"\s")
+_UNDERLINED = re.compile(r"(?<![^\n]\n)^(\S.{0,119})\n([-=*~])\2{2,}[ \t]*$", re.MULTILINE)
 _GAPS = re.compile(r" *\n[ \n]*\n")
 _HEADING = re.compile(r"h[1-6]")
 _HIDDEN = frozenset({"script", "style", "noscript", "template", "nav", "svg", "iframe", "-comment"})
@@ -84,6 +85,20 @@ def _title(parts: Sequence[Any]) -> str:
     """Returns what a reader sees of a heading: ``## `run()` [![build](b.svg)](x)`` → `run()`."""
     words = "".join(part.content or " " for part in parts if part.type in ("text", "code_inline", "softbreak"))
     return words.strip() or " ".join(part.content for part in parts if part.type == "image")
+
+
+def text_sections(text: str) -> Iterator[TextSection]:
+    """Yields the parts between underlined headings ("2 Care" above "======"), each with its heading, as Markdown has
+    them. The first kind of line is that of the highest headings."""
+    marks, path, begun, body = list[str](), list[tuple[int, str]](), 0, 0
+    for heading in _UNDERLINED.finditer(text):
+        marks += [heading[2]] if heading[2] not in marks else []
+        level = marks.index(heading[2])
+        if not path or level <= path[-1][0] or text[body : heading.start()].strip():
+            yield TextSection(text[begun : heading.start()], _names(path))
+            begun = heading.start()
+        path, body = _below(path, level, heading[1].strip()), heading.end()
+    yield TextSection(text[begun:], _names(path))
 
 
 def html_sections(text: str) -> Iterator[TextSection]:
@@ -208,9 +223,7 @@ def sections_of(media_type: str, path: str, figures: dict[str, Any]) -> Iterator
     if media_type == PDF:
         return pdf_sections(path, figures)
     text = re.sub("\r\n?", "\n", _decoded(Path(path).read_bytes(), media_type == HTML)).replace("\0", "")
-    return {MARKDOWN: markdown_sections, HTML: html_sections}.get(media_type, lambda whole: iter([TextSection(whole)]))(
-        text
-    )
+    return {MARKDOWN: markdown_sections, HTML: html_sections, TEXT: text_sections}[media_type](text)
 
 
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)

@@ -119,10 +119,19 @@ class Service(Api):
         super().__init__(client)
         self._reflects = reflects
         self._run = uuid.uuid4().hex[:8]
+        self.agent = f"evaluation-{self._run}"
 
     def owner(self, world: World) -> Owner:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", world.name)
-        return {"agent_id": f"evaluation-{self._run}", "user_id": f"{name}-{self._run}"}
+        return {"agent_id": self.agent, "user_id": f"{name}-{self._run}"}
+
+    def upload(self, name: str, media_type: str, file: bytes) -> dict[str, Any]:
+        """The operation that reads a file as a document of the agent."""
+        params, headers = {"name": name, "agent_id": self.agent}, {"content-type": media_type}
+        operation: dict[str, Any] = _read(
+            self._client.post("/v1/documents", params=params, content=file, headers=headers)
+        )
+        return operation
 
     def steps(self, world: World, owner: Owner) -> Iterator[Step]:
         """Prepares the world, and stores its items as the questions need them to be known.

@@ -17,6 +17,7 @@ from app.documents.extract import (
     markdown_sections,
     passages,
     pdf_sections,
+    text_sections,
 )
 from tests.support.documents import MANUAL, pdf
 
@@ -103,6 +104,17 @@ def test_a_text_is_read_in_the_encoding_that_it_names(media_type: str, file: byt
     (tmp_path / "file").write_bytes(file)
     found = [item["text"] for item in passages(extract.sections_of(media_type, str(tmp_path / "file"), {}))]
     assert found in (["Fenêtre"], ["“Fenêtre”"], ["Папоротник"])
+
+
+def test_an_underlined_line_of_a_text_is_a_heading() -> None:
+    text = "CARE\n====\n\nKeep it warm.\n\nWater\n-----\nDaily.\n\nOr more,\nif it is hot.\n-----\n\nSOIL\n====\nPeat."
+    found = list(passages(text_sections(text)))
+    assert [(item["headings"], item["text"].splitlines()[1:]) for item in found] == [
+        (["CARE"], ["====", "", "Keep it warm."]),
+        (["CARE", "Water"], ["-----", "Daily.", "", "Or more,", "if it is hot.", "-----"]),
+        (["SOIL"], ["====", "Peat."]),
+    ]
+    assert [text[item["start"] : item["end"]] for item in found] == [item["text"] for item in found]
 
 
 def test_html_has_what_a_reader_sees() -> None:
