@@ -1,13 +1,29 @@
 """Schemas of the context endpoint."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, NotRequired, Self
+from typing import Annotated, Any, ClassVar, Literal, NotRequired, Self
 
-from pydantic import Field, model_validator, with_config
+from pydantic import Field, field_validator, model_validator, with_config
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import WHOLE, Count, Identifier, Schema, Share, Text, Timestamp, TimeZone, example, shown
-from app.memories.search import TagAndMetadataFilters
+from app.core.metadata_filter import ANY_ID, RecordFields
+from app.core.schemas import (
+    FILTERS,
+    WHOLE,
+    Count,
+    Identifier,
+    JsonObject,
+    Schema,
+    Share,
+    Text,
+    Timestamp,
+    TimeZone,
+    checked_filter,
+    example,
+    owner_of,
+    shown,
+)
+from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters
 from app.retrieval.retriever import SearchWarning
 from app.sessions.schemas import ToolCall
 
@@ -57,9 +73,12 @@ class ContextRequest(TagAndMetadataFilters):
         {"query": "Where does she live now?", "agent_id": "support", "user_id": "ada", "session_id": "chat-1"}
     )
 
+    record_fields: ClassVar[RecordFields] = MEMORY_FIELDS
+
     query: Text
     agent_id: Identifier
     user_id: Identifier | None = None
+    filters: JsonObject | None = Field(None, description=f"Of memories. {FILTERS} A context is of one owner.")
     session_id: Identifier | None = Field(None, description="Its last messages and its task in progress are added.")
     task_id: Identifier | None = Field(None, description="Default: the session's task in progress.")
     intent: IntentChoice = "auto"
@@ -100,6 +119,16 @@ class ContextRequest(TagAndMetadataFilters):
     known_at: Timestamp | None = Field(None, description="Facts, memories and lessons of then; default: now.")
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")
     timezone: TimeZone | None = None
+
+    _is_filter = field_validator("filters")(checked_filter)
+
+    @model_validator(mode="after")
+    def _of_one_owner(self) -> Self:
+        for name, value in owner_of(self.filters or {}, MEMORY_FIELDS, {}).items():
+            if value == ANY_ID:
+                raise ValueError(f'filters has any {name}, "*": a context is of one')
+            setattr(self, name, value)
+        return self
 
 
 @with_config(extra="allow", allow_inf_nan=False)

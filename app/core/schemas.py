@@ -269,6 +269,12 @@ class Owned(Schema):
         return result
 
 
+def checked_filter(cls: Any, filters: JsonObject | None, info: ValidationInfo) -> JsonObject | None:
+    """Validates `filters` by the fields of the schema's records. Raises ValueError as `owner_of`."""
+    owner_of(filters or {}, cls.record_fields, info.data)
+    return filters
+
+
 class FilteredSearch(Owned):
     """What a search asks of the owner, the fields and the metadata of records."""
 
@@ -277,11 +283,7 @@ class FilteredSearch(Owned):
     metadata: MetadataFilter | None = Field(None, description=METADATA_FILTER)
     filters: JsonObject | None = Field(None, description=FILTERS)
 
-    @field_validator("filters")
-    @classmethod
-    def _is_filter(cls, filters: JsonObject | None, info: ValidationInfo) -> JsonObject | None:
-        owner_of(filters or {}, cls.record_fields, info.data)
-        return filters
+    _is_filter = field_validator("filters")(checked_filter)
 
     @model_validator(mode="after")
     def _of_somebody(self) -> Self:

@@ -62,6 +62,8 @@ async def test_one_filter_everywhere(api: httpx.AsyncClient, wanted: Json, right
     assert set(await found(api, "sushi tacos lentils", metadata=wanted)) == right
     body: Json = {"query": "sushi tacos lentils", "metadata": wanted, "fill": True}
     assert {meal["content"] for meal in MEALS if meal["content"] in await told(api, **body)} == right
+    mem0: Json = {"query": "sushi tacos lentils", "filters": {"user_id": "u", "metadata": wanted}, "fill": True}
+    assert {meal["content"] for meal in MEALS if meal["content"] in await told(api, **mem0)} == right
     query = {"metadata": json.dumps(wanted)}
     assert set(await listed(api, **query)) == right
     policy = {**OWNER, "policy": {"older_than_days": 0, "metadata": wanted}}
@@ -90,6 +92,23 @@ async def test_tags_everywhere(api: httpx.AsyncClient, wanted: Json, right: set[
     policy = {**OWNER, "policy": {"older_than_days": 0, **wanted}}
     assert {item["content"] for item in (await api.post("/v1/memories/forget", json=policy)).json()["items"]} == right
     assert (await api.delete("/v1/memories", params={"user_id": "u", **query})).json() == {"deleted": len(right)}
+
+
+async def test_filters_of_a_context_name_its_one_owner(api: httpx.AsyncClient) -> None:
+    await batch(api, *MEALS)
+    await remember(api, "sushi of others", user_id="v")
+    asked: Json = {
+        "agent_id": "a",
+        "query": "sushi",
+        "filters": {"user_id": "u", "created_at": {"gt": "2026-01-01T00:00:00Z"}},
+    }
+    text = (await api.post("/v1/context", json=asked)).json()["text"]
+    assert ("sushi" in text, "of others" in text) == (True, False)
+    for owner, pointer in (("v", "/filters"), ("*", "/filters")):
+        answer = await api.post("/v1/context", json={**asked, "user_id": "u", "filters": {"user_id": owner}})
+        assert problem(answer, 422)["errors"][0]["pointer"] == pointer
+    anybody = problem(await api.post("/v1/context", json={**asked, "filters": {"user_id": "*"}}), 422)
+    assert "a context is of one" in anybody["errors"][0]["detail"]
 
 
 async def test_the_rules_of_a_context_have_to_match_as_well(api: httpx.AsyncClient) -> None:

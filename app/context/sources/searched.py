@@ -287,7 +287,9 @@ def visible(request: SourceRequest) -> SplitFilter:
     """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
     have the tags and metadata that it asks for."""
     body = request.body
-    asked, keep = split_filter({"metadata": body.metadata}, MEMORY_FIELDS, MEMORIES, searched=True)
+    asked, keep = split_filter(
+        {"metadata": body.metadata, "filters": body.filters}, MEMORY_FIELDS, MEMORIES, searched=True
+    )
     tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
     now, trust = rfc3339(request.now), body.min_trust
     trusted = None if trust is None else Range("trust", ge=trust)

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract de22f77ad13aea1002949306f262f825."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 6b003fe3270b5b500751ff52768ed331."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -397,6 +397,7 @@ class ContextRequest(TypedDict):
     query: str
     agent_id: str
     user_id: NotRequired[str | None]
+    filters: NotRequired["JsonObject | None"]
     session_id: NotRequired[str | None]
     task_id: NotRequired[str | None]
     intent: NotRequired["IntentChoice"]
@@ -2627,6 +2628,7 @@ class ContextOptions(TypedDict):
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired["list[Tag] | None"]
     metadata: NotRequired["JsonObject | None"]
+    filters: NotRequired["JsonObject | None"]
     task_id: NotRequired[str | None]
     intent: NotRequired["IntentChoice"]
     fill: NotRequired[bool]
