@@ -58,12 +58,15 @@ FEW = 700
 """Up to this number of documents a plain stable sort is as fast as `_by_score`."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
+ORDERED_NEAR = 0.6
+"""The least scaled cosine of a document that `latest` orders without a word of the query."""
 OTHER_READING = 0.5
 """What the time counts of the reading that is less likely: asked on Monday "What is on Friday?", last Friday."""
 BY_HAND = frozenset({"importance", "recency"})
 FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
 """The features that each kind of memory has a fitted weight for (`Blend`)."""
 REPEATS = QUERY_FEATURES.index("repeats")
+COVERAGE, VECTOR_SCALED = QUERY_FEATURES.index("coverage"), QUERY_FEATURES.index("vector_scaled")
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
@@ -219,7 +222,7 @@ def log_odds(
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
-        parts["latest"] = _by_time(columns, query, odds, parts, weights.latest)
+        parts["latest"] = _by_time(columns, query, query_features, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -269,7 +272,9 @@ def of_passages(count: int, passages: int, weights: Weights) -> float:
     return max(min(odds, 0.0), weights.least_passage)
 
 
-def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[str, Floats], most: float) -> Floats:
+def _by_time(
+    columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: dict[str, Floats], most: float
+) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something.
 
@@ -281,7 +286,9 @@ def _by_time(columns: Columns, query: SettledQuery, odds: Floats, parts: dict[st
     stating = columns.matched & says_something(parts, np.arange(len(odds)))
     best = np.flatnonzero(stating)
     if query.subject:
-        best = _sorted(columns, odds, stating, ORDERED_AMONG)[:ORDERED_AMONG]
+        # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near
+        near = (features[COVERAGE] > 0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
+        best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
     times = np.unique(columns.time[best])
     steps = times.searchsorted(columns.time[best])
