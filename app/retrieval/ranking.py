@@ -276,11 +276,12 @@ def _by_time(
     columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: dict[str, Floats], most: float
 ) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
-    something.
+    something, and have a word of the query or are near to it.
 
     Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
-    the older ones are obsolete: theirs is negative, but a weight of `most` takes none of them below the least of these
-    documents. Of a query without a subject all documents are as good, and the feature halves with each step in time.
+    the older ones are obsolete, and the newer ones are no answer to what held before: theirs is negative, but a weight
+    of `most` takes none of them below the least of these documents. Of a query without a subject all documents are as
+    good, and the feature halves with each step in time.
     """
     latest: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched & says_something(parts, np.arange(len(odds)))
@@ -295,10 +296,10 @@ def _by_time(
     back = steps if query.order == "earliest" else len(times) - 1 - steps
     if not query.subject:
         latest[best] = np.exp2(-1.0 * back)
-    elif query.order == "present":
-        latest[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / most, 1))
-    else:
+    elif query.order == "latest":
         latest[best] = back == 0
+    else:
+        latest[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / most, 1))
     return latest
 
 

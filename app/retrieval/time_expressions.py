@@ -128,16 +128,19 @@ def asked_order(query: str) -> TimeOrder | None:
     """Returns which of contradicting or like statements the query asks for by their time; None if for none of them.
 
     `present`: what holds now, or what has changed ("now", "currently"). `latest`: the newest ("recently", "last").
-    `earliest`: the oldest. A query that asks for the newest and the oldest asks for neither. In a text of several
-    sentences only questions count: "I'm back now. Where did we stop?" does not ask for the present.
+    `earliest`: the oldest, or what held before a change ("Where did Mira live before?"). A query that asks for the
+    newest and the oldest asks for neither. In a text of several sentences only questions count: "I'm back now. Where
+    did we stop?" does not ask for the present.
     """
     text = fold(query[:MAX_CHARS])
     questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
     pairs = [(question, grammar) for question in questions for grammar in likeliest(question)]
-    asked = [
+    asked = {
         order for order in TIME_ORDERS if any(grammar.orders[order].search(question) for question, grammar in pairs)
-    ]
-    return None if not asked or ("earliest" in asked and len(asked) > 1) else asked[0]
+    }
+    if "earliest" in asked:  # "What was the price before it changed?" has "changed", too
+        return None if "latest" in asked else "earliest"
+    return next((order for order in TIME_ORDERS if order in asked), None)
 
 
 @kept(8 << 20, longest=MAX_CHARS)

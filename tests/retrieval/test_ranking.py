@@ -319,13 +319,23 @@ def test_a_query_for_what_holds_now_prefers_the_newest_of_what_answers_and_lower
     assert "latest" not in rank(columns, NOBODY, "hybrid", NOW).parts
 
 
-def test_a_query_for_the_newest_or_the_oldest_raises_it_and_lowers_nothing() -> None:
+def test_a_query_for_the_newest_raises_it_and_lowers_nothing_and_one_for_the_oldest_lowers_the_newer() -> None:
     cosine = np.array([0.6, 0.5999, 0.5998, 0.1], np.float32)
     columns = replace(columns_of(4), cosine=cosine, time=NOW - np.array([300, 200, 100, 400]) * DAY_MS)
     latest, earliest = (rank(columns, replace(NOBODY, order=order), "hybrid", NOW) for order in ("latest", "earliest"))
     assert latest.parts["latest"].tolist() == [0, 0, 1, 0]
-    assert earliest.parts["latest"].tolist() == [1, 0, 0, 0]
+    assert earliest.parts["latest"][0] == 1
+    assert earliest.parts["latest"][1:].max() <= 0
     assert (latest.order[0], earliest.order[0]) == (2, 0)
+
+
+def test_the_newest_is_not_raised_if_it_has_no_word_of_the_query_and_is_not_near_to_it() -> None:
+    """ "Who is our provider now?", and the last that was said is that the umbrella broke."""
+    columns = replace(columns_of(2), cosine=np.array([0.6, 0.3], np.float32), time=np.array([NOW - DAY_MS, NOW]))
+    for least, raised in ((0.4, 0), (0.6, 1)):
+        cosine = np.array([0.6, least], np.float32)
+        ranked = rank(replace(columns, cosine=cosine), replace(NOBODY, order="present"), "hybrid", NOW)
+        assert ranked.parts["latest"].argmax() == raised
 
 
 def test_memories_of_one_time_are_the_newest_together() -> None:
