@@ -132,6 +132,8 @@ class AnalysedQuery:
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
     dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are days: `@2029-04-13`, `@04-13`."""
+    times: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms that are days or minutes of the day: `@04-13`, `@1145`."""
     spelled: Mapping[int, str] = field(default_factory=dict)
     """The terms, by id, that may be mistyped."""
     acronyms: Sequence[Acronym] = ()
@@ -219,6 +221,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     if initials:
         ids = np.union1d(ids, np.concatenate([acronym.looked_for for acronym in initials]))
     ids.setflags(write=False)
+    times = [whole.term for whole in in_notation if whole.term[0] == "@"]
     is_spaced = np.isin(ids, [*spaced])
     return AnalysedQuery(
         stripped,
@@ -232,7 +235,8 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         other_rows=np.flatnonzero(~is_spaced),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
         numbers=term_ids([term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]),
-        dates=term_ids([whole.term for whole in in_notation if whole.term[0] == "@" and "-" in whole.term]),
+        dates=term_ids([term for term in times if "-" in term]),
+        times=term_ids(times),
         spelled=spelled(query[:MAX_KEPT_CHARS]),
         acronyms=initials,
     )
@@ -595,9 +599,15 @@ def _not_counting(
     expanded: Sequence[Acronym],
 ) -> list[int]:
     """Returns the terms that count for nothing themselves: identifiers and parts of them that the scope does not have,
-    other names of an entity, pairs of initials, and acronyms that are looked for as words alone."""
+    parts of a time that it has (of 7:05 pm, 7:05 in the morning has two), other names of an entity, pairs of initials, and acronyms that are looked for as words alone."""
     absent = [term for term in query.identifiers if term not in present]
-    parts = [part for parts in identifiers.values() for part in parts if part not in present]
+    times = set(query.times.tolist())
+    parts = [
+        part
+        for term, parts in identifiers.items()
+        for part in parts
+        if part not in present or (term in times and part != term)
+    ]
     added = [term for entity in query.entities for term in entity.added.tolist()]
     pairs = [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
     words = [acronym.term for acronym in query.acronyms if acronym not in expanded]

@@ -358,17 +358,19 @@ _MORNING = (
     "\u4e0a\u5348 \u65e9\u4e0a \u51cc\u6668 \u5348\u524d \u671d \uc624\uc804"
 ).split()
 _EVENING = (
-    "pm p.m. pomeriggio sera soir tarde noche noite afternoon evening nachmittags abends "
-    "\u4e0b\u5348 \u665a\u4e0a \u5348\u5f8c \u591c \u5915\u65b9 \uc624\ud6c4"
+    "pm p.m. pomeriggio sera soir tarde afternoon evening nachmittags abends "
+    "\u4e0b\u5348 \u5348\u5f8c \u5915\u65b9 \uc624\ud6c4"
 ).split()
-_HALVES = dict.fromkeys(_MORNING, 0) | dict.fromkeys(_EVENING, 1)
+_NIGHT = "night noche noite notte nachts \u665a\u4e0a \u534a\u591c \u6df1\u591c \u591c".split()
+"""Of the night, one to five are in the morning, and twelve is midnight."""
+_HALVES = dict.fromkeys(_MORNING, 0) | dict.fromkeys(_EVENING, 1) | dict.fromkeys(_NIGHT, 2)
 _BEFORE_HOUR = "|".join(word for word in _HALVES if word[0] > "\u024f")
 _BEHIND_HOUR = "|".join(re.escape(word) for word in _HALVES if word[0] <= "\u024f")
 _HAN_NUMERALS = "[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}"
 _CLOCK = re.compile(
     rf"(?<![a-z0-9.:,/+-])(?:({_BEFORE_HOUR}) ?)?(\d{{1,2}}|{_HAN_NUMERALS})"
     r"(?:([:.])(\d\d))?(?: ?(uhr|h|[\u70b9\u9ede\u6642\u65f6\uc2dc])(?: ?(\d\d)|(\u534a))?)?"
-    rf"(?: ?(?:(?:de la|del|di|du|da|in the|at) )?({_BEHIND_HOUR})(?![a-z]))?(?![a-z0-9:])"
+    rf"(?: ?(?:(?:de la|della|del|di|du|da|in the|at) )?({_BEHIND_HOUR})(?![a-z]))?(?![a-z0-9:])"
 )
 """Half of the day, hour, point, minutes, unit, minutes behind the unit, half an hour, half of the day."""
 _NAMED_MINUTES = dict.fromkeys(
@@ -388,7 +390,8 @@ def _minutes(clock: re.Match[str]) -> list[str]:
     if hour > 24 or minute > 59 or (part is not None and hour > 12):
         return []
     if part is not None:
-        hours = [hour % 12 + 12 * part]
+        after_midnight = part == 2 and hour % 12 <= 5
+        hours = [hour % 12 + (12 if part and not after_midnight else 0)]
     elif 0 < hour < 12 and hour_text[0] != "0":
         hours = [hour, hour + 12]
     else:

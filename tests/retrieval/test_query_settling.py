@@ -17,7 +17,7 @@ from app.retrieval.query import (
     settle,
     with_names,
 )
-from app.storage.text import text_ids
+from app.storage.text import term_ids, text_ids
 from tests.support.columns import scope_of
 
 
@@ -35,6 +35,15 @@ def test_of_the_usual_query_only_its_words_count() -> None:
     query = analyse("where is the garden key", ())
     assert set(query.terms.tolist()) > set(ids("garden key"))
     assert emphasis(query, "the key is in the garden") == dict.fromkeys(ids("garden key"), 1.0)
+
+
+def test_a_time_that_the_scope_has_is_all_that_its_parts_say() -> None:
+    """Of 7:05 pm, 7:05 in the morning has two parts."""
+    query = analyse("What waters itself at 7:05 pm?", ())
+    columns, settled = settle(scope_of(query.terms, "The lawn at 19:05", "The garden at 7:05 am"), query, {})
+    counted = np.isin(settled.terms, term_ids(["7", "5", "@1145"]))
+    assert settled.terms[counted].tolist() == term_ids(["@1145"]).tolist()
+    assert (columns.term_counts[counted] > 0).tolist() == [[True, False]]
 
 
 def test_parts_of_an_identifier_that_the_scope_has_weigh_less() -> None:
