@@ -599,7 +599,8 @@ def _not_counting(
     expanded: Sequence[Acronym],
 ) -> list[int]:
     """Returns the terms that count for nothing themselves: identifiers and parts of them that the scope does not have,
-    parts of a time that it has (of 7:05 pm, 7:05 in the morning has two), other names of an entity, pairs of initials, and acronyms that are looked for as words alone."""
+    parts of a time that it has (7:05 in the morning has two of 7:05 pm), other names of an entity, pairs of initials,
+    and acronyms that are looked for as words alone."""
     absent = [term for term in query.identifiers if term not in present]
     times = set(query.times.tolist())
     parts = [
