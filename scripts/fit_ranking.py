@@ -33,18 +33,9 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
-from app.retrieval.features import QUERY_FEATURES, TINY, assistants, bm25, plain_memories
+from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, first_hits, order_first_hits, properties
 from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
-from app.retrieval.ranking import (
-    FIRST,
-    FITTED,
-    NO_ORDER,
-    PROPERTIES,
-    first_hits,
-    log_odds,
-    order_first_hits,
-    properties,
-)
+from app.retrieval.ranking import FITTED, QUERY_FEATURES, TINY, Ranked, bm25, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Floats
 from benchmarks.evaluation.measures import METRICS, auc, calibration_error, retrieval
@@ -128,7 +119,7 @@ TERMS = (
 def design(case: Case, rows: NDArray[np.int64]) -> Floats:
     """(rows, TERMS)"""
     columns = case.columns
-    plain, assistant = (mask(columns)[rows].astype(np.float32) for mask in (plain_memories, assistants))
+    plain, assistant = (mask[rows].astype(np.float32) for mask in (columns.plain, columns.assistants))
     kind = {"person": 1 - plain - assistant, "assistant": assistant, "plain": plain}
     values = {name: case.known[at][rows] for at, name in enumerate(FITTED)}
     values["base"] = np.ones(len(rows), np.float32)
@@ -244,7 +235,7 @@ def of_first_hits(
         order = np.argsort(-odds, kind="stable")[: 2 * FIRST]
         only: dict[str, Any] = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
         ordered = replace(by_fold[case.fold], **only)
-        first = first_hits(case.columns, case.query, odds, order, ordered, parts)
+        first = first_hits(Ranked(order, odds, parts), case.columns, case.query, ordered)
         first.replaced = []  # the texts are not at hand that would tell
         right = case.evidence[first.group]
         if right.any() and not right.all():
@@ -294,11 +285,11 @@ def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without
 
 def odds_of(case: Case, weights: Weights) -> Floats:
     odds, parts = compared(case, weights)
-    order = np.argsort(-odds, kind="stable")
-    first = first_hits(case.columns, case.query, odds, order, weights, parts)
+    ranked = Ranked(np.argsort(-odds, kind="stable"), odds, parts)
+    first = first_hits(ranked, case.columns, case.query, weights)
     first.replaced = []
-    _, gained = order_first_hits(case.columns, first, odds, order, weights, parts)
-    return odds if gained is None else odds + gained
+    order_first_hits(ranked, case.columns, first, weights)
+    return ranked.score
 
 
 # --- Calibration ------------------------------------------------------------------------------------------------------
@@ -310,7 +301,7 @@ def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
     order = np.argsort(-odds, kind="stable")
     rows = np.concatenate((order[:10], order[10:60:5]))
     weight = np.where(np.arange(len(rows)) == 0, 1.0, np.where(np.arange(len(rows)) < 10, 0.1, 0.5))
-    shares, _ = log_shares(case.columns, odds, plain_memories(case.columns))
+    shares, _ = log_shares(case.columns, odds)
     share = shares[rows].astype(np.float64)
     of_query = np.broadcast_to(describe(case.columns, case.query, case.known[: len(QUERY_FEATURES)]), (len(rows), 4))
     values = np.column_stack((np.maximum(share, KNEE), np.minimum(share - KNEE, 0), of_query))
@@ -335,14 +326,14 @@ def fit_calibration(
     cases: Sequence[Case], odds: Sequence[Floats], weights: Mapping[str, float], without: int | None = None
 ) -> Calibration:
     used = [(c, o) for c, o in zip(cases, odds, strict=True) if weights.get(c.group) and c.fold != without and len(o)]
-    plain = [(c, o) for c, o in used if plain_memories(c.columns).all()]
-    turns = [(c, o) for c, o in used if not plain_memories(c.columns).any()]
+    plain = [(c, o) for c, o in used if c.columns.plain.all()]
+    turns = [(c, o) for c, o in used if not c.columns.plain.any()]
     return Calibration(fit_terms(turns, weights), fit_terms(plain, weights))
 
 
 def score_of(case: Case, odds: Floats, calibration: Calibration) -> Floats:
     known = case.known[: len(QUERY_FEATURES)]
-    return probabilities(case.columns, case.query, odds, known, plain_memories(case.columns), calibration)
+    return probabilities(case.columns, case.query, odds, known, calibration)
 
 
 # --- Report -----------------------------------------------------------------------------------------------------------

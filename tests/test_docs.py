@@ -17,8 +17,8 @@ from app import errors
 from app.embedding.factory import DEFAULT_MODEL
 from app.errors import RecalldError
 from app.operations import endpoints as operations
-from app.retrieval.features import FEATURES
 from app.retrieval.model_weights import Blend, Terms, weights_for
+from app.retrieval.ranking import FEATURES
 from app.storage.protocol import Reembedding, Store
 from app.storage.transfer import MovableStore
 

@@ -51,8 +51,7 @@ from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
-from app.retrieval.repetition import Repetition
-from app.retrieval.retriever import Hit, HowSearched, Replacement, RetrievalQuery, Retriever
+from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import interval_of
 from app.storage.protocol import Store
 from app.storage.record_filters import SplitFilter, fields_of, split_filter

@@ -27,26 +27,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.features import (
-    BM25_K1,
-    ONE,
-    QUERY_FEATURES,
-    TINY,
-    DocumentIndex,
-    MaskOrShare,
-    equal_contents,
-    index_of,
-    largest,
-    plain_memories,
-    questions,
-    term_weights,
-)
 from app.retrieval.model_weights import Calibration, Terms
 from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
-from app.storage.search import Columns, Floats
+from app.retrieval.ranking import BM25_K1, COVERAGE, ONE, TINY, largest, term_weights
+from app.storage.search import Columns, DocumentIndex, Floats
 from app.storage.text import HAS_EVENT_TIME
 
-COVERAGE = QUERY_FEATURES.index("coverage")
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
 KNEE = -2.0
 """Log of a share of 0.14."""
@@ -83,27 +69,31 @@ def probabilities(
     query: SettledQuery,
     odds: Floats,
     query_features: Floats,
-    plain: MaskOrShare,
     calibration: Calibration,
-    among: DocumentIndex | None = None,
-    elsewhen: Floats | None = None,
+    when: Floats | None = None,
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
-    `plain`: the documents that belong to no conversation. `among`: `index_of` what matched. `elsewhen`: see
-    `at_another_time`.
+    `when`: how well each document fits the time that the query names (the feature), if that time has passed: what is
+    planned was said before its time, so that only a time that has passed can be missed.
     """
     if not len(odds):
         return odds
-    among = index_of(columns.matched) if among is None else among
-    shares, on_plain = log_shares(columns, odds, plain, among)
-    terms = _mixed(calibration, on_plain)
-    of_query = describe(columns, query, query_features, among)
+    among = columns.matching
+    shares, on_plain = log_shares(columns, odds)
+    terms = calibration.plain if on_plain else calibration.turn
+    if 0 < on_plain < 1:  # mixed by the part of the odds that each of the two kinds has
+        turn, plain = _TERMS(calibration.turn), _TERMS(calibration.plain)
+        terms = Terms(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
+    of_query = describe(columns, query, query_features)
     base = terms.base + terms.nearest * of_query.nearest + terms.coverage * of_query.coverage
     base += terms.foreign * of_query.foreign + terms.foreign_coverage * of_query.foreign_coverage
     if query.unknown:
         base += UNKNOWN
-    if elsewhen is not None:
+    if when is not None:
+        # only a memory of no conversation that says when it happened (`event_at`) is surely of another time: a message
+        # of May may tell what happened in March
+        elsewhen = np.where(columns.plain & (columns.flags & HAS_EVENT_TIME != 0), ONE - when, np.float32(0))
         parts = np.exp(shares[among])
         base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[among]) / max(np.add.reduce(parts), TINY))
     # -z = -share * s + (share - tail) * min(s + 2, 0) - base, written into the array of the shares
@@ -120,39 +110,30 @@ def probabilities(
     return np.reciprocal(score, out=score)
 
 
-def at_another_time(columns: Columns, fits: Floats) -> Floats:
-    """Returns how surely each document is not of the time that a query names, shape (n,). `fits`: `when` of that time.
-
-    Only a memory of no conversation that says when it happened (`event_at`) can be: a message of May may tell what
-    happened in March.
-    """
-    says_when = plain_memories(columns) & (columns.flags & HAS_EVENT_TIME != 0)
-    return np.where(says_when, ONE - fits, np.float32(0))
-
-
-def log_shares(
-    columns: Columns, odds: Floats, plain: MaskOrShare, among: DocumentIndex | None = None
-) -> tuple[Floats, float]:
+def log_shares(columns: Columns, odds: Floats) -> tuple[Floats, float]:
     """Returns the log of each document's share of the odds of all that matched, of `CROWD` times the best one's at the
-    most, and the part of the odds of `plain` memories.
+    most, and the part of the odds that plain memories have.
 
     The logs have shape (n,) and are at most 0. What is there several times counts once: of documents of one content,
     and of all questions of a conversation, the best alone takes from the others. "I live in Oslo", told four times, is
     as probable as told once.
     """
-    among = index_of(columns.matched) if among is None else among
+    among = columns.matching
     matched = odds[among]
     if not len(matched):
         return np.full(len(odds), -SMALLEST, np.float32), 0.0
     shares: Floats = odds - matched[matched.argmax()]
     parts = np.exp(shares[among])
-    if not isinstance(plain, float) or not plain:
-        of_questions = parts * questions(columns)[among]
+    plain = columns.plain
+    on_plain = columns.derived.get("all plain", (plain,), lambda: float(plain.mean()))  # 1.0: all, 0.0: none
+    if on_plain < 1:
+        of_questions = parts * columns.questions[among]
         together = float(np.add.reduce(of_questions))
         if together:
             parts -= of_questions * np.float32(1 - largest(of_questions) / together)
     total = _sum_of_contents(columns, parts, among)
-    on_plain = plain if isinstance(plain, float) else _sum_of_contents(columns, parts * plain[among], among) / total
+    if 0 < on_plain < 1:
+        on_plain = _sum_of_contents(columns, parts * plain[among], among) / total
     if len(columns.repeated):
         total += REPEATED * float(np.exp(largest(shares[columns.repeated])))
     shares -= np.float32(math.log(min(total, CROWD)))
@@ -161,7 +142,7 @@ def log_shares(
 
 def _sum_of_contents(columns: Columns, parts: Floats, among: DocumentIndex) -> float:
     """Returns the sum over contents of the largest part of each."""
-    groups = equal_contents(columns)
+    groups = columns.contents
     if groups is None:
         return float(np.add.reduce(parts))
     every = np.zeros(len(columns.content), np.float32)
@@ -169,19 +150,9 @@ def _sum_of_contents(columns: Columns, parts: Floats, among: DocumentIndex) -> f
     return float(np.add.reduce(groups.most(every)))
 
 
-def _mixed(calibration: Calibration, on_plain: float) -> Terms:
-    """Mixes the terms. `on_plain`: the part of the odds of plain memories."""
-    if on_plain in {0.0, 1.0}:
-        return calibration.plain if on_plain else calibration.turn
-    turn, plain = _TERMS(calibration.turn), _TERMS(calibration.plain)
-    return Terms(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
-
-
-def describe(
-    columns: Columns, query: SettledQuery, query_features: Floats, among: DocumentIndex | None = None
-) -> QueryProperties:
-    """Returns the properties of the whole query. `among`: `index_of` what matched."""
-    among = index_of(columns.matched) if among is None else among
+def describe(columns: Columns, query: SettledQuery, query_features: Floats) -> QueryProperties:
+    """Returns the properties of the whole query."""
+    among = columns.matching
     nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(query_features[COVERAGE][among])
     return QueryProperties(nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage)
@@ -223,10 +194,9 @@ def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
 
 def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:
     """Returns what the documents have of a query. `weights`: of the model of its vector."""
-    term_weight, _ = term_weights(columns)
-    most = largest(np.add.reduce((columns.term_counts > 0) * term_weight, axis=0)[index_of(columns.matched)])
-    words = words_of(columns)
-    covered = most / _weight_of_a_word(columns)
+    (of_term, total), of_word = term_weights(columns), _weight_of_a_word(columns)
+    most = largest(np.add.reduce((columns.term_counts > 0) * of_term, axis=0)[columns.matching])
+    words, covered = total / of_word, most / of_word
     asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
     return QueryEvidence(covered / max(words, TINY), words, covered, columns.count, asks)
 
@@ -238,14 +208,8 @@ def asks_of(
     `weights`: of the model of its vector."""
     if query_features is None or weights is None or query.along is None:
         return None
-    covered = largest(query_features[COVERAGE][index_of(columns.matched)]) * words_of(columns)
-    return likely_asks(query.along, covered, weights)
-
-
-def words_of(columns: Columns) -> float:
-    """Returns the number of the query's words, each weighed by its rarity: 1 is a word that no document has."""
-    _, total = term_weights(columns)
-    return total / _weight_of_a_word(columns)
+    words = term_weights(columns)[1] / _weight_of_a_word(columns)
+    return likely_asks(query.along, largest(query_features[COVERAGE][columns.matching]) * words, weights)
 
 
 def _weight_of_a_word(columns: Columns) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from app.storage.search import same_input
 
 DAY_MS = 86_400_000
+MINUTE_MS = 60_000
 MONTH_MS = 30.0 * DAY_MS
 MAX_EXPONENT = 300.0
 

@@ -1,72 +1,112 @@
 """The ranking: a pure function of columns, query, time and a few fitted numbers.
 
+    ranked = by_features(columns, query, "hybrid", now_ms, weights)
+    ranked.order[:3]  # the indices of the best documents: array([4, 0, 7])
+
 It combines cosine and BM25 with features of the conversation. A turn gains from its neighbours (an answer needs its
 question), from the best turn of its session, and from being spoken by the person that the query names. Each of three
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
-odds to be the answer (conditional logit, McFadden 1974). `order_first_hits` orders the first hits among themselves, and
-`calibration.py` converts the odds to a probability. Formulas, evaluation: docs/contributing/ranking.md. `explained`
-says what a hit's score is made of.
+odds to be the answer (conditional logit, McFadden 1974). What is compared among the first hits alone follows in
+`first_hits.py`; `calibration.py` converts the odds to a probability.
+
+Formulas, evaluation: docs/contributing/ranking.md. No function uses a matrix product: BLAS rounds by position, and
+equal documents must get equal numbers at every position.
 """
 
 import math
-import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from difflib import SequenceMatcher
-from functools import lru_cache
-from itertools import pairwise
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import orjson
 from typing_extensions import TypeAliasType
 
-from app.core.caches import kept_by_digest
-from app.retrieval import features
-from app.retrieval.calibration import at_another_time, probabilities
-from app.retrieval.decay import DecayCurve
-from app.retrieval.features import (
-    FEATURES,
-    LONG_TEXT,
-    QUERY_FEATURES,
-    TINY,
-    DocumentIndex,
-    assistants,
-    echoes,
-    fillers,
-    index_of,
-    plain_memories,
-    plain_or_all,
-    questions,
-    term_weights,
-)
-from app.retrieval.model_weights import (
-    Calibration,
-    FirstHitWeights,
-    Foreign,
-    Weights,
-)
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, MINUTE_MS, DecayCurve, DecayedImportance
+from app.retrieval.model_weights import Foreign, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import PASSAGE, SUMMARY, name_id, terms, words_in_order
+from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, PASSAGE, SUMMARY
 
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
 
+QUERY_FEATURES = (
+    "vector_scaled",
+    "text_scaled",
+    "vector_rank",
+    "coverage",
+    "repeats",
+    "speaker",
+    "session",
+    "neighbour",
+)
+"""Features that depend on the query."""
+DOCUMENT_FEATURES = ("number", "question", "length", "long_question", "importance", "recency")
+"""Features that do not depend on the query."""
+FEATURES = QUERY_FEATURES + DOCUMENT_FEATURES
+COVERAGE, VECTOR_SCALED = QUERY_FEATURES.index("coverage"), QUERY_FEATURES.index("vector_scaled")
+
+BY_HAND = frozenset({"importance", "recency"})
+FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
+"""The features that each kind of memory has a fitted weight for (`Blend`)."""
+
+BM25_K1 = 0.9
+BM25_B = 0.4
+NEIGHBOUR_TERMS = 0.5
+"""Weight of the neighbours' terms and lengths; a turn's own terms weigh 1."""
+NEIGHBOUR_VECTOR = 0.3
+"""Weight of the neighbours' cosines; a turn's own cosine weighs 1."""
+MOST_REPEATED = 0.09
+"""The most that a repeated word adds to `repeats`, in units of what it adds to `coverage`: a document never loses by
+having a word of the query. No weight of `repeats` is more than 11 times that of `coverage`."""
+SHORT_TEXT = 6
+"""Minimum length, in terms, that a text counts with when the query terms that it repeats are counted."""
+FEW_TERMS = 4
+"""Minimum number of terms that a query counts with when repeated terms are counted.
+
+A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
+"""
+WORDS_OF_NEGATION = 0.4
+"""The part of their weight that the words of a negated question lose."""
+RANK_OFFSET = 10
+RANK_DEPTH = 100
+"""Number of documents that get a rank by vector."""
+RECENCY_DAYS = 30
+"""Half-life of the feature `recency`, in days."""
+LEAST_SPREAD = 0.4
+"""Minimum spread of cosines that is scaled to 0..1.
+
+In a scope of a few memories on one subject even the farthest is near.
+"""
+LONG_TEXT = 5
+"""Divisor of the feature `length`: a text of e^5 - 1 = 147 terms has the length 1."""
+
+ONE, ZERO = np.array(1, np.float32), np.array(0, np.float32)
+"""Numbers as arrays without dimensions. They take half the time of Python numbers, which numpy converts first."""
+TINY = 1e-6
+BLOCK = 1 << 15
+"""Numbers that are processed at once, so that they stay in the processor's cache."""
+
+
+ENOUGH = 48
+"""At least so many of the best are sorted: twice as many as are compared with each other."""
 FEW = 700
-"""Up to this number of documents a plain stable sort is as fast as `_by_score`."""
+"""Up to this number of documents a plain stable sort is as fast as a sort of whole numbers."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 ORDERED_NEAR = 0.6
 """The least scaled cosine of a document that `latest` orders without a word of the query."""
 OTHER_READING = 0.5
 """What the time counts of the reading that is less likely: asked on Monday "What is on Friday?", last Friday."""
-BY_HAND = frozenset({"importance", "recency"})
-FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
-"""The features that each kind of memory has a fitted weight for (`Blend`)."""
-REPEATS = QUERY_FEATURES.index("repeats")
-COVERAGE, VECTOR_SCALED = QUERY_FEATURES.index("coverage"), QUERY_FEATURES.index("vector_scaled")
+SHORT_QUESTION = 12
+"""Maximum terms of a question that states nothing beside what it asks."""
+SHORT_TURN, SHORT_REPLY = 4, 10
+"""Maximum terms of a turn, and of an assistant's turn, that may say nothing.
+
+In Chinese 10 terms are five or six characters.
+"""
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
@@ -101,53 +141,27 @@ def by_features(
     now_ms: int,
     weights: Weights,
     decay: DecayCurve,
-    *,
-    at_least: int | None = None,
     intervals: Sequence[tuple[int, int]] = (),
+    k: int | None = None,
 ) -> Ranked:
-    """Ranks the documents that matched, or at least `at_least` of them. `intervals`: the milliseconds that the query
-    names.
+    """Ranks the documents that matched: all, or so many of the best that at least `k` have distinct contents.
+    `intervals`: the milliseconds that the query names.
 
     Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
-    terms are left out), `hybrid` log-odds, no document is left out: `first_hits` and `finish` do the rest. Equal
-    scores are ordered by time, newest first, then by engine handle.
+    terms are left out), `hybrid` log-odds, no document is left out: `first_hits.py` and `calibration.py` do the rest.
+    Equal scores are ordered by time, newest first, then by engine handle.
     """
-    among = index_of(results(columns, mode))
+    among = results(columns, mode)
     if mode == "vector":
-        return Ranked(_sorted(columns, columns.cosine, among, at_least), columns.cosine, {"vector": columns.cosine})
-    text = features.bm25(columns)
+        return Ranked(_sorted(columns, columns.cosine, among, k), columns.cosine, {"vector": columns.cosine})
+    text = bm25(columns)
     if mode == "text":
-        return Ranked(_sorted(columns, text, among, at_least), text, {"text": text})
-    query_features = features.query_features(columns, query, text)
-    document_features = features.document_features(columns, now_ms, decay)
-    odds, parts = log_odds(columns, query, query_features, document_features, weights, intervals)
-    others = {"vector": columns.cosine, "text": text, **parts}
-    return Ranked(_sorted(columns, odds, among, at_least), odds, others, query_features, document_features)
-
-
-def finish(
-    ranked: Ranked,
-    columns: Columns,
-    query: SettledQuery,
-    first: "FirstHits",
-    now_ms: int,
-    weights: Weights,
-    intervals: Sequence[tuple[int, int]],
-    calibration: Calibration,
-) -> None:
-    """Orders the first hits of a hybrid ranking among themselves, and turns its log-odds into probabilities."""
-    odds, parts = ranked.score, ranked.other_parts
-    ranked.order, gained = order_first_hits(columns, first, odds, ranked.order, weights, parts)
-    if gained is not None:
-        odds = odds + gained
-        parts["first"] = gained
-    assert ranked.query_features is not None
-    # what is planned was said before its time, so that only a time that has passed can be missed
-    missable = bool(intervals) and intervals[0][1] <= now_ms
-    elsewhen = at_another_time(columns, parts["when"]) if missable else None
-    among = index_of(columns.matched)
-    plain = plain_or_all(columns)
-    ranked.score = probabilities(columns, query, odds, ranked.query_features, plain, calibration, among, elsewhen)
+        return Ranked(_sorted(columns, text, among, k), text, {"text": text})
+    of_query = query_features(columns, query, text)
+    of_documents = document_features(columns, now_ms, decay)
+    odds, parts = log_odds(columns, query, of_query, of_documents, weights, intervals)
+    order = _sorted(columns, odds, among, k)
+    return Ranked(order, odds, {"vector": columns.cosine, "text": text, **parts}, of_query, of_documents)
 
 
 def results(columns: Columns, mode: SearchMode) -> Bools:
@@ -165,21 +179,244 @@ def different_matches(columns: Columns, mode: SearchMode) -> int:
     return len(np.unique(columns.content[results(columns, mode)]))
 
 
-def top(ranked: Ranked, columns: Columns, k: int, without: Set[int] = frozenset()) -> list[int]:
-    """Returns the indices of the first k documents with distinct contents. Of equal contents the best placed stays.
-    `without`: contents that are passed over."""
-    best = ranked.order[:k]
-    if not without and len(set(columns.content.take(best).tolist())) == k:  # the usual case
-        return list(best.tolist())
-    chosen: dict[int, int] = {}
-    for start in range(0, len(ranked.order), 2 * k):
-        piece = ranked.order[start : start + 2 * k]
-        for index, content in zip(piece.tolist(), columns.content.take(piece).tolist(), strict=True):
-            if content not in without:
-                chosen.setdefault(content, index)
-                if len(chosen) == k:
-                    return list(chosen.values())
-    return list(chosen.values())
+# --- BM25 -------------------------------------------------------------------------------------------------------------
+
+
+def bm25(columns: Columns) -> Floats:
+    """Returns BM25 within the scope, shape (n,); terms of the neighbours count by half.
+
+    It is the sum over the terms of weight * f / (f + norm); f is how often a document contains a term. Formula:
+    Robertson & Zaragoza 2009, with Lucene's idf.
+    """
+    weights, _ = term_weights(columns)
+    arrays = neighbour_arrays(columns)
+    step = max(1, BLOCK // max(1, len(arrays.norm)))
+    score: Floats | None = None
+    for start in range(0, max(1, len(weights)), step):  # [0] unless the scope is large
+        occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
+        occurs /= occurs + arrays.norm
+        occurs *= weights[start : start + step]
+        of_terms: Floats = np.add.reduce(occurs, axis=0)
+        score = of_terms if score is None else score + of_terms
+    assert score is not None
+    return score
+
+
+def term_weights(columns: Columns) -> tuple[Floats, float]:
+    """Returns the BM25 weight of each term, shape (terms, 1), and the sum of the weights.
+
+    Documents of one content count once: a word does not become common by being repeated. A loop is used because a query
+    has only a handful of terms. `term_counts` and `content` are read, too: `df` is a new array for each search, and so
+    stands for them in the memo.
+    """
+
+    def weigh() -> tuple[Floats, float]:
+        count, with_term = columns.count, columns.df
+        if (groups := columns.contents) is not None:
+            has_term = columns.term_counts > 0
+            count -= len(groups.order) - len(groups.starts) + 1
+            with_term = with_term - np.count_nonzero(has_term, axis=1) + np.count_nonzero(groups.most(has_term), axis=1)
+        weights = [(BM25_K1 + 1) * math.log1p((count - df + 0.5) / (df + 0.5)) for df in with_term.tolist()]
+        if columns.emphasis is not None:
+            weights = [weight * factor for weight, factor in zip(weights, columns.emphasis.tolist(), strict=True)]
+        return np.array(weights, np.float32).reshape(-1, 1), sum(weights)
+
+    return columns.derived.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
+
+
+def word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
+    """Returns the weight of each word of the query, without its emphasis. Of an identifier the parts have one, "lh" and
+    "1234", and the term of the whole, "lh1234", has none."""
+    weights, _ = term_weights(columns)
+    of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
+    by_term = zip(query.terms.tolist(), of_words.tolist(), strict=True)
+    return {term: weight for term, weight in by_term if term not in query.identifiers}
+
+
+class NeighbourArrays:
+    """Arrays that depend only on the documents. They are cached with the columns."""
+
+    __slots__ = ("_beside", "_terms", "exists", "norm", "occasion", "occasions", "per_length", "vector_weights")
+
+    def __init__(self, columns: Columns) -> None:
+        self._beside = np.array((columns.previous, columns.following))
+        self.exists: Floats = (self._beside >= 0).astype(np.float32)
+        """1 or 0, shape (2, n), for the documents before and after each one: 0 if there is none, because its index, -1,
+        wraps to the last document."""
+        self._terms = self.exists * np.float32(NEIGHBOUR_TERMS)
+        self.vector_weights = self.exists * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
+        norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
+        self.norm: Floats = norm + np.float32(BM25_K1 * (1 - BM25_B))
+        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
+        # the occasion of each document as a code: its session; documents without a session that happened at the same
+        # time have one occasion, and each other document without a session has one of its own
+        codes = columns.session.copy()
+        count = int(codes.max(initial=-1)) + 1
+        timed = np.flatnonzero((codes < 0) & (columns.flags & HAS_EVENT_TIME != 0))
+        times, code_of_time = np.unique(columns.time[timed], return_inverse=True)
+        codes[timed] = count + code_of_time
+        alone = np.flatnonzero(codes < 0)
+        codes[alone] = count + len(times) + np.arange(len(alone))
+        self.occasion, self.occasions = codes, count + len(times) + len(alone)
+
+    def neighbours(self, values: Floats, weights: Floats) -> Floats:
+        """Returns the weighted values of both neighbours, shape (…, 2, n), for values of shape (…, n)."""
+        beside: Floats = values.take(self._beside, axis=-1, mode="wrap")
+        beside *= weights
+        return beside
+
+    def with_neighbours(self, values: Floats) -> Floats:
+        """Returns the values plus `NEIGHBOUR_TERMS` times the values of both neighbours."""
+        total: Floats = np.add.reduce(self.neighbours(values, self._terms), axis=-2)
+        total += values
+        return total
+
+
+def neighbour_arrays(columns: Columns) -> NeighbourArrays:
+    """Returns what the features need of lengths, sessions and neighbours. It is computed once for the same columns."""
+    terms, neighbours = (columns.length, columns.mean_length), (columns.previous, columns.following)
+    sources = (*terms, *neighbours, columns.session, columns.time, columns.flags)
+    return columns.derived.get("neighbours", sources, lambda: NeighbourArrays(columns))
+
+
+# --- Features ---------------------------------------------------------------------------------------------------------
+
+
+def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Floats:
+    """Returns the features that depend on the query, shape (QUERY_FEATURES, n). `text` is `bm25(columns)`.
+
+    Scales come from the documents that matched, so other documents cannot change them. Cosines that lie within
+    `LEAST_SPREAD` are not stretched to the whole scale.
+
+    Of a query without a subject all features are 0: its words and its vector tell nothing about the memories.
+    """
+    if not query.subject:
+        return np.zeros((len(QUERY_FEATURES), len(text)), np.float32)
+    rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
+    # `QUERY_FEATURES` in their order, as views: each is written in place
+    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
+    arrays, (weights, total) = neighbour_arrays(columns), term_weights(columns)
+    seen = columns.matched & columns.has_vector
+    all_seen = np.count_nonzero(seen) == len(seen)
+    _by_vector(columns, seen, near, by_rank, is_all=all_seen)
+    best = largest(text if all_seen else text[columns.matched])
+    np.multiply(text, 1 / max(best, TINY), out=words)
+    np.minimum(words, ONE, out=words)
+    if not all_seen:
+        near *= columns.has_vector
+    np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
+    # the words of "Which herbs does she not like?" stand in "Likes mint" rather than in "Hates cilantro"
+    telling = np.float32(1 - query.negation * WORDS_OF_NEGATION)
+    covered *= telling / max(total, TINY)
+    words *= telling
+    # an answer holds the identifier that was asked for: that is no repetition of the question
+    repeating, gained = columns.term_counts, weights * np.float32(MOST_REPEATED / max(total, TINY))
+    if query.exact is not None:
+        repeating, gained = repeating[~query.exact], gained[~query.exact]
+    repeating = repeating * (arrays.per_length * np.float32(1 / max(len(repeating), FEW_TERMS)))
+    np.minimum(repeating, gained, out=repeating)
+    np.add.reduce(repeating, axis=0, out=repeated)
+    spoken[:] = columns.speaker == (query.speaker or -1)
+    share = math.sqrt(best / max(total, TINY))
+    # in a script that the model does not know, one character of ten is no sign that a document is about the query
+    base = base_score(near, words * np.float32(1 + query.foreign * (share - 1)) if query.foreign else words, arrays)
+    words *= share
+    best_of_occasion = np.zeros(arrays.occasions, np.float32)
+    np.maximum.at(best_of_occasion, arrays.occasion, base)
+    best_of_occasion.take(arrays.occasion, out=session, mode="clip")
+    before, after = arrays.neighbours(base, arrays.exists)
+    np.maximum(before, after, out=neighbour)
+    return rows
+
+
+def _by_vector(columns: Columns, among: Bools, near: Floats, ranks: Floats, *, is_all: bool) -> None:
+    """Writes scaled cosines into `near` and reciprocal ranks into `ranks`.
+
+    `near`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
+    `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
+    equal ranks. `is_all`: `among` are all documents.
+    """
+    values = columns.cosine
+    pool = values if is_all else values[among]
+    if not len(pool):
+        near[:] = ranks[:] = 0
+        return
+    first = pool.copy()
+    few = len(pool) <= RANK_DEPTH
+    if not few:
+        first.partition(len(pool) - RANK_DEPTH)
+        first = first[-RANK_DEPTH:]
+    first.sort()
+    high = float(first[-1])
+    low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
+    np.subtract(values, low, out=near)
+    near *= 1 / (high - low)
+    if not is_all:
+        np.maximum(near, ZERO, out=near)
+    np.minimum(near, ONE, out=near)
+    by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
+    if is_all and few:
+        by_place.take(first.searchsorted(values, side="right"), out=ranks, mode="clip")
+        return
+    ranks[:] = 0
+    close = values >= first[0]
+    (index,) = (close if is_all else close & among).nonzero()
+    ranks[index] = by_place.take(first.searchsorted(values[index], side="right"))
+
+
+_BY_PLACE = np.reciprocal(RANK_OFFSET + RANK_DEPTH - np.arange(RANK_DEPTH + 1), dtype=np.float32)
+"""1 / (offset + how many of the first RANK_DEPTH values are larger), indexed by how many of them are not larger."""
+_OWN_VECTOR = np.array(0.5 / (1 + 2 * NEIGHBOUR_VECTOR), np.float32)
+_TEXT = np.array(0.5, np.float32)
+
+
+def base_score(near: Floats, words: Floats, arrays: NeighbourArrays) -> Floats:
+    """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
+    the best."""
+    before, after = arrays.neighbours(near, arrays.vector_weights)
+    score: Floats = before + after
+    score += near * _OWN_VECTOR
+    score += words * _TEXT
+    return score
+
+
+def largest(values: Floats) -> float:
+    """Returns the maximum, or 0 if `values` is empty.
+
+    For a few hundred values it takes a third of the time of `maximum.reduce`.
+    """
+    return float(values[values.argmax()]) if len(values) else 0.0
+
+
+def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+    """Returns the features that do not depend on the query, shape (DOCUMENT_FEATURES, n).
+
+    They are computed once a minute, as of the start of the minute. Decay takes weeks.
+    """
+    minute = now_ms - now_ms % MINUTE_MS
+
+    def compute() -> Floats:
+        rows = np.empty((len(DOCUMENT_FEATURES), len(columns.time)), np.float32)
+        number, question, length, long_question, importance, recency = rows  # views, as above
+        number[:], question[:] = columns.flags & HAS_NUMBER_OR_TIME_WORD != 0, columns.flags & IS_QUESTION != 0
+        length[:] = np.log1p(columns.length) / LONG_TEXT
+        np.multiply(question, length, out=long_question)
+        importance[:] = importance_at(columns, minute, decay)
+        recency[:] = np.exp2(np.minimum(columns.time - minute, 0) / (RECENCY_DAYS * DAY_MS))
+        return rows
+
+    sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
+    return columns.derived.get("document features", sources, compute)
+
+
+def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
+    """Returns the decayed importance of each document, shape (n,)."""
+    anchors = columns.base_importance, columns.anchor, columns.pinned
+    fading = columns.derived.get("importance", (*anchors, decay), lambda: DecayedImportance(*anchors, decay))
+    return fading.at(now_ms).astype(np.float32)
+
+
+# --- The log-odds -----------------------------------------------------------------------------------------------------
 
 
 def log_odds(
@@ -206,14 +443,14 @@ def log_odds(
         change = foreign_weights(query_weights, weights.foreign) - query_weights
         odds += np.float32(query.foreign) * np.add.reduce(query_features * change, axis=0)
     parts: dict[str, Floats] = {}
-    for name, weight, at in (
+    for name, weight, indices in (
         ("echo", weights.echo, echoes(columns, weights.echo_cosine)),
         ("filler", weights.filler, fillers(columns)),
     ):
-        if len(at):
+        if len(indices):
             parts[name] = np.zeros(len(odds), np.float32)
-            parts[name][at] = 1
-            odds[at] += np.float32(weight)
+            parts[name][indices] = 1
+            odds[indices] += np.float32(weight)
     if intervals:
         starts = columns.time if columns.starts is None else columns.starts
         fits = [when(starts, interval, columns.ends) for interval in intervals]
@@ -222,28 +459,16 @@ def log_odds(
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
-        parts["latest"] = _by_time(columns, query, query_features, odds, parts, weights.latest)
+        parts["latest"] = _latest(columns, query, query_features, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
-
-
-def foreign_weights(query_weights: Floats, foreign: Foreign) -> Floats:
-    """Returns the weights of `QUERY_FEATURES`, in the shape of `query_weights`, for a script that the model does not
-    support."""
-    changed = query_weights.copy()
-    changed[QUERY_FEATURES.index("vector_scaled")] = foreign.vector_scaled
-    changed[QUERY_FEATURES.index("vector_rank")] = 0
-    changed[QUERY_FEATURES.index("text_scaled")] += np.float32(foreign.text_scaled)
-    changed[REPEATS] += np.float32(foreign.repeats)
-    return changed
 
 
 def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
     """Returns the weights of the query's features, of the documents' features, and of the kind of each document, shapes
     (QUERY_FEATURES, n or 1), (DOCUMENT_FEATURES, n or 1), (n or 1,): one column if all documents are plain."""
-    plain = plain_memories(columns)
-    kinds = weights.person, weights.assistant, weights.plain
-    kind_of = np.where(plain, 2, np.where(assistants(columns), 1, 0))
+    plain, kinds = columns.plain, (weights.person, weights.assistant, weights.plain)
+    kind_of = np.where(plain, 2, np.where(columns.assistants, 1, 0))
     by_hand = {"importance": weights.importance, "recency": weights.recency}
     rows = [[by_hand[name] if name in by_hand else getattr(kind, name) for kind in kinds] for name in FEATURES]
     by_kind = np.array(rows, np.float32)
@@ -272,8 +497,84 @@ def of_passages(count: int, passages: int, weights: Weights) -> float:
     return max(min(odds, 0.0), weights.least_passage)
 
 
-def _by_time(
-    columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: dict[str, Floats], most: float
+def foreign_weights(query_weights: Floats, foreign: Foreign) -> Floats:
+    """Returns the weights of `QUERY_FEATURES`, in the shape of `query_weights`, for a script that the model does not
+    support."""
+    changed = query_weights.copy()
+    changed[VECTOR_SCALED] = foreign.vector_scaled
+    changed[QUERY_FEATURES.index("vector_rank")] = 0
+    changed[QUERY_FEATURES.index("text_scaled")] += np.float32(foreign.text_scaled)
+    changed[QUERY_FEATURES.index("repeats")] += np.float32(foreign.repeats)
+    return changed
+
+
+class TurnKinds(NamedTuple):
+    """Query-independent properties of turns that may answer nothing."""
+
+    short_questions: Bools
+    short: Ints
+    """Indices of turns of a few terms, without a number or a time."""
+    asking: Ints
+    """Indices of `Columns.questions`."""
+    per_length: Floats
+    """1 / the number of terms of each of them, without those of its date."""
+
+
+def turn_kinds(columns: Columns) -> TurnKinds:
+    """Returns the turn kinds of a scope. They are computed once for the same columns."""
+
+    def compute() -> TurnKinds:
+        flags, question = columns.flags, columns.questions
+        own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
+        few = own <= np.where(columns.assistants, SHORT_REPLY, SHORT_TURN)
+        short = np.flatnonzero(~columns.plain & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
+        asking = np.flatnonzero(question)
+        per_length = np.reciprocal(np.maximum(own[asking], 1), dtype=np.float32)
+        return TurnKinds(question & (own <= SHORT_QUESTION), short, asking, per_length)
+
+    sources = columns.session, columns.speaker, columns.flags, columns.length
+    return columns.derived.get("turns", sources, compute)
+
+
+def echoes(columns: Columns, nearest: float) -> Ints:
+    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
+    weighed by idf: the more often a question was asked, the less its words would count."""
+    turns = turn_kinds(columns)
+    is_echo = columns.cosine >= np.float32(nearest)
+    is_echo &= turns.short_questions
+    share_of_question = np.add.reduce(columns.term_counts[:, turns.asking], axis=0) * turns.per_length
+    alike = share_of_question >= np.float32(0.6)
+    indices, share_of_question = turns.asking[alike], share_of_question[alike]
+    if len(indices):
+        share_of_query = np.count_nonzero(columns.term_counts[:, indices], axis=0) / len(columns.term_counts)
+        nothing_else = (share_of_query >= 0.6) & (share_of_question >= 0.75)
+        is_echo[indices] |= nothing_else | turns.short_questions[indices] & (share_of_query >= 0.8)
+    asking_again: Ints = is_echo.nonzero()[0]
+    return asking_again
+
+
+def fillers(columns: Columns) -> Ints:
+    """Returns the indices of turns that say no more than "Noted." or "Of course I do!": of a few words, hardly any of
+    which are in the query."""
+    short = turn_kinds(columns).short
+    if not len(short):
+        return short
+    indices: Ints = short[3 * np.count_nonzero(columns.term_counts[:, short], axis=0) <= len(columns.term_counts)]
+    return indices
+
+
+def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
+    """Returns the mask, shape (len(among),), of the documents that are neither an `echo` (a question that asks what the
+    query asks) nor a `filler` ("Noted."). `among`: indices of documents."""
+    stating = np.ones(len(among), np.bool_)
+    for name in ("echo", "filler"):
+        if name in parts:
+            stating &= parts[name][among] == 0
+    return stating
+
+
+def _latest(
+    columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
 ) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something, and have a word of the query or are near to it.
@@ -303,27 +604,31 @@ def _by_time(
     return latest
 
 
-def _sorted(columns: Columns, score: Floats, among: DocumentIndex, at_least: int | None) -> Ints:
-    """Returns indices by score, then time, both descending, then engine handle: of all documents `among`, or at least
-    of the best `at_least` of them."""
-    if at_least is not None and len(score) > 4 * at_least:
-        order = np.arange(len(score)) if among is ... else np.flatnonzero(among)
-        if len(order) > 4 * at_least:
-            values = score[order]
-            order = order[values >= np.partition(values, -at_least)[-at_least]]
-        return order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
-    rows, time = columns.rows, columns.time
-    newest = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
-    order = newest if among is ... else newest[among[newest]]
-    return _by_score(order, score) if len(order) > FEW else order[(-score[order]).argsort(kind="stable")]
+# --- The order --------------------------------------------------------------------------------------------------------
 
 
-def _by_score(order: Ints, score: Floats) -> Ints:
-    """Returns `order` sorted by score, descending; equal scores keep their order.
+def _sorted(columns: Columns, score: Floats, among: Bools, k: int | None) -> Ints:
+    """Returns indices by score, then time, both descending, then engine handle: of all documents `among`, or of so many
+    of the best that at least `k` have distinct contents.
 
-    It sorts whole numbers once: their upper half is the score's bits, their lower half the place. This is several times
-    as fast as a stable sort of floats.
+    To sort many, their scores are sorted as whole numbers, whose upper half is the score's bits, and the lower half the
+    place. This is several times as fast as a stable sort of floats.
     """
+    all_of_them = np.count_nonzero(among) == len(among)
+    if k is not None and len(score) > 4 * (enough := max(8 * k, ENOUGH)):
+        order = np.arange(len(score)) if all_of_them else np.flatnonzero(among)
+        if len(order) > 4 * enough:
+            values = score[order]
+            order = order[values >= np.partition(values, -enough)[-enough]]
+        order = order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
+        if len(order) < enough or len(top(order, columns, k)) == k:
+            return order
+    rows, time = columns.rows, columns.time
+    order = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
+    if not all_of_them:
+        order = order[among[order]]
+    if len(order) <= FEW:
+        return order[(-score[order]).argsort(kind="stable")]
     bits = (0 - score[order]).view(np.int32)  # 0 - -0.0 is 0.0, as is 0 - 0.0
     rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # in a negative number, the bits after the sign rise as the number falls
     keys = rising.astype(np.int64)
@@ -334,322 +639,21 @@ def _by_score(order: Ints, score: Floats) -> Ints:
     return order[keys]
 
 
-# --- The order of the first hits --------------------------------------------------------------------------------------
-
-# The ranking compares a document with all others of the scope, and so finds the documents about the query. Among the
-# first hits other properties tell which of them answers it:
-#
-# - A newer statement mostly holds: asked "Where do I live?", "I moved to Boston" goes before the older "I live in
-#   Paris".
-# - A person's statement tells more than a question, or than what an assistant made of that statement.
-# - What an assistant answered when the same was asked before is second-hand: "You live in Paris." was made from what
-#   memory had then, right or wrong.
-# - A later statement replaces an earlier statement about the same subject: asked "What is the budget?", "Sorry, the
-#   budget is 12k" replaces "The budget is 20k". Asked for my dog, "My sister's dog is called Bo" does not replace "My
-#   dog is called Rex": its words differ before the new value, too (`same_subject`).
-#
-# The time of a long text counts less: it says many things, and the new thing in it need not be what was asked for.
-#
-# How much each property counts is fitted by scripts/fit_ranking.py, as the weights of the ranking are (conditional
-# logit among the first hits), apart for turns of conversations and for plain memories. Turns of two people with names
-# keep the order of the ranking: there these properties gained nothing.
-
-FIRST = 12
-"""So many turns, and so many plain memories, are ordered among themselves. The document that answers is among them for
-9 of 10 questions."""
-FAR = 4.0
-"""The greatest distance to the best hit, in log-odds, that `gap` has: a hit that is 9 behind counts as 4 behind."""
-ENOUGH_OF_QUERY = 0.4
-"""Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
-With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
-TURNED = 2.0
-"""Log-odds that a document loses that has the words of the query the other way round, beside one that has them in its
-order."""
-LONGEST = 1_000
-"""Characters of a text of which it is told what it speaks of."""
-EQUAL = 1e-4
-"""Two hits whose cosines to the query differ by less have the same text."""
-PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "second_hand", "replaced")
-"""The fields of `FirstHitWeights`, in this order."""
-NO_ORDER = FirstHitWeights()
-USER = name_id("user")
-"""The speaker of what a user without a name says."""
-
-
-@dataclass(slots=True)
-class FirstHits:
-    """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
-    kind (column)."""
-
-    group: Ints
-    """Indices of the documents that are ordered among themselves, of each kind the best first."""
-    plain: Bools
-    """Which of them are plain memories."""
-    same: Bools
-    """The other one has the same text."""
-    share: Floats
-    """The share of the query's words of the hit, weighed by rarity, that the other one has, too: asked "What is the
-    budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too."""
-    has_all: Bools
-    """It has all of them, and they are `ENOUGH_OF_QUERY`."""
-    later: Bools
-    """It is a later statement of the same speaker. A question is none, nor is the same text said again."""
-    replaced: Sequence[tuple[int, int]] = ()
-    """Pairs of an earlier and a later memory, of which the later one may say what holds instead. Their texts tell
-    (`same_subject`), so that whoever has them leaves here those that do."""
-    alike: Sequence[Sequence[int]] = ()
-    """Groups of memories with the same words of the query, of which some may have them the other way round."""
-    turned: Sequence[int] = ()
-    """Those of them that do, as their texts tell (`turned`)."""
-
-
-def first_hits(
-    columns: Columns, query: SettledQuery, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
-) -> FirstHits:
-    """Returns the first hits, turns and plain memories, at least two of a kind that has weights for its order. A query
-    of a time alone, which is ordered by that time, has none.
-
-    Turns are ordered if an assistant said one of the first documents, be it "Noted.", or if all turns are of a user
-    without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
-
-    `odds`: the log-odds of each document. `order`: indices of the documents, the best first. `parts`: the parts of
-    these log-odds that not every query has, by name, such as `echo` and `when`.
-    """
-    start = order[: 2 * FIRST] if query.subject else order[:0]
-    with_assistant = assistants(columns)[start].any()
-    start = start[says_something(parts, start)]
-    plain = plain_memories(columns)[start]
-    turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    groups = alike(columns, memories, odds)
-    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
-    if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
-        turns = turns[:0]
-    if len(memories) < 2 or weights.first_plain == NO_ORDER:
-        memories = memories[:0]
-    past = asks_for_past(query, parts)
-    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
-    first.alike = groups
-    if weights.first_plain.replaced and len(memories) and not past:
-        first.replaced = _possible_replacements(columns, first)
-    return first
-
-
-def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
-    """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
-    that no later document replaces an earlier one."""
-    plain, same = plain_memories(columns)[group], _same_texts(columns, group)
-    if past or not len(group):
-        return FirstHits(group, plain, same, np.zeros(same.shape, np.float32), np.zeros_like(same), np.zeros_like(same))
-    weights, total = term_weights(columns)
-    has = columns.term_counts[:, group] > 0
-    common = np.einsum("ti,tj->ij", has * weights, has, dtype=np.float32)
-    of_hit = common.diagonal()[:, None]
-    time, speaker = columns.time[group], columns.speaker[group]
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & (plain == plain[:, None])
-    later &= ~(same | questions(columns)[group])
-    has_all = (common >= of_hit) & (of_hit >= ENOUGH_OF_QUERY * max(total, TINY))
-    return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
-
-
-def order_first_hits(
-    columns: Columns, first: FirstHits, odds: Floats, order: Ints, weights: Weights, parts: Mapping[str, Floats]
-) -> tuple[Ints, Floats | None]:
-    """Returns `order` with the first hits ordered among themselves, turns and plain memories apart, and the log-odds
-    that each document gains by this, shape (n,). A document that falls gains less than 0; None stands for no change.
-    `odds`, `order`, `parts`: as in `first_hits`."""
-    gained = np.zeros(len(odds), np.float32)
-    if len(first.group):
-        gained[first.group] = gains(properties(columns, odds, first, parts), first, weights)
-    gained[list(first.turned)] -= np.float32(TURNED)
-    if not gained.any():
-        return order, None
-    # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
-    # "Sorry, the budget is 12k" replaces, falls far behind
-    return order[(-(odds + gained)[order]).argsort(kind="stable")], gained
-
-
-def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
-    """Returns whether the query names a time or asks for the earliest."""
-    return "when" in parts or query.order == "earliest"
-
-
-def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
-    """Returns the mask, shape (len(among),), of the documents that are neither an `echo` (a question that asks what the
-    query asks) nor a `filler` ("Noted."). `among`: indices of documents."""
-    stating = np.ones(len(among), np.bool_)
-    for name in ("echo", "filler"):
-        if name in parts:
-            stating &= parts[name][among] == 0
-    return stating
-
-
-def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats]) -> Floats:
-    """Returns the properties of the first hits, a row for each name of `PROPERTIES` and a column for each hit. Each hit
-    is compared with those of its kind. `odds`, `parts`: as in `first_hits`.
-
-    - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
-    - `cosine`: that of the hit and the query.
-    - `newness`: 0 for the oldest hit, 1 − `length` for the newest. Only statements have it: an assistant's answer is no
-      newer than what it rests on.
-    - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
-    - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
-    - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
-    - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1: the less, the
-      farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
-      and less in a long text; for `replaced` the pairs that are known.
-    """
-    group, plain = first.group, first.plain
-    time = columns.time[group]
-    # a text that was said twice is as new as its last time
-    newest_time = np.where(first.same, time, time.min()).max(axis=1)
-    gap, newness = odds[group], np.zeros(len(group), np.float32)
-    for of_kind in (plain, ~plain) if plain.any() and not plain.all() else (slice(None),):
-        times = np.unique(newest_time[of_kind])
-        newness[of_kind] = times.searchsorted(newest_time[of_kind]) / max(len(times) - 1, 1)
-        gap[of_kind] -= gap[of_kind].max()
-    np.maximum(gap, -FAR, out=gap)
-    by_assistant = assistants(columns)[group]
-    statement = ~(by_assistant | questions(columns)[group])
-    length = np.log1p(columns.length[group]) / LONG_TEXT
-    brief = np.maximum(1 - length, 0)
-    behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    near = (1 - behind**2) * first.later
-    renewed, replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
-    if first.replaced:
-        places = {index: place for place, index in enumerate(group.tolist())}
-        for earlier, later in first.replaced:
-            replaced[places[earlier]] = near[places[earlier], places[later]]
-    second_hand = np.zeros(len(group), np.bool_)
-    if "echo" in parts:
-        before = columns.previous[group]
-        second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
-    newness *= statement * brief
-    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, replaced
-    return np.array(rows, np.float32)
-
-
-def _same_texts(columns: Columns, group: Ints) -> Bools:
-    """Returns which pairs of hits have the same text, shape (len(group), len(group)).
-
-    Two memories with the same text but different keys differ in `content`; their vectors are equally near to the query.
-    """
-    content, cosine, has_vector = columns.content[group], columns.cosine[group], columns.has_vector[group]
-    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
-    same: Bools = (content == content[:, None]) | near
-    return same
-
-
-def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:
-    """Returns the log-odds that each hit gains on the first hit of its kind, shape (len(group),).
-
-    `values`: what `properties` returns for hits of which each kind has falling log-odds. The first hit gains 0: it
-    keeps its log-odds, and with them its place among documents of the other kind.
-    """
-    factors = np.where(first.plain, _factors(weights.first_plain), _factors(weights.first_turns))
-    gain: Floats = np.add.reduce(factors * values, axis=0)
-    gain -= np.where(first.plain, gain[first.plain.argmax()], gain[first.plain.argmin()])
-    return gain
-
-
-@lru_cache(maxsize=64)
-def _factors(weights: FirstHitWeights) -> Floats:
-    """Returns the weights of `PROPERTIES`, shape (PROPERTIES, 1)."""
-    return np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
-
-
-def _possible_replacements(columns: Columns, first: FirstHits) -> list[tuple[int, int]]:
-    """Returns, for each of the first plain memories, the newest of those that have all its words of the query and are
-    later: the pairs whose texts tell whether they speak of the same subject."""
-    later = first.has_all & first.later & first.plain
-    newest = np.where(later, columns.time[first.group], np.iinfo(np.int64).min).argmax(axis=1)
-    return [(int(first.group[at]), int(first.group[newest[at]])) for at in np.flatnonzero(later.any(axis=1))]
-
-
-def same_subject(earlier: str, later: str, query: str) -> bool:
-    """Returns whether two statements that have the same words of a query differ in their value alone.
-
-        same_subject("The budget is 20k", "Sorry, the budget is 12k", "What is the budget?")
-        not same_subject("My dog is called Rex", "My sister's dog is called Bo", "What is my dog called?")
-
-    The clauses with the words of the query are compared word by word. They may differ in one place, where words of one
-    stand for words of the other, or behind the last word that they have in common, and before it by single words in the
-    place of others behind the first word of the query: "on Tuesday at 4", "on Thursday at 5". A word more or less tells
-    nothing: "now", as well as "backups", may stand there. A later statement with all words of the earlier one corrects
-    it: "Mr. Olsen is our contact", "Ms. Varga has replaced Mr. Olsen as our contact".
-    """
-    if max(len(earlier), len(later)) > LONGEST:
-        return False
-    asked = set(terms(query))
-    (old_terms, old_clauses), (new_terms, new_clauses) = _read(earlier), _read(later)
-    if old_terms < new_terms:
-        return True
-    old, new = _about(old_clauses, asked), _about(new_clauses, asked)
-    first = next((at for at, word in enumerate(new) if word in asked), len(new))
-    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    in_common = [at for at, (tag, *_) in enumerate(changes) if tag == "equal"]
-    if not in_common:
-        return False
-    if len(changes) - len(in_common) == 1:
-        return any(tag == "replace" for tag, *_ in changes)
-    for at, (tag, old_start, old_end, new_start, new_end) in enumerate(changes):
-        if tag == "equal":
-            continue
-        if at > in_common[-1]:
-            return tag == "replace"
-        if tag != "replace" or old_end - old_start != new_end - new_start or new_start <= first:
-            return False
-    return True
-
-
-def _about(clauses: Sequence[Sequence[str]], asked: Set[str]) -> list[str]:
-    """Returns the words from the first clause with a word of the query to the last one."""
-    about = [at for at, clause in enumerate(clauses) if not asked.isdisjoint(clause)]
-    return [word for clause in clauses[about[0] : about[-1] + 1] for word in clause] if about else []
-
-
-@kept_by_digest(4 << 20, lambda read: 100 * (2 + len(read[0]) + sum(1 + len(clause) for clause in read[1])))
-def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
-    """Returns the terms of a text, and the words of its clauses in their order."""
-    return frozenset(terms(text)), [words_in_order(clause) for clause in _CLAUSE_END.split(text)]
-
-
-_CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
-
-
-def alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
-    """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
-    the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
-    memories = memories[odds[memories] >= odds[memories[:1]] - TURNED]  # what lies farther behind stays behind
-    has = columns.term_counts[:, memories] > 0
-    groups: dict[bytes, list[int]] = {}
-    for index, words, count in zip(memories.tolist(), has.T, np.count_nonzero(has, axis=0).tolist(), strict=True):
-        if count > 1:
-            groups.setdefault(words.tobytes(), []).append(index)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def turned(texts: Mapping[int, str], query: str) -> list[int]:
-    """Returns which texts have more neighbouring words of the query the other way round than another one of them.
-
-        turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
-
-    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf".
-    """
-    asked, genitive = terms(query), _GENITIVE.search(query) is not None
-    counts: dict[int, int] = {}
-    for index, text in texts.items():
-        words = [word for clause in _read(text)[1] for word in clause] if len(text) <= LONGEST else []
-        at = {word: words.index(word) for word in asked if word in words}
-        before_of = {word for word, place in at.items() if genitive and words[place + 1 : place + 2] == ["of"]}
-        counts[index] = sum(
-            (at[one] > at[other]) != bool(before_of & {one, other})
-            for one, other in pairwise(word for word in asked if word in at)
-            if one != other
-        )
-    return [index for index, count in counts.items() if count > min(counts.values())]
-
-
-_GENITIVE = re.compile(r"['\u2019]s\b")
+def top(order: Ints, columns: Columns, k: int, without: Set[int] = frozenset()) -> list[int]:
+    """Returns the first k indices of `order` with distinct contents. Of equal contents the best placed stays.
+    `without`: contents that are passed over."""
+    best = order[:k]
+    if not without and len(set(columns.content.take(best).tolist())) == k:  # the usual case
+        return list(best.tolist())
+    chosen: dict[int, int] = {}
+    for start in range(0, len(order), 2 * k):
+        piece = order[start : start + 2 * k]
+        for index, content in zip(piece.tolist(), columns.content.take(piece).tolist(), strict=True):
+            if content not in without:
+                chosen.setdefault(content, index)
+                if len(chosen) == k:
+                    return list(chosen.values())
+    return list(chosen.values())
 
 
 # --- What a score is made of ------------------------------------------------------------------------------------------
@@ -666,27 +670,18 @@ class Explanation:
 
 
 def explained(
-    ranked: Ranked,
-    columns: Columns,
-    query: SettledQuery,
-    weights: Weights,
-    index: int,
-    reranked: float | None,
+    ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights, index: int, reranked: float | None
 ) -> Explanation:
-    """Returns what the score of one document is made of.
-
-    Args:
-        ranked: The ranking.
-        columns: The columns that were ranked.
-        query: The query.
-        weights: The weights of the ranking.
-        index: The index of the document in the columns.
-        reranked: The document's score in the second stage, if there was one.
-    """
+    """Returns what the score of one document is made of. `reranked`: its score in the second stage, if there was
+    one."""
     scores = {name: values[index] for name, values in ranked.parts.items()}
     if reranked is not None:
         scores["rerank"] = reranked
-    return Explanation(_short(scores), _short(contributions(ranked, columns, query, weights, index)))
+    added = contributions(ranked, columns, query, weights, index)
+    shortened = as_short(np.array([*scores.values(), *added.values()], np.float32))
+    return Explanation(
+        dict(zip(scores, shortened, strict=False)), dict(zip(added, shortened[len(scores) :], strict=True))
+    )
 
 
 def contributions(
@@ -716,10 +711,6 @@ def contributions(
     if "first" in ranked.other_parts:
         added["first"] = float(ranked.other_parts["first"][index])
     return {name: value for name, value in added.items() if value}
-
-
-def _short(values: Mapping[str, float]) -> dict[str, float]:
-    return dict(zip(values, as_short(np.array(list(values.values()), np.float32)), strict=True))
 
 
 def as_short(values: Floats) -> list[float]:

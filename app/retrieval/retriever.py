@@ -3,16 +3,17 @@
     retriever = Retriever(store, scope, embedder, MEMORIES)
     result = await retriever.find(RetrievalQuery("Where do I live?", partitions, where, now_ms, k=10))
 
-`Retriever._find` has the steps in their order:
+The steps, in the order of the data:
 
 1. read the scope: its size, its speakers, the names of each entity ("Bob" and "Robert")
 2. analyse the query (`query.py`), and embed it
-3. search the store: columns of all documents of the scope, with a mask of those that match (`_search`)
-4. settle the query: which of its words count in this scope (`query.py`)
+3. search the store: columns of all documents of the scope, with a mask of those that match
+4. settle the query: which of its words and times count in this scope (`query.py`)
 5. rank by features (`ranking.py`)
-6. look for repetitions among the first hits (`repetition.py`); if there are any, leave one document of each and rank
+6. look for repetitions among the first hits (`first_hits.py`); if there are any, leave one document of each and rank
    again
-7. order the first hits among themselves, with what their texts tell, and make probabilities (`ranking.py`)
+7. order the first hits among themselves, with what their texts tell (`first_hits.py`), and make probabilities
+   (`calibration.py`)
 8. rerank the first hits, where a second stage is set
 9. read the documents of the hits
 """
@@ -21,14 +22,15 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from itertools import chain
 from typing import Annotated, Generic, Literal, NamedTuple, NotRequired, Protocol
 
 import numpy as np
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import shown
+from app.core.clock import from_ms
+from app.core.schemas import Timestamp, shown
 from app.core.tracing import span
 from app.core.work import SEARCH_UNITS, SEARCHED_PER_UNIT, charge, taken_by
 from app.embedding.embedder import Embedder
@@ -36,9 +38,21 @@ from app.embedding.model import Vectors
 from app.embedding.reranking import RerankingFailed, SecondStage, best_first
 from app.errors import EmbeddingUnavailable, SearchIndexUnavailable
 from app.metrics import SEARCH_SECONDS
-from app.retrieval.calibration import QueryEvidence, asks_of, evidence_of
+from app.retrieval.calibration import QueryEvidence, asks_of, evidence_of, probabilities
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve
-from app.retrieval.features import MINUTE_MS, importance_at, plain_memories, term_weights
+from app.retrieval.first_hits import (
+    COMPARED,
+    NO_ORDER,
+    ROUNDS,
+    compare_texts,
+    first_hits,
+    merged,
+    order_first_hits,
+    repetitions_among,
+    repetitions_of_hits,
+    said_once,
+    suspects,
+)
 from app.retrieval.model_weights import LIKE_A_MEMORY, OF_KIND, ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
@@ -51,34 +65,21 @@ from app.retrieval.query import (
     looked_for,
     negation_of,
     settle,
+    settle_time,
     towards_what_is_denied,
     with_names,
 )
 from app.retrieval.ranking import (
-    NO_ORDER,
     Explanation,
-    FirstHits,
     Ranked,
     SearchMode,
     as_short,
     by_features,
     different_matches,
     explained,
-    finish,
-    first_hits,
-    same_subject,
+    importance_at,
     top,
-    turned,
-)
-from app.retrieval.repetition import (
-    COMPARED,
-    ROUNDS,
-    Repetition,
-    merged,
-    repetitions_among,
-    repetitions_of_hits,
-    said_once,
-    suspects,
+    word_weights,
 )
 from app.retrieval.time_expressions import TimeInterval, names_no_subject
 from app.storage.protocol import Fetched, Store
@@ -86,7 +87,7 @@ from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
-from app.storage.text import HAS_EVENT_TIME, IS_QUESTION
+from app.storage.text import IS_QUESTION
 
 
 @shown
@@ -163,6 +164,8 @@ BY_WORDS_ALONE: SearchWarning = {
 RERANKER_UNAVAILABLE = "reranker_unavailable"
 """Code of the warning of a search whose hits are in the order of the first stage, since reranking failed."""
 
+MOST_NAMED = 20
+"""Others that `explain` names."""
 READ_AT_ONCE = 500
 """So many documents are read together for `RetrievalQuery.keep`, a filter that the store cannot decide."""
 
@@ -176,6 +179,19 @@ class DecaySource(Protocol):
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
         """Returns one decay curve for all documents, with arrays where the agents' settings differ."""
         ...
+
+
+@shown
+class Repetition(TypedDict):
+    """How often a memory was said: the texts that it stands for are equal, or differ in stop words, case and marks
+    alone."""
+
+    count: Annotated[int, Field(description="The texts that say it, this one included.")]
+    since: Annotated[Timestamp, Field(description="The time of the first (`event_at`, else `created_at`).")]
+    ids: Annotated[
+        NotRequired[list[str]],
+        Field(default=[], description="With `explain`: the others, the newest 20. Else absent."),
+    ]
 
 
 @dataclass(slots=True)  # not frozen: a frozen dataclass takes five times as long to create
@@ -279,33 +295,22 @@ class _RankedScope(Generic[R]):
     ranked: Ranked
     best: list[int]
     """Indices of the hits, best first."""
-    findable: Bools
-    """Mask of the documents that matched, including those for which another document of a repetition stands."""
-    repetitions: list[list[int]]
-    """Lists of indices of documents that say the same. The first document of a list stands for all."""
-    documents: Mapping[int, Fetched[R]]
-    """The documents that were read so far, by index."""
-
-
-@dataclass(slots=True)
-class _FinalOrder(Generic[R]):
-    """The hits after the second stage, as indices."""
-
-    order: list[int]
-    """Best first."""
-    score_sources: list[int]
+    scored_as: list[int]
     """For each place, the index of the document whose score is shown there.
 
     The second stage changes the order of the documents but not the scores of the places. The scores therefore stay
     probabilities that fall from hit to hit.
     """
-    documents: Mapping[int, Fetched[R]]
+    findable: Bools
+    """Mask of the documents that matched, including those for which another document of a repetition stands."""
+    repetitions: list[list[int]]
+    """Lists of indices of documents that say the same. The first document of a list stands for all."""
+    documents: dict[int, Fetched[R]]
     """The documents that were read so far, by index."""
     reranked: Mapping[int, float] = field(default_factory=dict)
-    """The reranker's own score, by index."""
-    seconds: float | None = None
-    """Duration of the second stage; None if there was none."""
-    warnings: Sequence[SearchWarning] = ()
+    """The score of the second stage, by index."""
+    reranking: float | None = None
+    """How many seconds the second stage took; None: there was none."""
 
 
 class Retriever(Generic[R]):
@@ -355,9 +360,11 @@ class Retriever(Generic[R]):
         if self._names is not None and overview.count:
             names = await self._names.groups(self._scope, wanted.partitions, wanted.known_at)
         charge(SEARCH_UNITS + overview.count / SEARCHED_PER_UNIT)
+        took: TookMs
         if not overview.count:
+            took = {"embed": 0.0, "search": (total := _ms(time.perf_counter() - started)), "total": total}
             interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
-            return RetrievalResult([], _took(started, 0.0, None), wanted.mode, interval=interval)
+            return RetrievalResult([], took, wanted.mode, interval=interval)
 
         with span("search analysis"):
             query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, overview.speakers))
@@ -372,32 +379,33 @@ class Retriever(Generic[R]):
             mode, warnings = "text", [BY_WORDS_ALONE]
 
         second_stage = self._second_stage if mode == "hybrid" else None
-        ranked_k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:
             calibration = replace(fitted.calibration, of_kind=OF_KIND.get(self._collection.name, LIKE_A_MEMORY))
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER), calibration=calibration)
-        ranked = await self._search_and_rank(wanted, mode, query, vector, overview, ranked_k, fitted)
-        columns = ranked.columns
-        if second_stage is None:
-            final: _FinalOrder[R] = _FinalOrder(ranked.best, ranked.best, ranked.documents)
-        else:
-            final = await self._reranked(second_stage, wanted, ranked)
-        warnings += final.warnings
+        k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
+        scope = await self._search(wanted, mode, query, vector, overview, k, fitted)
+        columns = scope.columns
+        if second_stage is not None:
+            warnings += await self._rerank(second_stage, wanted, scope)
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        hits = await self._hits(wanted, ranked, final, fitted)
-        took = _took(started, embedding, final.seconds)
+        hits = await self._hits(wanted, scope, fitted)
+        total = time.perf_counter() - started
+        searching = total - embedding - (scope.reranking or 0.0)
+        took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
+        if scope.reranking is not None:
+            took["rerank"] = _ms(scope.reranking)
         SEARCH_SECONDS.observe(took["search"] / 1_000)  # of an empty scope there is no search
         return RetrievalResult(
             hits,
             took,
             mode,
             warnings,
-            _word_weights(columns, ranked.query) if wanted.evidence else {},
-            ranked.interval,
-            evidence_of(columns, ranked.query, fitted.asks) if wanted.evidence else None,
-            asks_of(columns, ranked.query, ranked.ranked.query_features, fitted.asks),
+            word_weights(columns, scope.query) if wanted.evidence else {},
+            scope.interval,
+            evidence_of(columns, scope.query, fitted.asks) if wanted.evidence else None,
+            asks_of(columns, scope.query, scope.ranked.query_features, fitted.asks),
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
@@ -419,7 +427,7 @@ class Retriever(Generic[R]):
             return None
         return towards_what_is_denied(vector, self._embedder.name)
 
-    async def _search_and_rank(
+    async def _search(
         self,
         wanted: RetrievalQuery[R],
         mode: SearchMode,
@@ -429,12 +437,47 @@ class Retriever(Generic[R]):
         k: int,
         fitted: ModelWeights,
     ) -> _RankedScope[R]:
-        """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too many
-        of these say the same."""
-        spare = 0
+        """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too few of
+        them match, or too many say the same."""
+        search = SearchQuery(
+            self._scope.tenant,
+            wanted.partitions,
+            wanted.where,
+            vector,
+            self._embedder.name,
+            query.terms,
+            spelled=query.spelled,
+            least_importance=wanted.least_importance,
+            overview=overview,
+        )
+        corrections: Mapping[int, int] = {}
+        passing, keep, spare = dict[int, bool](), wanted.keep, 0
         while True:
-            columns, corrections, decay = await self._search(wanted, mode, query, vector, overview, spare)
-            columns, interval = with_plans(columns, wanted.now_ms, wanted.interval)
+            columns = await self._store.search(self._collection, search)
+            if columns.close and not corrections and (corrections := find_corrections(columns, query)):
+                search.terms, search.spelled = looked_for(query, corrections), {}
+                continue
+            decay = DEFAULT_DECAY
+            if wanted.decays is not None:
+                decay = await wanted.decays.of_all(overview.agents, columns)
+            if wanted.mask is not None:
+                columns.matched = columns.matched & wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+            if keep is not None:
+                rows = columns.rows[columns.matched].tolist()  # {17: True, 18: False}: those whose document passes
+                unread = [row for row in rows if row not in passing]
+                for start in range(0, len(unread), READ_AT_ONCE):
+                    part = unread[start : start + READ_AT_ONCE]
+                    fetched = await self._store.fetch(self._collection, self._scope.tenant, np.array(part, np.int64))
+                    passes = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
+                    passing |= zip(part, passes, strict=True)
+                matched = columns.matched.copy()
+                matched[columns.matched] = [passing[row] for row in rows]
+                columns.matched = matched
+            if not columns.complete and different_matches(columns, mode) < wanted.k + spare:
+                search.depth += 1
+                continue
+
+            columns, interval = settle_time(columns, wanted.now_ms, wanted.interval)
             subject = True
             if interval is None or not interval.empty:
                 subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
@@ -443,13 +486,13 @@ class Retriever(Generic[R]):
                 settled.along = along(vector, self._embedder.name)
                 settled.negation = negation_of(vector, self._embedder.name)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                ranked = await self._rank_scope(wanted, mode, columns, settled, decay, interval, k, fitted)
-            surplus = sum(len(repetition) - 1 for repetition in ranked.repetitions)
-            if columns.complete or surplus <= spare or different_matches(ranked.columns, mode) >= wanted.k:
-                return ranked
+                scope = await self._rank(wanted, mode, columns, settled, decay, interval, k, fitted)
+            surplus = sum(len(repetition) - 1 for repetition in scope.repetitions)
+            if columns.complete or surplus <= spare or different_matches(scope.columns, mode) >= wanted.k:
+                return scope
             spare = surplus
 
-    async def _rank_scope(
+    async def _rank(
         self,
         wanted: RetrievalQuery[R],
         mode: SearchMode,
@@ -462,308 +505,147 @@ class Retriever(Generic[R]):
     ) -> _RankedScope[R]:
         """Ranks, reads the first hits, and ranks again without repetitions of other documents. At most `ROUNDS` times
         what comes in their place is read, too. What the texts tell of the first hits goes into their order."""
+        spec, documents = self._collection.spec, dict[int, Fetched[R]]()
         # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
-        comparing = wanted.merge_repetitions is not None and wanted.interval is None and self._collection.spec.said_with
-        rounds = ROUNDS if comparing else 0
+        rounds = ROUNDS if wanted.merge_repetitions is not None and wanted.interval is None and spec.said_with else 0
         findable, repetitions, known = columns.matched, list[list[int]](), set[int]()
-        documents: Mapping[int, Fetched[R]] = {}
         times = () if interval is None else interval.readings
         while True:
-            ranked = _by_features(wanted, mode, columns, query, decay, times, k, fitted)
+            ranked = by_features(columns, query, mode, wanted.now_ms, fitted.weights, decay, times, k=k)
             without = set[int]()
-            first = top(ranked, columns, compared) if rounds else []
+            first = top(ranked.order, columns, compared) if rounds else []
             while rounds and not known.issuperset(first):
-                new, documents = await self._repetitions(wanted, columns, first, known, documents)
+                groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day")
+                groups = [group for group in groups if not known.issuperset(group)]
                 known.update(first)
+                if not groups:
+                    break
+                suspected = [index for group in groups for index in group]
+                await self._read(columns, [*suspected, *first[: wanted.k]], documents)  # one reading for both
+                texts = {
+                    index: (
+                        spec.text(documents[index].doc),
+                        [documents[index].doc.get(name) for name in spec.said_with],
+                    )
+                    for index in suspected
+                    if index in documents
+                }
+                new = repetitions_among(columns, groups, texts)  # [[4, 9], …]: both say the same, 4 is newer
                 if not new:
                     break
                 # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
                 repetitions, rounds = merged(columns, repetitions, new), rounds - 1
                 without.update(columns.content[[index for _, *others in repetitions for index in others]].tolist())
-                first = top(ranked, columns, compared, without)
+                first = top(ranked.order, columns, compared, without)
             if not without:
                 break
             columns = said_once(columns, repetitions)
-        if mode == "hybrid":
-            hits = first_hits(columns, query, ranked.score, ranked.order, fitted.weights, ranked.other_parts)
+        if ranked.query_features is not None:
+            hits = first_hits(ranked, columns, query, fitted.weights)
             if hits.replaced or hits.alike:
-                documents = await self._compare(wanted, columns, ranked, hits, documents)
-            finish(ranked, columns, query, hits, wanted.now_ms, fitted.weights, times, fitted.calibration)
-        return _RankedScope(columns, query, interval, ranked, top(ranked, columns, k), findable, repetitions, documents)
+                indices = [index for group in (*hits.replaced, *hits.alike) for index in group]
+                await self._read(columns, [*indices, *ranked.order[: wanted.k].tolist()], documents)
+                compare_texts(
+                    hits,
+                    {index: spec.text(documents[index].doc) for index in indices if index in documents},
+                    wanted.query,
+                )
+            order_first_hits(ranked, columns, hits, fitted.weights)
+            when = ranked.other_parts["when"] if times and times[0][1] <= wanted.now_ms else None
+            ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, fitted.calibration, when)
+        best = top(ranked.order, columns, k)
+        return _RankedScope(columns, query, interval, ranked, best, best, findable, repetitions, documents)
 
-    async def _search(
-        self,
-        wanted: RetrievalQuery[R],
-        mode: SearchMode,
-        query: AnalysedQuery,
-        vector: Vectors | None,
-        overview: ScopeOverview,
-        spare: int,
-    ) -> tuple[Columns, Mapping[int, int], DecayCurve]:
-        """Returns the columns of a search that was deep enough for `k + spare` hits; the corrections of typing errors,
-        as the id of the term that was looked for by the id of the query's term, which the scope does not have; and the
-        decay of the documents."""
-        search_query = SearchQuery(
-            self._scope.tenant,
-            wanted.partitions,
-            wanted.where,
-            vector,
-            self._embedder.name,
-            query.terms,
-            spelled=query.spelled,
-            least_importance=wanted.least_importance,
-            overview=overview,
-        )
-        corrections: Mapping[int, int] = {}
-        passing: dict[int, bool] = {}
-        while True:
-            columns = await self._store.search(self._collection, search_query)
-            if columns.close and not corrections and (corrections := find_corrections(columns, query)):
-                search_query.terms, search_query.spelled = looked_for(query, corrections), {}
-                continue
-            decay = DEFAULT_DECAY
-            if wanted.decays is not None:
-                decay = await wanted.decays.of_all(overview.agents, columns)
-            if wanted.mask is not None:
-                mask = wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
-                columns = replace(columns, matched=columns.matched & mask)
-            if wanted.keep is not None:
-                rows = columns.rows[columns.matched]
-                passing |= await self._passing(rows[~np.isin(rows, [*passing])], wanted.keep)
-                matched = columns.matched.copy()
-                matched[columns.matched] = [passing[row] for row in rows.tolist()]
-                columns = replace(columns, matched=matched)
-            if columns.complete or different_matches(columns, mode) >= wanted.k + spare:
-                return columns, corrections, decay
-            search_query.depth += 1
-
-    async def _passing(self, rows: Ints, keep: Callable[[R], bool]) -> dict[int, bool]:
-        """Returns for each row whether its document passes the filter `keep`."""
-        passing: dict[int, bool] = {}
-        for start in range(0, len(rows), READ_AT_ONCE):
-            part = rows[start : start + READ_AT_ONCE]
-            fetched = await self._store.fetch(self._collection, self._scope.tenant, part)
-            passes = await taken_by(lambda document: document is not None and keep(document.doc), fetched)
-            passing |= zip(part.tolist(), passes, strict=True)
-        return passing
-
-    async def _repetitions(
-        self,
-        wanted: RetrievalQuery[R],
-        columns: Columns,
-        first: Sequence[int],
-        known: set[int],
-        documents: Mapping[int, Fetched[R]],
-    ) -> tuple[list[list[int]], Mapping[int, Fetched[R]]]:
-        """Returns lists of documents of `first` that say the same, the newest first, and `documents` with the documents
-        that were read to compare them. `known`: those that were compared with each other before."""
-        spec = self._collection.spec
-        groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day")
-        groups = [group for group in groups if not known.issuperset(group)]
-        if not groups:
-            return [], documents
-        suspected = [index for group in groups for index in group]
-        documents = await self._documents(columns, [*suspected, *first[: wanted.k]], documents)  # one reading for both
-        texts = {
-            index: (spec.text(documents[index].doc), [documents[index].doc.get(name) for name in spec.said_with])
-            for index in suspected
-            if index in documents
-        }
-        return repetitions_among(columns, groups, texts), documents
-
-    async def _compare(
-        self,
-        wanted: RetrievalQuery[R],
-        columns: Columns,
-        ranked: Ranked,
-        first: FirstHits,
-        documents: Mapping[int, Fetched[R]],
-    ) -> Mapping[int, Fetched[R]]:
-        """Notes what the texts of the first hits tell: which ones later ones replace, and which have the words of the
-        query the other way round. Returns `documents` with those that were read for it."""
-        indices = [index for pair in (*first.replaced, *first.alike) for index in pair]
-        documents = await self._documents(
-            columns, [*indices, *ranked.order[: wanted.k].tolist()], documents
-        )  # one reading for both
-        texts = {index: self._collection.spec.text(documents[index].doc) for index in indices if index in documents}
-        first.replaced = [
-            (earlier, later)
-            for earlier, later in first.replaced
-            if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], wanted.query)
-        ]
-        first.turned = [
-            index
-            for group in first.alike
-            for index in turned({index: texts[index] for index in group if index in texts}, wanted.query)
-        ]
-        return documents
-
-    async def _reranked(self, stage: SecondStage, wanted: RetrievalQuery[R], ranked: _RankedScope[R]) -> _FinalOrder[R]:
-        """Reorders the first hits by the reranker.
+    async def _rerank(
+        self, stage: SecondStage, wanted: RetrievalQuery[R], scope: _RankedScope[R]
+    ) -> Sequence[SearchWarning]:
+        """Reorders the first hits by the reranker. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
-        started = time.perf_counter()
-        best, depth = ranked.best, stage.depth(wanted.k)
-        documents = await self._documents(ranked.columns, best[:depth], ranked.documents)
-        placed = [index for index in best[:depth] if index in documents]
+        started, depth = time.perf_counter(), stage.depth(wanted.k)
+        first, rest = scope.best[:depth], scope.best[depth:]
+        await self._read(scope.columns, first, scope.documents)
+        placed = [index for index in first if index in scope.documents]
         if len(placed) < 2:
-            return _FinalOrder(best, best, documents)
-        texts = [self._collection.spec.text(documents[index].doc) for index in placed]
+            return ()
+        texts = [self._collection.spec.text(scope.documents[index].doc) for index in placed]
         try:
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
                 scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
+            scope.reranking = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
-            warning: SearchWarning = {"code": RERANKER_UNAVAILABLE, "detail": detail}
-            return _FinalOrder(best, best, documents, seconds=time.perf_counter() - started, warnings=[warning])
-        return _FinalOrder(
-            [*(placed[place] for place in best_first(scores)), *best[depth:]],
-            [*placed, *best[depth:]],
-            documents,
-            dict(zip(placed, scores, strict=True)),
-            time.perf_counter() - started,
-        )
+            return [{"code": RERANKER_UNAVAILABLE, "detail": detail}]
+        scope.best, scope.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
+        scope.reranked, scope.reranking = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
+        return ()
 
-    async def _hits(
-        self, wanted: RetrievalQuery[R], scope: _RankedScope[R], final: _FinalOrder[R], fitted: ModelWeights
-    ) -> list[Hit[R]]:
+    async def _hits(self, wanted: RetrievalQuery[R], scope: _RankedScope[R], fitted: ModelWeights) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the query asks for."""
-        columns, ranked, id_field = scope.columns, scope.ranked, self._collection.id_field
-        scores = as_short(ranked.score.take(final.score_sources[: wanted.k]))
+        columns, documents, findable = scope.columns, scope.documents, scope.findable
+        scores = as_short(scope.ranked.score.take(scope.scored_as[: wanted.k]))
         if wanted.min_score > 0:
             scores = [score for score in scores if score >= wanted.min_score]  # the first few, since scores fall
-        best = final.order[: len(scores)]
-        partners = _partners(columns, scope.findable, best) if wanted.partners else {}
-        repetitions = {}
+        best = scope.best[: len(scores)]
+        # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
+        partners = dict[int, int]()
+        if wanted.partners:
+            is_question = columns.flags & IS_QUESTION != 0
+            for index in best:
+                before, after = int(columns.previous[index]), int(columns.following[index])
+                partner = after if is_question[index] else before if before >= 0 and is_question[before] else -1
+                if partner >= 0 and findable[partner]:
+                    partners[index] = partner
+        repeated_by = dict[int, Ints]()
         if wanted.merge_repetitions is not None:
-            repetitions = repetitions_of_hits(columns, scope.findable, best, scope.repetitions)
-        repeating: list[int] = []  # an explanation names the documents that say the same
-        if wanted.explain:
-            repeating = [index for repetition in repetitions.values() for index in repetition.others]
-        documents = await self._documents(columns, [*best, *partners.values(), *repeating], final.documents)
-        others = {index: [documents[other].doc for other in rest] for index, *rest in scope.repetitions}
+            repeated_by = repetitions_of_hits(columns, findable, best, scope.repetitions)
+        named = [others[:MOST_NAMED].tolist() if wanted.explain else [] for others in repeated_by.values()]
+        await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
+        others_of = {index: [documents[other].doc for other in rest] for index, *rest in scope.repetitions}
         hits = list[Hit[R]]()
         for index, score in zip(best, scores, strict=True):
-            document = documents.get(index)
+            document, partner_of = documents.get(index), documents.get(partners.get(index, -1))
             if document is None:  # deleted since, or the caller may not see it
                 continue
-            partner = documents.get(partners.get(index, -1))
-            explanation = None
+            explanation = repeated = None
             if wanted.explain:
-                explanation = explained(ranked, columns, scope.query, fitted.weights, index, final.reranked.get(index))
-            repeated = None
-            if index in repetitions:
-                repeated = repetitions[index].shown(documents, id_field if wanted.explain else None)
+                reranked = scope.reranked.get(index)
+                explanation = explained(scope.ranked, columns, scope.query, fitted.weights, index, reranked)
+            if (others := repeated_by.get(index)) is not None:
+                since = min(int(columns.time[index]), int(columns.time[others[-1]]))
+                repeated = Repetition(count=len(others) + 1, since=from_ms(since))
+                if wanted.explain:  # it names the documents that say the same
+                    named_ids = [other for other in others[:MOST_NAMED].tolist() if other in documents]
+                    repeated["ids"] = [documents[other].doc[self._collection.id_field] for other in named_ids]
+            partner_doc = None if partner_of is None else partner_of.doc
             hits.append(
                 Hit(
                     document.doc,
                     document.derived,
                     score,
-                    None if partner is None else partner.doc,
+                    partner_doc,
                     explanation,
                     repeated=repeated,
-                    others=others.get(index, ()),
+                    others=others_of.get(index, ()),
                 )
             )
         return hits
 
-    async def _documents(
-        self, columns: Columns, indices: Sequence[int], already_read: Mapping[int, Fetched[R]]
-    ) -> Mapping[int, Fetched[R]]:
-        """Returns `already_read` and the documents of `indices`, by index. A document that was deleted since the
-        search, or that the caller may not see, is missing."""
-        missing = [index for index in dict.fromkeys(indices) if index not in already_read]
-        if not missing:
-            return already_read
-        fetched = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
-        new = {
-            index: document
-            for index, document in zip(missing, fetched, strict=True)
-            if document is not None and self._scope.sees(document.doc)
-        }
-        return {**already_read, **new}
+    async def _read(self, columns: Columns, indices: Sequence[int], documents: dict[int, Fetched[R]]) -> None:
+        """Adds the documents of `indices` to those that were read before. One that was deleted since the search, or
+        that the caller may not see, is missing."""
+        missing = [index for index in dict.fromkeys(indices) if index not in documents]
+        if missing:
+            fetched = await self._store.fetch(self._collection, self._scope.tenant, columns.rows.take(missing))
+            documents |= {
+                index: document
+                for index, document in zip(missing, fetched, strict=True)
+                if document is not None and self._scope.sees(document.doc)
+            }
 
 
-def with_plans(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:
-    """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
-    and the reading of the interval that counts.
-
-    What lasts, such as a day, has the beginning and end of the day in the query's zone.
-    """
-    told, starts, ends = columns.told, columns.time, columns.ends
-    if told is None or ends is None:
-        nothing = np.zeros(len(starts), np.bool_)
-        return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
-    minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
-
-    def known_since() -> Ints:
-        ahead = starts > minute
-        return np.where(ahead, told, starts) if ahead.any() else starts
-
-    time = columns.derived.get("known since", (starts, told, minute), known_since)  # the same array for a minute
-    if interval is not None:
-        shift = np.where(ends > starts, interval.offset, 0)
-        starts, ends = starts - shift, ends - shift
-        own = plain_memories(columns) & (columns.flags & HAS_EVENT_TIME != 0)
-        interval = interval.settled(starts, ends, columns.matched, own)
-    return replace(columns, time=time, starts=starts, ends=ends), interval
-
-
-def _by_features(
-    wanted: RetrievalQuery,
-    mode: SearchMode,
-    columns: Columns,
-    query: SettledQuery,
-    decay: DecayCurve,
-    times: Sequence[tuple[int, int]],
-    k: int,
-    fitted: ModelWeights,
-) -> Ranked:
-    """Returns the ranking by features, of at least `k` documents with distinct contents."""
-    enough = max(8 * k, 2 * COMPARED)
-    ranking = partial(by_features, columns, query, mode, wanted.now_ms, fitted.weights, decay, intervals=times)
-    ranked = ranking(at_least=enough)
-    if len(ranked.order) >= enough and len(top(ranked, columns, k)) < k:  # too many of the first have equal contents
-        return ranking()
-    return ranked
-
-
-def _took(started: float, embedding: float, reranking: float | None) -> TookMs:
-    """Returns the milliseconds of each step. `embedding`, `reranking`: the seconds of these two steps."""
-
-    def ms(seconds: float) -> float:
-        return int(seconds * 1e6) / 1e3
-
-    total = time.perf_counter() - started
-    took: TookMs = {
-        "embed": ms(embedding),
-        "search": ms(total - embedding - (reranking or 0)),
-        "total": ms(total),
-    }
-    if reranking is not None:
-        took["rerank"] = ms(reranking)
-    return took
-
-
-def _partners(columns: Columns, findable: Bools, best: Sequence[int]) -> dict[int, int]:
-    """Returns the indices of the partners of hits, by the hit's index: after a question the next turn, before another
-    turn the question, if there is one."""
-    partners: dict[int, int] = {}
-    questions = columns.flags & IS_QUESTION != 0
-    for index in best:
-        before, after = int(columns.previous[index]), int(columns.following[index])
-        partner = after if questions[index] else before if before >= 0 and questions[before] else -1
-        if partner >= 0 and findable[partner]:
-            partners[index] = partner
-    return partners
-
-
-def _word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
-    """Returns the weight of each word of the query, without its emphasis. Of an identifier the parts have one, "lh" and
-    "1234", and the term of the whole, "lh1234", has none."""
-    weights, _ = term_weights(columns)
-    of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
-    by_term = zip(query.terms.tolist(), of_words.tolist(), strict=True)
-    return {term: weight for term, weight in by_term if term not in query.identifiers}
+def _ms(seconds: float) -> float:
+    """Returns milliseconds with three digits."""
+    return int(seconds * 1e6) / 1e3

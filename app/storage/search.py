@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
+from types import EllipsisType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from app.storage.schema import Filter
 from app.storage.scope import Partition, Scope
+from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, name_id
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -59,6 +61,10 @@ def same_input(value: Any, other: Any) -> bool:
 Floats: TypeAlias = NDArray[np.float32]
 Bools: TypeAlias = NDArray[np.bool_]
 Ints: TypeAlias = NDArray[np.int64]
+Number = TypeVar("Number", np.float32, np.bool_)
+DocumentIndex: TypeAlias = Bools | EllipsisType
+"""An index of some documents in an array over all: their mask, or `...` for all of them."""
+_ASSISTANT = name_id("assistant")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,26 @@ class SearchQuery:
     overview: ScopeOverview | None = None
     """The overview of the same partitions, read for the same request: an engine may take the partitions as they were
     then."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualContents:
+    """Documents in the order of their contents, and where each content starts there; at last, where all end."""
+
+    order: Ints
+    starts: Ints
+    code: Ints
+    """The place of each document's content among `starts`."""
+
+    def most(self, values: NDArray[Number]) -> NDArray[Number]:
+        """Returns the largest value of each content, shape (…, contents), of values of shape (…, n)."""
+        largest_of_each: NDArray[Number] = np.maximum.reduceat(values[..., self.order], self.starts[:-1], axis=-1)
+        return largest_of_each
+
+    def like(self, indices: Sequence[int]) -> Ints:
+        """Returns the documents with the contents of these."""
+        codes = {*self.code[indices].tolist()}
+        return np.concatenate([self.order[self.starts[code] : self.starts[code + 1]] for code in codes])
 
 
 @dataclass(slots=True)
@@ -177,6 +203,53 @@ class Columns:
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""
+
+    # What follows from the columns alone, computed once for the same ones.
+
+    @property
+    def plain(self) -> Bools:
+        """Mask of the documents that belong to no conversation: they have no session, or nobody says them."""
+        sources = self.session, self.speaker
+        return self.derived.get("plain", sources, lambda: (self.session < 0) | (self.speaker == 0))
+
+    @property
+    def assistants(self) -> Bools:
+        """Mask of the turns of an assistant that has no name of its own."""
+
+        def compute() -> Bools:
+            by_assistant: Bools = ~self.plain & (self.flags & SAID_BY_ASSISTANT != 0) & (self.speaker == _ASSISTANT)
+            return by_assistant
+
+        return self.derived.get("assistants", (self.plain, self.flags, self.speaker), compute)
+
+    @property
+    def questions(self) -> Bools:
+        """Mask of the turns that are questions."""
+        sources = self.plain, self.flags
+        return self.derived.get("questions", sources, lambda: ~self.plain & (self.flags & IS_QUESTION != 0))
+
+    @property
+    def contents(self) -> EqualContents | None:
+        """The documents by content; None if all contents differ, as they mostly do."""
+
+        def group() -> EqualContents | None:
+            order = np.argsort(self.content, kind="stable")
+            ordered = self.content[order]
+            begins = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+            starts = np.flatnonzero(begins)
+            if len(starts) >= len(order):
+                return None
+            code = np.empty_like(order)
+            code[order] = np.cumsum(begins) - 1
+            return EqualContents(order, np.append(starts, len(order)), code)
+
+        groups: EqualContents | None = self.derived.get("contents", (self.content,), group)
+        return groups
+
+    @property
+    def matching(self) -> DocumentIndex:
+        """`matched` as an index. It is `...` in the usual case that all matched, which avoids a copy."""
+        return ... if np.count_nonzero(self.matched) == len(self.matched) else self.matched
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:

@@ -27,9 +27,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from app.retrieval.features import term_weights
+from app.retrieval.first_hits import FIRST, PROPERTIES, asks_for_past, compare_hits, properties
 from app.retrieval.model_weights import ModelWeights, weights_for
-from app.retrieval.ranking import FIRST, PROPERTIES, asks_for_past, compare_hits, properties, says_something
+from app.retrieval.ranking import says_something, term_weights
 from app.storage.search import Floats, Ints
 from benchmarks.evaluation.measures import auc
 from benchmarks.evaluation.ranking_cases import Case, Embedder, build_cases

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
-from app.retrieval.features import bm25, plain_memories, query_features
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, OF_KIND, Calibration, OfKind, Terms
 from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import bm25, query_features
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION
 from tests.support.columns import (
@@ -44,7 +44,7 @@ def ranked_scopes(draw: st.DrawFn) -> tuple[Columns, Floats]:
 
 def scored(columns: Columns, odds: Floats, query: SettledQuery, calibration: Calibration) -> Floats:
     known = query_features(columns, query, bm25(columns))
-    return probabilities(columns, query, odds, known, plain_memories(columns), calibration)
+    return probabilities(columns, query, odds, known, calibration)
 
 
 def logit(probability: float) -> float:
@@ -194,9 +194,9 @@ def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_the
 @given(ranked_scopes(), st.sampled_from(list(OF_KIND.values())))
 def test_a_kind_moves_the_log_odds_and_keeps_their_order(ranked: tuple[Columns, Floats], kind: OfKind) -> None:
     columns, odds = ranked
-    features, plain = query_features(columns, NOBODY, bm25(columns)), plain_memories(columns)
-    as_memories = probabilities(columns, NOBODY, odds, features, plain, DEFAULT_CALIBRATION)
-    moved = probabilities(columns, NOBODY, odds, features, plain, replace(DEFAULT_CALIBRATION, of_kind=kind))
+    features = query_features(columns, NOBODY, bm25(columns))
+    as_memories = probabilities(columns, NOBODY, odds, features, DEFAULT_CALIBRATION)
+    moved = probabilities(columns, NOBODY, odds, features, replace(DEFAULT_CALIBRATION, of_kind=kind))
     for before, after in zip(as_memories.tolist(), moved.tolist(), strict=True):
         if 1e-6 < before < 1 - 1e-6:
             assert after == pytest.approx(1 / (1 + exp(-kind.base - kind.slope * log(before / (1 - before)))), rel=1e-2)

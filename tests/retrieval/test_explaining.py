@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.features import document_features, query_features
 from app.retrieval.model_weights import DEFAULT_WEIGHTS
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import SearchMode, contributions, explained, log_odds
+from app.retrieval.ranking import SearchMode, contributions, document_features, explained, log_odds, query_features
 from app.storage.search import Columns
 from tests.support.columns import NOBODY, NOW, SPOKEN, rank, scopes
 

@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
-from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import (
+from app.retrieval.first_hits import (
     FIRST,
     NO_ORDER,
     PROPERTIES,
@@ -24,6 +22,9 @@ from app.retrieval.ranking import (
     same_subject,
     turned,
 )
+from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
+from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import Ranked
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, rank, scopes
@@ -61,10 +62,9 @@ def order_and_gain(
 ) -> tuple[list[int], Floats | None]:
     """The texts are taken to speak of one subject."""
     of_each = np.array(odds, np.float32)
-    order = (-of_each).argsort(kind="stable")
-    first = first_hits(columns, query, of_each, order, weights, parts)
-    order, gained = order_first_hits(columns, first, of_each, order, weights, parts)
-    return list(order.tolist()), gained
+    ranked = Ranked((-of_each).argsort(kind="stable"), of_each, dict(parts))
+    order_first_hits(ranked, columns, first_hits(ranked, columns, query, weights), weights)
+    return list(ranked.order.tolist()), ranked.other_parts.get("first")
 
 
 def ordered(columns: Columns, odds: list[float], weights: Weights, query: SettledQuery = NOBODY) -> list[int]:
@@ -85,11 +85,12 @@ def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -
 
 
 def test_without_the_evidence_of_the_texts_no_memory_replaces_another() -> None:
-    columns, odds, order = notes([1, 1], [1, 1]), np.array([0.5, 0.0], np.float32), np.arange(2)
-    first = first_hits(columns, NOBODY, odds, order, RENEWED, {})
+    columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
+    first = first_hits(ranked, columns, NOBODY, RENEWED)
     assert first.replaced == [(0, 1)]
     first.replaced = []
-    assert order_first_hits(columns, first, odds, order, RENEWED, {})[0].tolist() == [0, 1]
+    order_first_hits(ranked, columns, first, RENEWED)
+    assert ranked.order.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -292,8 +293,9 @@ def test_words_of_the_query_the_other_way_round_are_another_statement(query: str
 
 
 def test_what_is_turned_falls_behind_what_is_not() -> None:
-    columns, odds, order = notes([1, 1], [1, 1]), np.array([0.5, 0.0], np.float32), np.arange(2)
-    first = first_hits(columns, NOBODY, odds, order, DEFAULT_WEIGHTS, {})
-    assert first.alike == alike(columns, order, odds) == [[0, 1]]
+    columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
+    first = first_hits(ranked, columns, NOBODY, DEFAULT_WEIGHTS)
+    assert first.alike == alike(columns, ranked.order, ranked.score) == [[0, 1]]
     first.turned = [0]
-    assert order_first_hits(columns, first, odds, order, DEFAULT_WEIGHTS, {})[0].tolist() == [1, 0]
+    order_first_hits(ranked, columns, first, DEFAULT_WEIGHTS)
+    assert ranked.order.tolist() == [1, 0]

@@ -9,19 +9,24 @@ from hypothesis import strategies as st
 
 from app.embedding.onnx import OnnxModel
 from app.retrieval.decay import DAY_MS
-from app.retrieval.features import (
+from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
+from app.retrieval.query import SettledQuery, analyse, settle
+from app.retrieval.ranking import (
     FEATURES,
     LEAST_SPREAD,
     MOST_REPEATED,
+    ORDERED_AMONG,
+    ORDERED_WITHIN,
     QUERY_FEATURES,
+    SearchMode,
     bm25,
     document_features,
     importance_at,
+    log_odds,
+    of_passages,
     query_features,
+    top,
 )
-from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, Blend, Foreign, Weights, weights_for
-from app.retrieval.query import SettledQuery, analyse, settle
-from app.retrieval.ranking import ORDERED_AMONG, ORDERED_WITHIN, SearchMode, log_odds, of_passages, top
 from app.retrieval.time_grammar import TIME_ORDERS, TimeOrder
 from app.storage.search import Columns, Floats
 from app.storage.text import (
@@ -93,7 +98,7 @@ def test_an_unmatched_document_elsewhere_changes_nothing(columns: Columns, mode:
 @given(scopes(), st.integers(1, 6))
 def test_top_gives_k_distinct_contents_whenever_there_are_k(columns: Columns, k: int) -> None:
     ranked = rank(columns, NOBODY, "hybrid", NOW)
-    contents = columns.content[top(ranked, columns, k)].tolist()
+    contents = columns.content[top(ranked.order, columns, k)].tolist()
     in_order = list(dict.fromkeys(columns.content[ranked.order].tolist()))
     assert contents == in_order[:k]
 
@@ -103,7 +108,7 @@ def test_top_gives_k_distinct_contents_whenever_there_are_k(columns: Columns, k:
 def test_an_empty_scope_has_no_results(mode: SearchMode, terms: int) -> None:
     columns = columns_of(0, terms=terms)
     ranked = rank(columns, NOBODY, mode, NOW)
-    assert top(ranked, columns, 10) == []
+    assert top(ranked.order, columns, 10) == []
 
 
 def test_a_single_document_is_found() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.retrieval.repetition import says_the_same
+from app.retrieval.first_hits import says_the_same
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app.retrieval.calibration import KNEE, describe
-from app.retrieval.features import FEATURES, plain_memories
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
 from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import FEATURES
 from app.storage.search import Floats
 from app.storage.text import SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from benchmarks.evaluation.ranking_cases import Case, Embedder, as_plain, build_cases, mixed, small
@@ -309,7 +309,7 @@ def test_the_services_own_ranking_has_the_same_odds(embed: Embedder) -> None:
         ranked = rank(case.columns, case.query, "hybrid", int(BEGIN.timestamp() * 1000) + 10**8, weights)
         odds = odds_of(case, weights)
         assert ranked.order.tolist() == sorted(range(len(odds)), key=lambda at: (-odds[at], -case.columns.time[at]))
-        assert plain_memories(case.columns)[ranked.order].sum() == (case.columns.session < 0).sum()
+        assert case.columns.plain[ranked.order].sum() == (case.columns.session < 0).sum()
 
 
 # --- The whole run ----------------------------------------------------------------------------------------------------

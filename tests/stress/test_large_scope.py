@@ -15,7 +15,7 @@ import pytest
 from pymongo.asynchronous.database import AsyncDatabase
 
 from app.core.clock import to_ms
-from app.retrieval.features import bm25
+from app.retrieval.ranking import bm25
 from app.storage.mongo import codec
 from app.storage.mongo.connection import PARTITIONS
 from app.storage.mongo.partitions import PartitionWriting, add_own

@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from app.retrieval.calibration import probabilities
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve
+from app.retrieval.first_hits import first_hits, order_first_hits
 from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Weights
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import Ranked, SearchMode, by_features, finish, first_hits
+from app.retrieval.ranking import Ranked, SearchMode, by_features
 from app.storage.search import Columns, Ints
 from app.storage.text import IndexedText, TermIds, index_text
 
@@ -127,13 +129,13 @@ def rank(
     weights: Weights = DEFAULT_WEIGHTS,
     decay: DecayCurve = DEFAULT_DECAY,
     *,
-    at_least: int | None = None,
     intervals: Sequence[tuple[int, int]] = (),
     calibration: Calibration = DEFAULT_CALIBRATION,
 ) -> Ranked:
     """A whole ranking, as a search makes it, of documents whose texts tell nothing."""
-    ranked = by_features(columns, query, mode, now_ms, weights, decay, at_least=at_least, intervals=intervals)
-    if mode == "hybrid":
-        first = first_hits(columns, query, ranked.score, ranked.order, weights, ranked.other_parts)
-        finish(ranked, columns, query, first, now_ms, weights, intervals, calibration)
+    ranked = by_features(columns, query, mode, now_ms, weights, decay, intervals)
+    if ranked.query_features is not None:
+        order_first_hits(ranked, columns, first_hits(ranked, columns, query, weights), weights)
+        when = ranked.other_parts["when"] if intervals and intervals[0][1] <= now_ms else None
+        ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, calibration, when)
     return ranked

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from app.retrieval.ranking import PROPERTIES
+from app.retrieval.first_hits import PROPERTIES
 from benchmarks.train.asked import read, used, write
 from benchmarks.train.hits import measure, split
 

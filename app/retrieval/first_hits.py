@@ -1,0 +1,466 @@
+"""The first hits: what their texts say of each other.
+
+The ranking compares a document with all others of the scope, and so finds the documents about the query. Among the
+first hits other properties tell which of them answers it:
+
+- Some say the same: `Likes oat milk in coffee` and `likes oat milk in her coffee.` are one statement. A search shows
+  the newest, and counts them once. `Room 12 has the projector` and `Room 14 has the projector` are two, and so are `He
+  likes tea` and `He does not like tea`.
+- A later statement replaces an earlier statement about the same subject: asked "What is the budget?", "Sorry, the
+  budget is 12k" replaces "The budget is 20k". Asked for my dog, "My sister's dog is called Bo" does not replace "My
+  dog is called Rex": its words differ before the new value, too (`same_subject`).
+- A newer statement mostly holds: asked "Where do I live?", "I moved to Boston" goes before the older "I live in
+  Paris". The time of a long text counts less: it says many things, and the new thing in it need not be what was asked
+  for.
+- A person's statement tells more than a question, or than what an assistant made of that statement.
+- What an assistant answered when the same was asked before is second-hand: "You live in Paris." was made from what
+  memory had then, right or wrong.
+
+How much each property counts is fitted by scripts/fit_ranking.py, as the weights of the ranking are (conditional logit
+among the first hits), apart for turns of conversations and for plain memories. Turns of two people with names keep the
+order of the ranking: there these properties gained nothing.
+"""
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from app.core.caches import kept_by_digest
+from app.core.language import STOP_WORDS, wording
+from app.retrieval.decay import DAY_MS
+from app.retrieval.model_weights import FirstHitWeights, Weights
+from app.retrieval.query import SettledQuery
+from app.retrieval.ranking import LONG_TEXT, TINY, Ranked, says_something, term_weights
+from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.text import (
+    DATE_TERMS,
+    HAS_EVENT_TIME,
+    HAS_NUMBER_OR_TIME_WORD,
+    IS_QUESTION,
+    name_id,
+    terms,
+    words_in_order,
+)
+
+LONGEST = 1_000
+"""Characters of a text that is compared. Longer ones say the same only if their contents are equal."""
+USER = name_id("user")
+"""The speaker of what a user without a name says."""
+
+# --- What says the same -----------------------------------------------------------------------------------------------
+
+COMPARED = 24
+"""So many of the best documents are compared with each other, or twice as many as there are hits: no fewer than those
+that are ordered among themselves (`2 * FIRST`). Where some of them say the same, those that come in their place are
+compared, too, `ROUNDS` times at most."""
+ROUNDS = 4
+_PUNCTUATION = frozenset(".,;:!\"'()\u2026\u201c\u201d\u201e\u2018\u2019\u00ab\u00bb")
+
+
+def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[list[int]]:
+    """Returns groups of documents that may say the same, each with two at least: of one speaker, as long, and with as
+    many of each word of the query. `of_days`: what happened on different days is not the same."""
+    flags, length, time, speaker = (
+        column.take(among).tolist() for column in (columns.flags, columns.length, columns.time, columns.speaker)
+    )
+    plain = columns.plain.take(among).tolist()
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, index in enumerate(among):
+        is_dated = bool(flags[place] & HAS_EVENT_TIME)
+        key = (
+            length[place] - DATE_TERMS * is_dated,
+            flags[place] & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD),
+            0 if plain[place] or speaker[place] == USER else speaker[place],
+            time[place] // DAY_MS if of_days and is_dated and plain[place] else None,
+        )
+        groups.setdefault(key, []).append(index)
+    by_words: dict[tuple[int, bytes], list[int]] = {}
+    for number, group in enumerate(groups.values()):
+        for index in group if len(group) > 1 else ():
+            by_words.setdefault((number, columns.term_counts[:, index].tobytes()), []).append(index)
+    return [group for group in by_words.values() if len(group) > 1]
+
+
+def repetitions_among(
+    columns: Columns, groups: Sequence[Sequence[int]], texts: Mapping[int, tuple[str, object]]
+) -> list[list[int]]:
+    """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least.
+    `texts`: the text of each document, and what else must be equal."""
+    repetitions: list[list[int]] = []
+    for group in groups:
+        by_words: dict[tuple[str, ...], list[list[int]]] = {}
+        for index in sorted((index for index in group if index in texts), key=lambda index: -columns.time[index]):
+            text, rest = texts[index]
+            with_these_words = by_words.setdefault(_content_words(text), [])
+            for repetition in with_these_words:
+                newest_text, newest_rest = texts[repetition[0]]
+                if newest_rest == rest and says_the_same(newest_text, text):
+                    repetition.append(index)
+                    break
+            else:
+                with_these_words.append([index])
+        repetitions += [indices for lists in by_words.values() for indices in lists if len(indices) > 1]
+    return repetitions
+
+
+def merged(columns: Columns, repetitions: Sequence[Sequence[int]], new: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Returns both lists, repetitions with a document in common as one, the newest document of each first."""
+    result = [list(repetition) for repetition in repetitions]
+    for added in new:
+        apart = [repetition for repetition in result if set(repetition).isdisjoint(added)]
+        in_common = [repetition for repetition in result if repetition not in apart]
+        result = [*apart, [*{*added}.union(*in_common)]]
+    return [sorted(repetition, key=lambda index: -columns.time[index]) for repetition in result]
+
+
+def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns:
+    """Returns the columns in which the first document of each repetition stands for all: the others do not match, and
+    do not count in the frequencies of the query's words."""
+    others = [index for repetition in repetitions for index in repetition[1:] if columns.matched[index]]
+    with_term = np.count_nonzero(columns.term_counts[:, others], axis=1)
+    matched, groups = columns.matched.copy(), columns.contents
+    matched[others if groups is None or not others else groups.like(others)] = False
+    return replace(
+        columns,
+        matched=matched,
+        df=np.maximum(columns.df - with_term, 0).astype(np.float32),
+        count=columns.count - len(others),
+        repeated=[newest for newest, *_ in repetitions],
+    )
+
+
+def repetitions_of_hits(
+    columns: Columns, findable: Bools, best: Sequence[int], repetitions: Sequence[Sequence[int]]
+) -> dict[int, Ints]:
+    """Returns the other documents that say what a hit says, the newest first, by the hit's index, for hits that are not
+    alone. `findable`: what matched before `said_once`. `repetitions`: those that it was given."""
+    groups = columns.contents
+    if not repetitions and groups is None:
+        return {}
+    said_as = {indices[0]: indices for indices in repetitions}
+    others_of: dict[int, Ints] = {}
+    for index in best:
+        own = said_as.get(index, [index])
+        same = np.array(own) if groups is None else groups.like(own)
+        others = np.sort(same[findable[same] & (same != index)])  # as they are stored
+        if len(others):
+            others_of[index] = others[np.argsort(-columns.time[others], kind="stable")]
+    return others_of
+
+
+def says_the_same(text: str, other: str) -> bool:
+    """Returns whether two texts have the same words in the same order, but for stop words that one has more.
+
+    Numbers, names and negations are no stop words. A stop word that stands for another one makes a difference: "from
+    Oslo to Rome" is not "to Oslo from Rome".
+    """
+    if max(len(text), len(other)) > LONGEST:
+        return False
+    shorter, longer = sorted((_words(text), _words(other)), key=len)
+    at = 0
+    for word in longer:
+        if at < len(shorter) and word == shorter[at]:
+            at += 1
+        elif word not in STOP_WORDS:
+            return False
+    return at == len(shorter)
+
+
+@kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
+def _words(text: str) -> list[str]:
+    return [word for word in wording(text) if word not in _PUNCTUATION]
+
+
+@kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
+def _content_words(text: str) -> tuple[str, ...]:
+    """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
+    return tuple(word for word in _words(text) if word not in STOP_WORDS) if len(text) <= LONGEST else ()
+
+
+# --- What replaces what, and which answers ----------------------------------------------------------------------------
+
+FIRST = 12
+"""So many turns, and so many plain memories, are ordered among themselves. The document that answers is among them for
+9 of 10 questions."""
+FAR = 4.0
+"""The greatest distance to the best hit, in log-odds, that `gap` has: a hit that is 9 behind counts as 4 behind."""
+ENOUGH_OF_QUERY = 0.4
+"""Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
+With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
+TURNED = 2.0
+"""Log-odds that a document loses that has the words of the query the other way round, beside one that has them in its
+order."""
+EQUAL = 1e-4
+"""Two hits whose cosines to the query differ by less have the same text."""
+PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "second_hand", "replaced")
+"""The fields of `FirstHitWeights`, in this order."""
+NO_ORDER = FirstHitWeights()
+
+
+@dataclass(slots=True)
+class FirstHits:
+    """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
+    kind (column)."""
+
+    group: Ints
+    """Indices of the documents that are ordered among themselves, of each kind the best first."""
+    plain: Bools
+    """Which of them are plain memories."""
+    same: Bools
+    """The other one has the same text."""
+    share: Floats
+    """The share of the query's words of the hit, weighed by rarity, that the other one has, too: asked "What is the
+    budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too."""
+    has_all: Bools
+    """It has all of them, and they are `ENOUGH_OF_QUERY`."""
+    later: Bools
+    """It is a later statement of the same speaker. A question is none, nor is the same text said again."""
+    replaced: Sequence[tuple[int, int]] = ()
+    """Pairs of an earlier and a later memory, of which the later one may say what holds instead. Their texts tell
+    (`same_subject`), so that whoever has them leaves here those that do."""
+    alike: Sequence[Sequence[int]] = ()
+    """Groups of memories with the same words of the query, of which some may have them the other way round."""
+    turned: Sequence[int] = ()
+    """Those of them that do, as their texts tell (`turned`)."""
+
+
+def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights) -> FirstHits:
+    """Returns the first hits, turns and plain memories, at least two of a kind that has weights for its order. A query
+    of a time alone, which is ordered by that time, has none.
+
+    Turns are ordered if an assistant said one of the first documents, be it "Noted.", or if all turns are of a user
+    without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
+    """
+    start = ranked.order[: 2 * FIRST] if query.subject else ranked.order[:0]
+    with_assistant = columns.assistants[start].any()
+    start = start[says_something(ranked.other_parts, start)]
+    plain = columns.plain[start]
+    turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
+    groups = alike(columns, memories, ranked.score)
+    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
+    if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
+        turns = turns[:0]
+    if len(memories) < 2 or weights.first_plain == NO_ORDER:
+        memories = memories[:0]
+    past = asks_for_past(query, ranked.other_parts)
+    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
+    first.alike = groups
+    if weights.first_plain.replaced and len(memories) and not past:
+        # the newest of the later ones that have all words of the query that a memory has: their texts tell the rest
+        later = first.has_all & first.later & first.plain
+        newest = np.where(later, columns.time[first.group], np.iinfo(np.int64).min).argmax(axis=1)
+        first.replaced = [
+            (int(first.group[place]), int(first.group[newest[place]])) for place in np.flatnonzero(later.any(axis=1))
+        ]
+    return first
+
+
+def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
+    """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
+    that no later document replaces an earlier one."""
+    plain, content = columns.plain[group], columns.content[group]
+    # two memories with the same text but different keys differ in `content`; their vectors are as near to the query
+    cosine, has_vector = columns.cosine[group], columns.has_vector[group]
+    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
+    same = (content == content[:, None]) | near
+    if past or not len(group):
+        return FirstHits(group, plain, same, np.zeros(same.shape, np.float32), np.zeros_like(same), np.zeros_like(same))
+    weights, total = term_weights(columns)
+    has = columns.term_counts[:, group] > 0
+    common = np.einsum("ti,tj->ij", has * weights, has, dtype=np.float32)
+    of_hit = common.diagonal()[:, None]
+    time, speaker = columns.time[group], columns.speaker[group]
+    later = (time > time[:, None]) & (speaker == speaker[:, None]) & (plain == plain[:, None])
+    later &= ~(same | columns.questions[group])
+    has_all = (common >= of_hit) & (of_hit >= ENOUGH_OF_QUERY * max(total, TINY))
+    return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
+
+
+def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> None:
+    """Leaves the pairs of which the later text replaces the earlier one, and notes those that have the words of the
+    query the other way round. `texts`: those of the documents in pairs and groups, by index."""
+    first.replaced = [
+        (earlier, later)
+        for earlier, later in first.replaced
+        if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], query)
+    ]
+    first.turned = [
+        index
+        for group in first.alike
+        for index in turned({index: texts[index] for index in group if index in texts}, query)
+    ]
+
+
+def order_first_hits(ranked: Ranked, columns: Columns, first: FirstHits, weights: Weights) -> None:
+    """Orders the first hits among themselves, turns and plain memories apart. The part `first` is what each document
+    gains by this, in log-odds: a document that falls gains less than 0. Without it, nothing has changed."""
+    gained = np.zeros(len(ranked.score), np.float32)
+    if len(first.group):
+        gained[first.group] = gains(properties(columns, ranked.score, first, ranked.other_parts), first, weights)
+    gained[list(first.turned)] -= np.float32(TURNED)
+    if gained.any():
+        ranked.other_parts["first"] = gained
+        ranked.score = ranked.score + gained
+        # all documents are sorted, because a first hit may fall behind those that follow: "The budget is 20k", which
+        # "Sorry, the budget is 12k" replaces, falls far behind
+        ranked.order = ranked.order[(-ranked.score[ranked.order]).argsort(kind="stable")]
+
+
+def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
+    """Returns whether the query names a time or asks for the earliest."""
+    return "when" in parts or query.order == "earliest"
+
+
+def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats]) -> Floats:
+    """Returns the properties of the first hits, a row for each name of `PROPERTIES` and a column for each hit. Each hit
+    is compared with those of its kind. `odds`, `parts`: the score and the other parts of `Ranked`.
+
+    - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
+    - `cosine`: that of the hit and the query.
+    - `newness`: 0 for the oldest hit, 1 − `length` for the newest. Only statements have it: an assistant's answer is no
+      newer than what it rests on.
+    - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
+    - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
+    - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
+    - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1: the less, the
+      farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
+      and less in a long text; for `replaced` the pairs that are known.
+    """
+    group, plain = first.group, first.plain
+    time = columns.time[group]
+    # a text that was said twice is as new as its last time
+    newest_time = np.where(first.same, time, time.min()).max(axis=1)
+    gap, newness = odds[group], np.zeros(len(group), np.float32)
+    for of_kind in (plain, ~plain) if plain.any() and not plain.all() else (slice(None),):
+        times = np.unique(newest_time[of_kind])
+        newness[of_kind] = times.searchsorted(newest_time[of_kind]) / max(len(times) - 1, 1)
+        gap[of_kind] -= gap[of_kind].max()
+    np.maximum(gap, -FAR, out=gap)
+    by_assistant = columns.assistants[group]
+    statement = ~(by_assistant | columns.questions[group])
+    length = np.log1p(columns.length[group]) / LONG_TEXT
+    brief = np.maximum(1 - length, 0)
+    behind = np.maximum(gap[:, None] - gap, 0) / FAR
+    near = (1 - behind**2) * first.later
+    renewed, replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
+    if first.replaced:
+        places = {index: place for place, index in enumerate(group.tolist())}
+        for earlier, later in first.replaced:
+            replaced[places[earlier]] = near[places[earlier], places[later]]
+    second_hand = np.zeros(len(group), np.bool_)
+    if "echo" in parts:
+        before = columns.previous[group]
+        second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
+    newness *= statement * brief
+    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, replaced
+    return np.array(rows, np.float32)
+
+
+def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:
+    """Returns the log-odds that each hit gains on the first hit of its kind, shape (len(group),).
+
+    `values`: what `properties` returns for hits of which each kind has falling log-odds. The first hit gains 0: it
+    keeps its log-odds, and with them its place among documents of the other kind.
+    """
+    factors = np.where(first.plain, _factors(weights.first_plain), _factors(weights.first_turns))
+    gain: Floats = np.add.reduce(factors * values, axis=0)
+    gain -= np.where(first.plain, gain[first.plain.argmax()], gain[first.plain.argmin()])
+    return gain
+
+
+@lru_cache(maxsize=64)
+def _factors(weights: FirstHitWeights) -> Floats:
+    """Returns the weights of `PROPERTIES`, shape (PROPERTIES, 1)."""
+    return np.array([[getattr(weights, name)] for name in PROPERTIES], np.float32)
+
+
+def same_subject(earlier: str, later: str, query: str) -> bool:
+    """Returns whether two statements that have the same words of a query differ in their value alone.
+
+        same_subject("The budget is 20k", "Sorry, the budget is 12k", "What is the budget?")
+        not same_subject("My dog is called Rex", "My sister's dog is called Bo", "What is my dog called?")
+
+    The clauses with the words of the query are compared word by word. They may differ in one place, where words of one
+    stand for words of the other, or behind the last word that they have in common, and before it by single words in the
+    place of others behind the first word of the query: "on Tuesday at 4", "on Thursday at 5". A word more or less tells
+    nothing: "now", as well as "backups", may stand there. A later statement with all words of the earlier one corrects
+    it: "Mr. Olsen is our contact", "Ms. Varga has replaced Mr. Olsen as our contact".
+    """
+    if max(len(earlier), len(later)) > LONGEST:
+        return False
+    asked = set(terms(query))
+    (old_terms, old_clauses), (new_terms, new_clauses) = _read(earlier), _read(later)
+    if old_terms < new_terms:
+        return True
+    old, new = _about(old_clauses, asked), _about(new_clauses, asked)
+    first = next((at for at, word in enumerate(new) if word in asked), len(new))
+    changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    in_common = [at for at, (tag, *_) in enumerate(changes) if tag == "equal"]
+    if not in_common:
+        return False
+    if len(changes) - len(in_common) == 1:
+        return any(tag == "replace" for tag, *_ in changes)
+    for at, (tag, old_start, old_end, new_start, new_end) in enumerate(changes):
+        if tag == "equal":
+            continue
+        if at > in_common[-1]:
+            return tag == "replace"
+        if tag != "replace" or old_end - old_start != new_end - new_start or new_start <= first:
+            return False
+    return True
+
+
+def _about(clauses: Sequence[Sequence[str]], asked: Set[str]) -> list[str]:
+    """Returns the words from the first clause with a word of the query to the last one."""
+    about = [at for at, clause in enumerate(clauses) if not asked.isdisjoint(clause)]
+    return [word for clause in clauses[about[0] : about[-1] + 1] for word in clause] if about else []
+
+
+@kept_by_digest(4 << 20, lambda read: 100 * (2 + len(read[0]) + sum(1 + len(clause) for clause in read[1])))
+def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
+    """Returns the terms of a text, and the words of its clauses in their order."""
+    return frozenset(terms(text)), [words_in_order(clause) for clause in _CLAUSE_END.split(text)]
+
+
+_CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
+
+
+def alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
+    """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
+    the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
+    memories = memories[odds[memories] >= odds[memories[:1]] - TURNED]  # what lies farther behind stays behind
+    has = columns.term_counts[:, memories] > 0
+    groups: dict[bytes, list[int]] = {}
+    for index, words, count in zip(memories.tolist(), has.T, np.count_nonzero(has, axis=0).tolist(), strict=True):
+        if count > 1:
+            groups.setdefault(words.tobytes(), []).append(index)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def turned(texts: Mapping[int, str], query: str) -> list[int]:
+    """Returns which texts have more neighbouring words of the query the other way round than another one of them.
+
+        turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
+
+    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf".
+    """
+    asked, genitive = terms(query), _GENITIVE.search(query) is not None
+    counts: dict[int, int] = {}
+    for index, text in texts.items():
+        words = [word for clause in _read(text)[1] for word in clause] if len(text) <= LONGEST else []
+        at = {word: words.index(word) for word in asked if word in words}
+        before_of = {word for word, place in at.items() if genitive and words[place + 1 : place + 2] == ["of"]}
+        counts[index] = sum(
+            (at[one] > at[other]) != bool(before_of & {one, other})
+            for one, other in pairwise(word for word in asked if word in at)
+            if one != other
+        )
+    return [index for index, count in counts.items() if count > min(counts.values())]
+
+
+_GENITIVE = re.compile(r"['\u2019]s\b")
