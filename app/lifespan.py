@@ -368,7 +368,7 @@ def job_runner(
         kinds.ERASE_USER: ErasureJobs(store, COLLECTIONS, clock, ErasureKey.of(settings), model=embedder.name).handle,
         kinds.UNDO: lambda run: undoing[run.payload["kind"]](run),
         kinds.EMBED_PENDING: embedding.handle,
-        kinds.DOCUMENT: DocumentJobs(store, embedder, clock, settings.secrets).handle,
+        kinds.DOCUMENT: DocumentJobs(store, embedder, clock, settings).handle,
         kinds.POST_CONVERSATION: conversations.learn,
         kinds.SUMMARIZE: conversations.summarize,
         kinds.EXTRACT: ExtractionJobs(tools, llm).handle,

@@ -72,9 +72,9 @@ _Container: TypeAlias = tuple[Place, Any, int, BodyLimits]
 
 
 def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any:
-    """Parses a JSON body within the limits. `lenient`: fields of the body whose values may have any size, since the
-    endpoint cuts them or leaves them out. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an object,
-    and Invalid if a value breaks a limit."""
+    """Parses a JSON body within the limits. `lenient`: fields of the body, or of its `items`, whose values may have any
+    size, since the endpoint limits or cuts them. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an
+    object, and Invalid if a value breaks a limit."""
     value = decoded(body, limits)
     if _simple(value, limits):
         return value
@@ -157,6 +157,10 @@ def _simple(value: Any, limits: BodyLimits) -> bool:
     return True
 
 
+_ITEMS = ((), "items")
+"""The place of the items of a batch."""
+
+
 def faults_of(root: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain a quarter of a million values (`BodyLimits.json_values`)."""
@@ -168,7 +172,7 @@ def faults_of(root: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> I
     containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
     for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
-            inside = any_size if not place and name in lenient else within
+            inside = any_size if name in lenient and (not place or place[0] == _ITEMS) else within
             if isinstance(name, str) and (error := _text_fault(name, limits)):
                 yield FieldError(_pointer(place), f"has a key that {error}")
             elif item.__class__ is int and -INT64 <= item < INT64:

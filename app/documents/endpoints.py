@@ -11,13 +11,14 @@ from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
 from app.documents.schemas import ENDINGS, MAX_BYTES, MEDIA_TYPES, UNNAMED, Document, DocumentAccepted, DocumentName
 from app.documents.service import DocumentService
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer, etag, quota_of
 
 
 async def document_service(request: Request) -> DocumentService:
     """Returns the document service of the caller."""
     resources, principal = get_caller(request)
-    return DocumentService(resources.store, principal.scope, resources.clock)
+    quota = quota_of(resources.settings.quotas, principal.scope.tenant)
+    return DocumentService(resources.store, principal.scope, resources.clock, quota)
 
 
 Documents = Annotated[DocumentService, Depends(document_service)]

@@ -25,33 +25,33 @@ from app.documents.extract import FileUnreadable
 from app.documents.schemas import DOCUMENTS, PARTS, DocumentRecord
 from app.documents.service import PassageRepository
 from app.embedding.embedder import Embedder
+from app.errors import QuotaExceeded
 from app.jobs.runner import Done, Run
 from app.memories.repository import Embeddings, new_memory, passage
 from app.memories.schemas import MEMORIES, MemoryRecord
-from app.settings import SecretPolicy, SecretSettings
+from app.settings import SecretPolicy, Settings
 from app.storage.changes import Change, CommitConflict, DeleteWhere, Update
 from app.storage.protocol import Store
 from app.storage.repository import pages
 from app.storage.schema import Eq
 from app.storage.scope import Scope
+from app.writes.executor import quota_of
 
 SECONDS = 120.0
 """How long the process that reads a file may take."""
 AT_ONCE = 64
 MOVED = ("context", "source", "metadata", "metadata_terms", "identity_hash")
 """Fields of a passage that stays and stands elsewhere in the new file."""
-TIMELESS = "9999-12-31T00:00:00.000Z"
-"""Where the decay of a passage begins: a manual does not fade."""
 
 
 class DocumentJobs:
     """Reads files. `seconds`: how long reading one may take."""
 
     def __init__(
-        self, store: Store, embedder: Embedder, clock: Clock, secrets: SecretSettings, seconds: float = SECONDS
+        self, store: Store, embedder: Embedder, clock: Clock, settings: Settings, seconds: float = SECONDS
     ) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
-        self._secrets, self._seconds = secrets, seconds
+        self._secrets, self._quotas, self._seconds = settings.secrets, settings.quotas, seconds
 
     async def handle(self, run: Run) -> Done:
         """Makes the passages of a document those of its newest file. Passages that are there already keep their ids. A
@@ -69,6 +69,8 @@ class DocumentJobs:
             figures = {name: figures.get(name) for name in ("pages", "empty_pages", "secrets")}
             fields: DocumentRecord = {"status": "ready", "passages": len(found), **figures}  # type: ignore[typeddict-item]
             return await self._ended(run, document, fields, len(found))
+        except QuotaExceeded as error:  # what is stored of it stays, as does what was there
+            return await self._ended(run, document, {"status": "failed", "error": error.detail}, 0)
         except CommitConflict:
             newest = await self._store.get(DOCUMENTS, run.tenant, document["document_id"])
             if newest is not None and newest["upload_id"] == document["upload_id"]:
@@ -150,7 +152,8 @@ class DocumentJobs:
             entries = await embeddings.entries([passage(memory) for memory in fresh])
             for memory, entry in zip(fresh, entries, strict=True):
                 changes += memories.add({**memory, "embedding": embeddings.info(entry)}, entry)
-            await self._commit(run, document, changes, {})
+            quota = quota_of(self._quotas, run.tenant)
+            await self._commit(run, document, [*changes, *([quota] if quota else [])], {})
             await run.progress(min(first + AT_ONCE, len(found)), len(found))
         gone = list(chain.from_iterable(there.values()))
         for first in range(0, len(gone), AT_ONCE):
@@ -192,4 +195,4 @@ def _passage(document: DocumentRecord, item: Mapping[str, Any], now: str) -> Mem
     place = {name: item[name] for name in ("headings", "page", "start", "end")}
     where = {"document_id": document["document_id"], "name": document["name"], **place}
     memory = new_memory(fields, {"origin": "document", "document": where}, now, unique=False)  # type: ignore[typeddict-item]
-    return {**memory, "anchored_at": TIMELESS, "document_id": document["document_id"]}
+    return {**memory, "document_id": document["document_id"]}

@@ -86,4 +86,6 @@ PARTS: Collection[PartRecord] = Collection(
     order="seq",
     indexes=(("upload_id",), ("user_id",)),
     audited=False,
+    counted=True,
+    only_bytes=True,
 )

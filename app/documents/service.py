@@ -25,7 +25,7 @@ from app.jobs import queue
 from app.jobs.queue import DOCUMENT
 from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MemoryRecord
-from app.storage.changes import Change, DeleteWhere, Insert, Update
+from app.storage.changes import Change, DeleteWhere, Insert, Update, WithinQuota
 from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, page_of, render_items
 from app.storage.schema import Eq, both
@@ -60,13 +60,14 @@ def render(document: DocumentRecord) -> Document:
 class DocumentService:
     """The documents that a caller may see."""
 
-    def __init__(self, store: Store, scope: Scope, clock: Clock) -> None:
+    def __init__(self, store: Store, scope: Scope, clock: Clock, quota: WithinQuota | None = None) -> None:
         self._store, self._scope, self._clock = store, scope, clock
+        self._quota = [] if quota is None else [quota]
         self._documents = Repository(store, scope, DOCUMENTS)
 
     async def receive(self, agent: str | None, user: str | None, media_type: str, body: AsyncIterator[bytes]) -> Upload:
         """Stores a file as it arrives. Raises UnsupportedMediaType,
-        TooLarge, Invalid and Forbidden; nothing of the file is left then."""
+        TooLarge, QuotaExceeded, Invalid and Forbidden; nothing of the file is left then."""
         self._scope.require_write(agent, user)
         if agent is None and user is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
@@ -85,7 +86,7 @@ class DocumentService:
                 "data": await in_turn(lambda: base64.b64encode(waiting).decode()),
                 "created_at": rfc3339(self._clock.now()),
             }
-            await self._store.commit([Insert(PARTS, part)])
+            await self._store.commit([Insert(PARTS, part), *self._quota])
             waiting.clear()
 
         try:

@@ -30,7 +30,7 @@ from app.learning.learning_run import NO_LLM, Report
 from app.llm.base import LLM
 from app.memories.agents import Decays
 from app.memories.repository import DUE, MemoryRepository, happened_at, of_partition
-from app.memories.schemas import MAX_TAGS, MEMORIES, MemoryRecord
+from app.memories.schemas import KEPT_AS_IS, MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages, unexpired
 from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, Not, Range, both
@@ -213,7 +213,7 @@ class DuplicateGroup:
 def may_have_duplicates(now: str) -> Filter:
     """Filters memories that may be duplicates. Messages and passages keep a conversation or a document complete, each
     summary belongs to its own day or session, and an issue that recurs is not the one that was closed."""
-    kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue", "document", "file"))
+    kinds = (Not(Eq("memory_type", kind)) for kind in ("message", "summary", "issue", *KEPT_AS_IS))
     return both(Eq("status", "active"), *kinds, unexpired(now))
 
 

@@ -28,7 +28,15 @@ from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.create import MemoryPlan, MemoryPlanner
 from app.memories.repository import SOURCE, Embeddings, MemoryRepository, is_rule
-from app.memories.schemas import MEMORIES, EvidenceName, MemoryCreated, MemoryRecord, ReplacementLink, Source
+from app.memories.schemas import (
+    KEPT_AS_IS,
+    MEMORIES,
+    EvidenceName,
+    MemoryCreated,
+    MemoryRecord,
+    ReplacementLink,
+    Source,
+)
 from app.profiles.agents import LESSONS, merge_experience
 from app.profiles.users import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
@@ -140,7 +148,7 @@ class MemoryExtractor:
         if query and partitions:
             now = tools.clock.now()
             kinds = (
-                Not(Eq("memory_type", kind)) for kind in ("message", "summary", "document", "file")
+                Not(Eq("memory_type", kind)) for kind in ("message", "summary", *KEPT_AS_IS)
             )  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)

@@ -45,9 +45,9 @@ from app.memories.repository import (
 )
 from app.memories.schemas import (
     FILE,
+    KEPT_AS_IS,
     MAX_TAGS,
     MEMORIES,
-    NO_FILE,
     MemoryChange,
     MemoryCreate,
     MemoryCreated,
@@ -464,15 +464,15 @@ class NearDuplicates:
     async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
         partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        no_passage = Not(Eq("memory_type", "document"))
-        return (await self._near(memory, entry, partitions, no_passage, MAX_SHOWN, without))[:MAX_SHOWN]
+        judged = Not(In("memory_type", KEPT_AS_IS))
+        return (await self._near(memory, entry, partitions, judged, MAX_SHOWN, without))[:MAX_SHOWN]
 
     async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
         """Returns all near-duplicates that a write may retire: those of the same partition that are neither messages
-        nor passages."""
+        nor kept as they are."""
         partitions = (Partition(memory["agent_id"], memory["user_id"]),)
         return await self._near(
-            memory, entry, partitions, Not(In("memory_type", ("message", "document"))), None, without
+            memory, entry, partitions, Not(In("memory_type", ("message", *KEPT_AS_IS))), None, without
         )
 
     async def _near(
@@ -486,7 +486,6 @@ class NearDuplicates:
     ) -> list[NearDuplicate]:
         if entry.vector is None or memory["memory_type"] == FILE:
             return []
-        where = both(where, NO_FILE)
         without = {*without, memory["memory_id"]}
         stored = await self._stored(
             partitions, where, entry, None if limit is None else limit + len(without) + len(self._written)

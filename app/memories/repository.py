@@ -26,6 +26,7 @@ from app.memories.schemas import (
     FEEDBACK,
     FILE,
     HISTORY,
+    KEPT_AS_IS,
     MEMORIES,
     NOT_EMBEDDED,
     SMALL_TALK,
@@ -213,6 +214,10 @@ IDENTITY = (
 DUE = ("due_at", "surface_at", "done_at", "rrule")
 
 
+TIMELESS = "9999-12-31T00:00:00.000Z"
+"""Where the decay of a memory begins that does not fade."""
+
+
 def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) -> MemoryRecord:
     """Returns a new memory of `fields` (those of `MemoryCreate`).
 
@@ -251,7 +256,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "access_count": 0,
         "helpful_count": 0,
         "misleading_count": 0,
-        "anchored_at": now,
+        "anchored_at": TIMELESS if fields["memory_type"] in KEPT_AS_IS else now,
         "content_hash": content_hash(fields["content"]),
         "embedding": {**NOT_EMBEDDED},
         "version": 1,
@@ -380,7 +385,8 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
         raise invalid("/memory_type", "a file stays a file, and nothing else becomes one")
     changed.pop("importance", None)
     if "importance" in fields:
-        changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": now}
+        anchor = TIMELESS if memory["memory_type"] in KEPT_AS_IS else now
+        changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": anchor}
     if "metadata" in changed:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
     if "status" in changed:

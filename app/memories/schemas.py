@@ -44,6 +44,8 @@ STANDING = "instruction"
 SMALL_TALK = "small_talk"
 FILE = "file"
 """Values of the field `standing`; the last is a type of memories, too."""
+KEPT_AS_IS = ("document", FILE)
+"""Types of texts that stay as they were given: nothing fades, forgets, merges, judges or learns from them."""
 MOST_FILE_BYTES = 100_000
 JOINED = "joined"
 """The context in which a memory is validated whose text was joined of several, each within its own limit."""
@@ -477,6 +479,14 @@ Predecessors = TypeAliasType("Predecessors", Literal["restore", "delete"])
 MemoryText = Annotated[
     str, StringConstraints(min_length=1, pattern=r"\S"), Field(description="Not blank; at most 32,000 characters.")
 ]
+
+
+def _file_text(text: str) -> str:
+    if len(text) > MOST_FILE_BYTES or len(text.encode()) > MOST_FILE_BYTES:
+        raise ValueError(f"must have at most {MOST_FILE_BYTES} bytes")
+    return text
+
+
 Tag = TypeAliasType("Tag", Annotated[str, StringConstraints(min_length=1, max_length=128)])
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 MemoryTypeIn = TypeAliasType(
@@ -577,8 +587,7 @@ class MemoryCreate(_Times, Owned):
 
     memory_type: MemoryTypeIn = Field(
         "fact",
-        description="`file`: a text under a key that no search finds, at most 100,000 bytes (32,000 in a batch) and "
-        "possibly empty.",
+        description="`file`: a text under a key that no search finds, at most 100,000 bytes and possibly empty.",
     )
     content: MemoryText
     agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
@@ -617,9 +626,7 @@ class MemoryCreate(_Times, Owned):
     @classmethod
     def _of_its_type(cls, content: Any, text: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         if info.data.get("memory_type") == FILE and isinstance(content, str):
-            if len(content) > MOST_FILE_BYTES or len(content.encode()) > MOST_FILE_BYTES:
-                raise ValueError(f"must have at most {MOST_FILE_BYTES} bytes")
-            return content
+            return _file_text(content)
         if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars and info.context != JOINED:
             raise ValueError(f"must have at most {BODY_LIMITS.text_chars} characters")
         return text(content)
@@ -641,6 +648,7 @@ class MemoryCreate(_Times, Owned):
 
 class MemoryBatch(Schema):
     model_config = example({"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]})
+    LENIENT: ClassVar = MemoryCreate.LENIENT
 
     items: Annotated[list[MemoryCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
@@ -649,8 +657,11 @@ class MemoryPatch(_Times):
     """What is absent stays; null clears what can be empty."""
 
     model_config = example({"importance": 0.9, "tags": ["style"], "key": None})
+    LENIENT: ClassVar = frozenset({"content"})
 
-    content: Annotated[MemoryText | None, NotNull] = None
+    content: Annotated[Annotated[str, AfterValidator(_file_text)] | None, NotNull] = Field(
+        None, description="Not blank, at most 32,000 characters; of a `file` possibly empty, at most 100,000 bytes."
+    )
     context: str | None = None
     key: MemoryKey | None = None
     memory_type: Annotated[MemoryTypeIn | None, NotNull] = None

@@ -9,13 +9,14 @@ from hashlib import blake2b
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
 from app.core.metadata_filter import ANY_ID
-from app.core.schemas import Page
+from app.core.schemas import BODY_LIMITS, Page
 from app.errors import Conflict, Forbidden, StorageFull, invalid
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
 from app.memories.repository import Embeddings, MemoryRepository, identity_hash, of_partition, revision
 from app.memories.schemas import (
     FEEDBACK,
+    FILE,
     HISTORY,
     MEMORIES,
     FeedbackApplied,
@@ -101,6 +102,9 @@ class MemoryService:
             )
         if wanted == "archived" and memory["status"] == "superseded":
             raise Conflict("A superseded memory cannot be archived: set it active first, or delete it.")
+        text, most = fields.get("content"), BODY_LIMITS.text_chars
+        if text is not None and memory["memory_type"] != FILE and (len(text) > most or not text.strip()):
+            raise invalid("/content", f"must not be blank, nor have more than {most} characters")
         changed = revision(memory, fields, rfc3339(now))
         new = memory | changed
         if new["valid_from"] and new["valid_until"] and new["valid_from"] >= new["valid_until"]:

@@ -49,7 +49,7 @@ from app.memories.agents import (
     settings_over,
 )
 from app.memories.repository import SOURCE, MemoryRepository
-from app.memories.schemas import MEMORIES, MemoryRecord, Source
+from app.memories.schemas import KEPT_AS_IS, MEMORIES, MemoryRecord, Source
 from app.memories.search import true_at
 from app.profiles.users import (
     LastActive,
@@ -304,7 +304,7 @@ class AgentService:
         where = both(
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
-            And((Eq("status", "active"), Not(In("memory_type", ("message", "document"))))),
+            And((Eq("status", "active"), Not(In("memory_type", ("message", *KEPT_AS_IS))))),
             unexpired(rfc3339(now)),
             Range("importance", ge=least),  # the stored importance; the current one is not higher
         )

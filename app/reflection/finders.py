@@ -37,7 +37,7 @@ from app.jobs.queue import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
 from app.memories.repository import of_partition, repeated_source
-from app.memories.schemas import MEMORIES, SMALL_TALK, EvidenceName, MemoryRecord
+from app.memories.schemas import KEPT_AS_IS, MEMORIES, SMALL_TALK, EvidenceName, MemoryRecord
 from app.memories.search import true_at
 from app.profiles.users import ProfileReader
 from app.retrieval.model_weights import weights_for
@@ -57,7 +57,7 @@ OF_FACTS, JUDGED, UNCONFIRMED = 0.9, 0.75, 0.5
 nothing confirmed."""
 MOST_PAIRS = 2_000
 """The limit of pairs by similarity in one partition, the nearest ones."""
-NOT_READ = ("instruction", "summary", "issue", "solution", "learned", "document", "file")
+NOT_READ = ("instruction", "summary", "issue", "solution", "learned", *KEPT_AS_IS)
 """Types of memories that reflection does not read; `learned` is that of its own insights."""
 
 

@@ -25,7 +25,7 @@ from app.jobs.queue import FORGET, JOBS, OPERATIONS, Operation, Payload, collect
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.repository import Embeddings, MemoryRepository, new_memory, of_partition, revision
-from app.memories.schemas import FEEDBACK, MEMORIES, MemoryRecord, MemoryType, Source
+from app.memories.schemas import FEEDBACK, KEPT_AS_IS, MEMORIES, MemoryRecord, MemoryType, MemoryTypeIn, Source
 from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters, TagsMatch, by_tags
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, importance
 from app.sessions.repository import SessionRepository
@@ -70,8 +70,7 @@ class RetentionPolicy:
             Not(Eq("pinned", True)),
             unexpired(now),
             Range("created_at", lt=before),
-            # a manual stays as long as its document
-            Not(Eq("memory_type", "document")) if self.types is None else In("memory_type", self.types),
+            Not(In("memory_type", KEPT_AS_IS)) if self.types is None else In("memory_type", self.types),
             by_tags(self.tags, self.tags_match, self.exclude_tags),
             split_filter({"metadata": self.metadata}, MEMORY_FIELDS, MEMORIES).where,
         )
@@ -132,7 +131,9 @@ class PolicyIn(TagAndMetadataFilters):
         description="Only what scores this or less, before it is rounded: up to 100 for recency, 50 for issues and "
         "solutions, 30 for use.",
     )
-    types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
+    types: Annotated[list[MemoryTypeIn], Field(min_length=1)] | None = Field(
+        None, description="Default: all but files. Passages stay as long as their document."
+    )
 
 
 class ForgetRequest(Owned):

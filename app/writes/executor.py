@@ -37,6 +37,7 @@ from app.errors import (
 )
 from app.metrics import QUOTA_REFUSALS, RECORDS
 from app.resources import Resources
+from app.settings import QuotaSettings
 from app.storage.changes import Change, CommitConflict, Committed, Delete, Insert, Update, WithinQuota, resolve
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -188,6 +189,11 @@ def users_of(outcome: WriteResult) -> set[str]:
 
 
 _FREEING: set[asyncio.Task[None]] = set()
+
+
+def quota_of(limits: QuotaSettings, tenant: str) -> WithinQuota | None:
+    """Returns what keeps a commit within the quotas of a tenant; None: there are none."""
+    return WithinQuota(tenant, limits.records, limits.bytes) if limits.records or limits.bytes else None
 
 
 async def run_write(
@@ -401,9 +407,8 @@ class RequestWriter:
             return replace(outcome, body=cast(A, warned))
 
         actor = Actor(tenant, self._caller.key_id, request.scope["route"].name)
-        limits, quota = self._resources.settings.quotas, None
-        if (limits.records or limits.bytes) and not frees and request.method != "DELETE":
-            quota = WithinQuota(tenant, limits.records, limits.bytes)
+        exempt = frees or request.method == "DELETE"
+        quota = None if exempt else quota_of(self._resources.settings.quotas, tenant)
         try:
             answer = await run_write(
                 self._resources.store, self._resources.clock, keyed_request, warning, actor, quota=quota

@@ -7,8 +7,11 @@ import httpx
 import pytest
 
 from app.memories.search import _after
-from tests.conftest import Service
+from app.settings import QuotaSettings, Settings
+from tests.conftest import Service, Starter
+from tests.support.documents import MANUAL, passages, read, send
 from tests.support.memories import OWNER, Json, batch, found, listed, problem, remember
+from tests.support.operations import run
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +51,24 @@ async def test_texts_may_be_empty_and_long(api: httpx.AsyncClient) -> None:
         assert problem(answer, 422)["errors"][0]["pointer"] == "/content"
     answer = await api.post("/v1/memories", json={**OWNER, "memory_type": "file", "content": "nameless"})
     assert "key" in problem(answer, 422)["detail"]
+
+
+async def test_a_change_and_a_batch_take_as_long_a_file(api: httpx.AsyncClient) -> None:
+    (made,) = (await batch(api, {"memory_type": "file", "key": "/memories/a", "content": "x" * 100_000}))["items"]
+    path = f"/v1/memories/{made['memory_id']}"
+    for content in ("", "é" * 50_000):
+        assert (await api.patch(path, json={"content": content})).json()["content"] == content
+    fact = f"/v1/memories/{(await remember(api, 'tea'))['memory_id']}"
+    for where, content in ((path, "é" * 50_001), (fact, "x" * 32_001), (fact, ""), (fact, " \n")):
+        assert problem(await api.patch(where, json={"content": content}), 422)["errors"][0]["pointer"] == "/content"
+    for fields, pointer in (
+        ({"memory_type": "file", "key": "k", "content": "x" * 100_001}, "/items/0/content"),
+        ({"content": "x" * 32_001}, "/items/0/content"),
+        ({"content": "x", "context": "x" * 32_001}, "/items/0/context"),
+        ({"content": "x", "metadata": {"content": "x" * 32_001}}, "/items/0/metadata/content"),
+    ):
+        answer = await api.post("/v1/memories/batch", json={"items": [{**OWNER, **fields}]})
+        assert problem(answer, 422)["errors"][0]["pointer"] == pointer
 
 
 async def test_no_search_prompt_or_comparison_sees_them(api: httpx.AsyncClient) -> None:
@@ -121,3 +142,56 @@ async def test_a_file_stays_a_file_and_is_exported_and_erased(api: httpx.AsyncCl
     assert sorted(kept) == ["", "x"]
     await api.delete("/v1/users/u")
     assert await listed(api, key_prefix="/memories") == []
+
+
+async def test_nothing_forgets_fades_or_tells_what_is_kept_as_it_is(service: Service) -> None:
+    api = service.client
+    agent = (await api.post("/v1/agents", json={"name": "Support"})).json()["agent_id"]
+    await read(service, MANUAL, agent_id=agent)
+    made = (await put(api, "/memories/a", "Ada keeps bees", agent_id=agent)).json()
+    await api.patch(f"/v1/memories/{made['memory_id']}", json={"importance": 0.9})
+    fact = await remember(api, "Ada likes tea", agent_id=agent)
+    prompt = (await api.get(f"/v1/agents/{agent}/experience-prompt", params={"user_id": "u"})).json()["text"]
+    assert ("tea" in prompt, "bees" in prompt, "fern" in prompt) == (True, False, False)
+    service.clock.move(days=400)
+    for name in ("decay", "consolidation", "retention", "expiry"):
+        await run(service, name)
+    plan = (await api.post("/v1/memories/forget", json={"user_id": "u", "agent_id": agent, "policy": {}})).json()
+    assert [item["memory_id"] for item in plan["items"]] == [fact["memory_id"]]
+    for kind, expected in (("file", [made["memory_id"]]), ("document", None)):
+        answer = await api.post(
+            "/v1/memories/forget", json={"user_id": "u", "agent_id": agent, "policy": {"types": [kind]}}
+        )
+        if expected is None:
+            assert problem(answer, 422)["errors"][0]["pointer"] == "/policy/types/0"
+        else:
+            assert [item["memory_id"] for item in answer.json()["items"]] == expected
+    kept = (await api.get(f"/v1/memories/{made['memory_id']}")).json()
+    assert (kept["importance"], kept["status"], kept["content"]) == (0.9, "active", "Ada keeps bees")
+    assert {item["importance"] for item in await passages(api, agent_id=agent)} == {0.5}
+
+
+async def test_files_and_documents_count_towards_the_quota(settings: Settings, start: Starter) -> None:
+    quotas = QuotaSettings(records=3, bytes=150_000)
+    async with start(settings.model_copy(update={"quotas": quotas})) as service:
+        assert (await put(service.client, "/memories/a", "x" * 100_000)).status_code == 201
+        problem(await put(service.client, "/memories/b", "x" * 99_000 + "é" * 500, agent_id="b"), 507)
+        problem(await put(service.client, "/memories/a", "é" * 50_000), 507)
+        assert (await send(service.client, b"x" * 150_000, "text/plain", expect=507))["code"] == "quota_exceeded"
+        operation, document = await read(service, MANUAL)
+        assert (operation["status"], document["status"]) == ("failed", "failed")
+        assert "quota" in operation["error"]
+
+
+async def test_others_neither_see_nor_change_a_file(service: Service) -> None:
+    api, own = service.client, await service.key()
+    made = (await put(api, "/memories/a", "mine", own)).json()
+    path = f"/v1/memories/{made['memory_id']}"
+    for headers in (await service.key("other"), await service.key(users=["v"])):
+        problem(await api.get(path, headers=headers), 404)
+        problem(await api.patch(path, json={"content": ""}, headers=headers), 404)
+        problem(await api.delete(path, headers=headers), 404)
+        assert (await api.get("/v1/memories", params={"key_prefix": "/"}, headers=headers)).json()["items"] == []
+    assert (await put(api, "/memories/a", "x", await service.key(users=["v"]))).status_code == 403
+    assert (await put(api, "/memories/a", "theirs", await service.key("other"))).status_code == 201
+    assert (await api.get(path, headers=own)).json()["content"] == "mine"

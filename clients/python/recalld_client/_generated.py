@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 6b003fe3270b5b500751ff52768ed331."""
+"""Made by scripts/generate_clients.py; do not edit. Contract e770f42cfb39a37b7705439eca3e5beb."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -1622,7 +1622,7 @@ class PolicyIn(TypedDict):
     older_than_days: NotRequired[float]
     max_importance: NotRequired[float | None]
     max_score: NotRequired[float | None]
-    types: NotRequired["list[MemoryType] | None"]
+    types: NotRequired["list[MemoryTypeIn] | None"]
 
 
 Predecessors: TypeAlias = Literal["restore", "delete"]
