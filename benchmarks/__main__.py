@@ -21,8 +21,11 @@ FOLDER = Path(__file__).parent
 
 
 def summaries() -> dict[str, str]:
-    """First docstring lines of the modules that are benchmarks, by name. Nothing is imported."""
-    trees = {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("*.py"))}
+    """First docstring lines of the modules and packages that are benchmarks, by name. Nothing is imported."""
+    files = {path.stem: path for path in FOLDER.glob("*.py")} | {
+        path.parent.name: path for path in FOLDER.glob("*/__init__.py")
+    }
+    trees = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in sorted(files.items())}
     return {
         name: (ast.get_docstring(tree) or "").splitlines()[0]
         for name, tree in trees.items()

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -142,22 +142,30 @@ def bare(data: str | Path, size: int = 0) -> AbstractContextManager[Server]:
 
 @contextmanager
 def serving(
-    command: Callable[[int], Sequence[str]], settings: Mapping[str, str], checkout: Path = ROOT
+    command: Callable[[int], Sequence[str]],
+    settings: Mapping[str, str],
+    checkout: Path = ROOT,
+    *,
+    python: str | Path = sys.executable,
+    ready: str = "/readyz",
+    log: IO[bytes] | None = None,
 ) -> Iterator[Server]:
-    """Runs Python with the arguments that `command` gives for a free port, until the block ends."""
+    """Runs Python with the arguments that `command` gives for a free port, until the block ends. `ready`: the path that
+    answers once it serves. `log`: where its output goes; else standard error alone is shown."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     started = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, *command(port)],
+        [python, *command(port)],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(checkout), **settings},
-        stdout=subprocess.DEVNULL,
+        stdout=log or subprocess.DEVNULL,
+        stderr=log,
         start_new_session=True,
     )
     try:
-        _wait(port, process)
+        _wait(port, process, ready)
         yield Server(port, process.pid, time.perf_counter() - started)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -168,14 +176,14 @@ def serving(
             process.wait()
 
 
-def _wait(port: int, process: subprocess.Popen[bytes]) -> None:
+def _wait(port: int, process: subprocess.Popen[bytes], path: str) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
             sys.exit(f"The server ended with exit code {process.returncode}.")
         connection = Connection(f"http://127.0.0.1:{port}")
         try:
-            connection.ask("GET", "/readyz")
+            connection.ask("GET", path)
         except (OSError, RuntimeError, http.client.HTTPException):
             time.sleep(0.02)
         else:

@@ -21,13 +21,16 @@ _EMBED = re.compile(rb'"took_ms":\{"embed":([0-9.e-]+)')
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`bodies` are posted in turn over `connections`, `requests` of them in all."""
+    """`bodies` are posted in turn over `connections`, `requests` of them in all.
+
+    `paths`: of each body, if they differ."""
 
     port: int
     path: str
     bodies: Sequence[bytes]
     connections: int
     requests: int
+    paths: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +94,12 @@ def _run(load: Load, keep: bool) -> Timing:
 
 async def _drive(load: Load, keep: bool) -> Timing:
     loop = asyncio.get_running_loop()
-    head = f"POST {load.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: "
-    job = _Job([f"{head}{len(body)}\r\n\r\n".encode() + body for body in load.bodies], load.requests, keep)
+    head = "HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: "
+    paths = load.paths or [load.path] * len(load.bodies)
+    requests = [
+        f"POST {path} {head}{len(body)}\r\n\r\n".encode() + body for path, body in zip(paths, load.bodies, strict=True)
+    ]
+    job = _Job(requests, load.requests, keep)
     opened = [
         await loop.create_connection(lambda: _Connection(job), "127.0.0.1", load.port) for _ in range(load.connections)
     ]
