@@ -15,10 +15,11 @@ INTRODUCTION = """# Settings
 
 The service reads settings from the environment, or from a file `.env` in the working directory. The environment wins
 over the file, and `--host` and `--port` of `recalld serve` win over both. A wrong value stops the start with a sentence
-that names it. A variable `RECALLD_…` that is no setting is warned of at the start, in the log and in the output of
-`recalld serve`, with the nearest setting; one that was a setting until a release made it a constant, with what it is
-fixed at ([decision 29](../decisions/0029-settings.md)). `recalld serve --help` shows the same list. This page is
-made by `scripts/export_settings.py` from `app/settings.py`.
+that names it. An unknown `RECALLD_…` is warned of at the start, with the nearest setting.
+
+```sh
+RECALLD_LOG_LEVEL=warning RECALLD_CONSOLE=off scripts/serve
+```
 """
 HEAD = "| Variable | Default | What it does |\n|---|---|---|\n"
 
