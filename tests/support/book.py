@@ -175,8 +175,8 @@ class Reader:
         self._shell.communicate()
         self._server.__exit__(None, None, None)
 
-    def run(self, block: Block) -> tuple[bool, str]:
-        """Whether it failed, and what it printed."""
+    def run(self, block: Block) -> tuple[str, str]:
+        """What failed, and what it printed."""
         text = self._here(block.text)
         if "model" in block.remarks:
             self.said = block.remarks["model"]
@@ -194,9 +194,9 @@ class Reader:
         self._ask(self._shell, ". $BOOK/block.sh > $BOOK/printed 2>&1 < $BOOK/typed; echo")
         printed = (self.folder / "printed").read_text()
         failures = (self.folder / "failures").read_text()
-        return failures != "", self._there(printed) + failures
+        return failures, self._there(printed)
 
-    def _run_python(self, text: str, typed: str) -> tuple[bool, str]:
+    def _run_python(self, text: str, typed: str) -> tuple[str, str]:
         if self._python is None:
             self._python = subprocess.Popen(
                 [sys.executable, "-c", _PYTHON, f"http://127.0.0.1:{self.port}"],
@@ -211,7 +211,7 @@ class Reader:
         exported = dict(line.split("=", 1) for line in lines if line.startswith("RECALLD_"))
         sent = {"text": text, "typed": typed, "environment": exported}
         came = json.loads(self._ask(self._python, json.dumps(sent)))
-        return came["failed"], self._there(came["printed"])
+        return "failed: Python" if came["failed"] else "", self._there(came["printed"])
 
     def _ask(self, process: "subprocess.Popen[bytes]", line: str) -> str:
         assert process.stdin is not None
@@ -245,10 +245,10 @@ def faults(page: str, folder: Path) -> list[str]:
         if "scripts/serve" not in todo[0].text:
             reader.run(Block(0, "sh", "scripts/serve"))
         for block in todo:
-            failed, printed = reader.run(block)
+            failures, printed = reader.run(block)
             expected = "fails" in block.remarks or re.search(r'"status": ?[45]\d\d', block.output or "") is not None
-            if failed and not expected:
-                found.append(f"line {block.line} failed:\n{printed[-3000:]}")
+            if failures and not expected:
+                found.append(f"line {block.line} failed:\n{printed[-3000:]}{failures}")
             elif block.output is not None and (differs := difference(block.output, printed)):
                 found.append(f"line {block.line}: {differs}\nprinted:\n{printed[-6000:]}")
     return found
