@@ -143,7 +143,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     prometheus, folder, port = program("prometheus"), tmp_path_factory.mktemp("prometheus"), free_port()
     with scripted_model() as model:
         llm = {"RECALLD_LLM_BASE_URL": model.server.url, "RECALLD_LLM_MODEL": "scripted"}
-        model.says["LearnedMemories"] = {"memories": []}
+        model.says["memories"] = {"memories": []}
         with serving(folder / "data", **llm) as server:
             config = configured(folder, str(server.client.base_url).removeprefix("http://").rstrip("/"))
             command = [prometheus, f"--config.file={config}", f"--storage.tsdb.path={folder / 'tsdb'}",

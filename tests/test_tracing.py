@@ -78,7 +78,7 @@ async def _everything(service: Service, llm: Model) -> None:
     (await api.get("/v1/memories", params=NAMED_OWNER)).raise_for_status()
     assert (await api.get("/v1/memories/quetzalcoatl?walrus=1")).status_code == 422
     assert (await api.get("/v1/memories/quetzalcoatl")).status_code == 404
-    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers zanzibar tea.", 1)]}
+    llm.says["memories"] = {"memories": [learned("Ada prefers zanzibar tea.", 1)]}
     await talk(service, "I prefer zanzibar tea.")
     assert (await end(service))["status"] == "succeeded"
     (await api.get("/livez")).raise_for_status()

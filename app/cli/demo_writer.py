@@ -88,10 +88,14 @@ class ScriptedModel:
             else:
                 answer[name] = None if NoneType in get_args(field.annotation) else []
         known = {memory["content"]: memory["memory_id"] for memory in json.loads(data).get("known_memories", ())}
-        answer["memories"] = [
-            {"always": None, **memory}
-            | {"replaces": [{"memory_id": known[text], "words": text} for text in memory["replaces"] if text in known]}
-            for memory in answer.get("memories", ())
+        answer["statements"] = [
+            one
+            | {
+                "replaces": [
+                    {"memory_id": known[text], "words": text} for text in one.get("replaces", ()) if text in known
+                ]
+            }
+            for one in answer.get("statements", ())
         ]
         answer = {name: value for name, value in answer.items() if name in shape.model_fields}
         return shape.model_validate(answer)

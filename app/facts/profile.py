@@ -5,8 +5,8 @@ user and to no agent, has cardinality `one`, and is the only place where the fie
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StringConstraints
 from typing_extensions import TypedDict
@@ -14,7 +14,6 @@ from typing_extensions import TypedDict
 from app.core.schemas import WHOLE, Object, shown
 from app.errors import invalid
 from app.facts.schemas import USER, FactCreate, FactRecord, group_of, key_of, predicate_key
-from app.memories.schemas import Source
 from app.storage.changes import Change, Insert, Update
 from app.storage.protocol import Store
 from app.storage.repository import Repository
@@ -206,48 +205,22 @@ def new_user(user_id: str, now: str) -> UserRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LearnedValue:
-    """Of a value that the service has learned: its trust, the fields of its source beside the API key, and from when it
-    is true (RFC 3339)."""
-
-    trust: float
-    source: Source
-    since: str
-
-
-NOTHING: Mapping[str, LearnedValue] = {}
-
-
-@dataclass(frozen=True, slots=True)
 class StatedProfile:
-    """Fields of a profile that a request states as facts; null clears a field. A value that is not `learned` has full
-    trust and is true from now on."""
+    """Fields of a profile that a request states as facts, with full trust and from now on; null clears a field."""
 
     values: Mapping[str, object]
-    learned: Mapping[str, LearnedValue] = field(default_factory=dict)
 
-    def assertions(self, user_id: str) -> list[tuple[FactCreate, Source]]:
-        """Returns the facts to assert, each with fields of its source."""
-        stated = {name: value for name, value in self.values.items() if value is not None}
-        assertions: list[tuple[FactCreate, Source]] = []
-        for name, value in stated.items():
-            learned = self.learned.get(name)
-            if learned is None:
-                assertions.append((_fact(user_id, name, value), {}))
-            else:
-                fact = _fact(user_id, name, value, trust=learned.trust, valid_from=learned.since)
-                assertions.append((fact, learned.source))
-        return assertions
+    def assertions(self, user_id: str) -> list[FactCreate]:
+        """Returns the facts to assert."""
+        return [_fact(user_id, name, value) for name, value in self.values.items() if value is not None]
 
     def cleared(self, user_id: str) -> list[FactCreate]:
         """Returns facts of the fields that the request clears, of any value."""
         return [_fact(user_id, name, 0) for name, value in self.values.items() if value is None]
 
 
-def _fact(user_id: str, field: str, value: object, **more: Any) -> FactCreate:
-    return FactCreate(
-        user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one", **more
-    )
+def _fact(user_id: str, field: str, value: object) -> FactCreate:
+    return FactCreate(user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one")
 
 
 class UserRecords:

@@ -180,8 +180,8 @@ class FactService:
         changes without those of the user's record, and the facts that state fields then, by field. A value of less
         trust than the one that holds is stored as disputed."""
         bodies = stated.assertions(user_id)
-        drafts = [draft_of(body, self._source(body, source)) for body, source in bodies]
-        asserted = await self._assert_drafts([body for body, _ in bodies], drafts) if drafts else Asserted({}, [], [])
+        drafts = [draft_of(body, self._source(body, {})) for body in bodies]
+        asserted = await self._assert_drafts(bodies, drafts) if drafts else Asserted({}, [], [])
         cleared = [draft_of(body, {**SOURCE}) for body in stated.cleared(user_id)]
         now = rfc3339(self._clock.now())
         opened = (

@@ -1,9 +1,9 @@
 """What code checks of an item that a model learned from a conversation, in any language. Pure functions.
 
-An item is a memory, a fact, an entry of the profile or a lesson, as the model writes it. It passes if
+An item is a statement or a lesson, as the model writes it. It passes if
 
-- its quote stands word for word in a message, of the user for most items (`refusal`),
-- the model's own fields say that it is stated, and of a kind that its part of the answer keeps (`refusal`),
+- its quote stands word for word in a message, of the user for most items, and the model's own fields say that it is
+  stated (`quoted`),
 - its numbers and dates stand in that message or follow from the message's date (`numbers_said`, `time_said`),
 - the words of a fact's object or of a value of the profile stand there (`value_shown`).
 
@@ -12,7 +12,7 @@ time (`prompts/second_look.md`).
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
@@ -32,7 +32,7 @@ from app.core.language import (
     values,
     words,
 )
-from app.learning.prompts import CitedItem, TranscriptLine
+from app.learning.prompts import CitedItem, LearnedLesson, Statement, TranscriptLine
 from app.memories.repository import own_time
 from app.memories.schemas import EventPrecision
 from app.retrieval.time_expressions import read_interval
@@ -123,49 +123,29 @@ def _letters(text: str) -> Letters:
     return Letters.of(text)
 
 
-# --- What each part keeps ---------------------------------------------------------------------------------------------
-
-
-class Admitted(NamedTuple):
-    """What the fields `about` and `holds` of an item may say, if its part is to keep it."""
-
-    about: frozenset[str]
-    holds: frozenset[str]
-
-
-ANYBODY = frozenset({"user", "other", "nobody"})
-ADMITTED: Mapping[str, Admitted] = {
-    "memory": Admitted(ANYBODY, frozenset({"now", "past", "planned"})),  # a plan is worth remembering, as a plan
-    "fact": Admitted(ANYBODY, frozenset({"now", "past", "planned"})),  # what is over has ended by its message
-    "profile": Admitted(frozenset({"user"}), frozenset({"now", "planned"})),
-    "lesson": Admitted(frozenset({"nobody"}), frozenset({"now"})),
-}
-"""Which stated items each part keeps. No part keeps what is guessed, asked or corrected. What is planned without a day,
-and an item of the profile about somebody else, become memories: the sentences that they quote (`extraction.py`)."""
 OF_WORK = frozenset({"issue", "solution", "learned"})
-"""Types of memories about the agent's work. The assistant's words show these, too: "The cache key holds only the
+"""Kinds of statements about the agent's work. The assistant's words show these, too: "The cache key holds only the
 branch." Such a memory has the trust of the assistant's messages."""
 
 
-def refusal(part: str, item: CitedItem, lines: Sequence[TranscriptLine]) -> str | None:
-    """Returns why an item may not be stored, or None: `not_stated`, `not_of_this_part` or `not_quoted`.
+def quoted(item: CitedItem, lines: Sequence[TranscriptLine], *, of_user: bool = False) -> Quote | str:
+    """Returns the quote of an item, or why it may not be stored: `not_stated`, `not_quoted` or `not_of_this_part`.
 
-    An item must quote the user. Two kinds may quote others: a lesson anybody, also what a tool gave back; a memory that
-    is not about the user the assistant, if that promises something ("I'll send you the list on Monday.") or tells what
-    it has learned in its work.
+    A statement must quote the user. What is not about the user (`of_user`) may quote the assistant, if that promises
+    something ("I'll send you the list on Monday.") or tells what it has learned in its work. A lesson may quote
+    anybody, also what a tool gave back, and is not about a person.
     """
-    admitted = ADMITTED[part]
-    if item.certainty != "stated" or item.holds == "corrected":
+    if item.certainty != "stated":
         return "not_stated"
     quote = find_quote(item.quote, lines, "user")
     if quote is None:
         return "not_quoted"
-    if quote.line.role != "user" and part != "lesson":
-        promise = item.about != "user" and item.holds == "planned"
-        of_work = item.about == "nobody" and getattr(item, "memory_type", None) in OF_WORK
-        if part != "memory" or quote.line.role != "assistant" or not (promise or of_work):
-            return "not_quoted"
-    return None if item.about in admitted.about and item.holds in admitted.holds else "not_of_this_part"
+    if isinstance(item, Statement):
+        may_quote = quote.line.role == "assistant" and not of_user
+        said = quote.line.role == "user" or (may_quote and (item.holds == "planned" or item.kind in OF_WORK))
+        return quote if said else "not_quoted"
+    is_lesson = isinstance(item, LearnedLesson) and item.about == "work" and item.holds == "now"
+    return quote if is_lesson else "not_of_this_part"
 
 
 # --- Numbers, dates and values stand in the message -------------------------------------------------------------------

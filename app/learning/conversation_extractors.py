@@ -1,10 +1,10 @@
-"""Extractors for a part of a conversation: memories, the user's profile, facts, the agent's experience. What a tool
-gave back is nobody's word: no memory, fact or profile is learned from it."""
+"""Extractors for a part of a conversation: statements, of which memories, facts and the user's profile are made, and
+the agent's experience. What a tool gave back is nobody's word: no statement is learned from it."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import orjson
 
@@ -12,7 +12,7 @@ from app.core.clock import rfc3339, to_ms
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
-from app.facts.profile import EMPTY_PROFILE, LearnedValue, UserProfile, field_of
+from app.facts.profile import EMPTY_PROFILE, UserProfile, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, USER, FactCreate
 from app.findings.replacing import linking
@@ -20,10 +20,10 @@ from app.findings.schemas import Proposal
 from app.findings.service import FindingRepository, meant, new_finding, of_memory, quoted
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
-from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult, ProfileQuote
-from app.learning.extraction import DroppedCounts, Replaced, Rules, profile_patch
+from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
+from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is_user, profile_patch
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
-from app.learning.prompts import CitedItem, LearnedLesson, TranscriptLine, data
+from app.learning.prompts import LearnedLesson, Statement, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.create import MemoryPlan, MemoryPlanner
@@ -38,7 +38,6 @@ from app.memories.schemas import (
     Source,
 )
 from app.profiles.agents import LESSONS, merge_experience
-from app.profiles.users import ProfilePatch
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
@@ -119,10 +118,10 @@ class Conversation:
         return data(prompts.heard(self.lines), **known)
 
 
-def source(talk: Conversation, prompt: prompts.PromptTemplate, model: str) -> Source:
-    """Returns the source fields of records that are learned from a conversation."""
+def source(talk: Conversation, prompt: str, model: str) -> Source:
+    """Returns the source fields of records that are learned from a conversation. `prompt`: its name."""
     session_id = None if talk.session is None else talk.session["session_id"]
-    return {"origin": "extraction", "session_id": session_id, "model": model, "prompt_version": prompt.id}
+    return {"origin": "extraction", "session_id": session_id, "model": model, "prompt_version": prompts.load(prompt).id}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +133,27 @@ class StoredMemories:
     changes: list[Change]
 
 
-class MemoryExtractor:
-    """Learns memories."""
+class StatementsContext(NamedTuple):
+    """What a request for statements was made with: the names of the user, and the ids of the known memories."""
 
-    name = prompt = "memories"
-    shape = prompts.LearnedMemories
+    names: Sequence[str]
+    memory_ids: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StatementExtractor:
+    """Learns statements, and makes of them what `names` says: memories, values of the profile, facts."""
+
+    names: Sequence[str] = ("memories", "profile", "facts")
+    prompt = "statements"
+    shape = prompts.Statements
 
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
-        """Returns the user's profile, and known memories near to what the user said, so that the model can supersede
-        them. The context has their ids."""
+        """Returns the user's name and profile, and known memories and facts near to what the user said, so that the
+        model can supersede them and reuse names and predicates."""
+        names = await _names_of_user(tools, talk)
         query, partitions = _query(talk), _own_partitions(talk)
-        known = list[MemoryRecord]()
+        known, facts = list[MemoryRecord](), list[KnownFact]()
         if query and partitions:
             now = tools.clock.now()
             kinds = (
@@ -154,16 +163,23 @@ class MemoryExtractor:
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
             retrieved = await lookup.find(RetrievalQuery(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
             known = [hit.doc for hit in retrieved.hits]
-        shown = [{"memory_id": memory["memory_id"], "content": memory["content"]} for memory in known]
-        more = {"profile": _filled(await _profile(tools, talk)), "known_memories": shown}
-        return PartRequest(more, await _wishes(tools, talk), [memory["memory_id"] for memory in known])
+            facts = await known_facts(tools, talk.scope, query, partitions, names[0] if names else "user")
+        more: Json = {
+            "user_name": names[0] if names else "user",
+            "profile": _filled(await _profile(tools, talk)),
+            "known_memories": [{"memory_id": one["memory_id"], "content": one["content"]} for one in known],
+            "known_facts": facts,
+        }
+        context = StatementsContext(names, [memory["memory_id"] for memory in known])
+        return PartRequest(more, await _wishes(tools, talk), context)
 
-    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
-        """Returns whether the checks of code let an item pass."""
-        return checks.refusal("memory", item, talk.lines) is None
+    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: Statement) -> bool:
+        """Returns whether the checks of code let a statement pass."""
+        of_user = is_user(item.subject, answer.request.context.names)
+        return isinstance(checks.quoted(item, talk.lines, of_user=of_user), checks.Quote)
 
     async def ask(self, tools: Tools, talk: Conversation, llm: LLM, budget: Budget) -> ModelAnswer:
-        """Asks the model for memories alone, and looks at them for a second time. Raises what the model's client
+        """Asks the model for statements alone, and looks at them for a second time. Raises what the model's client
         raises."""
         request = await self.request(tools, talk)
         reply = await ask(talk, [(self, request)], llm, budget)
@@ -172,38 +188,64 @@ class MemoryExtractor:
             ((_, answer),) = await looked_at(talk, [(self, answer)], llm, budget)
         return answer
 
-    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
-        """Returns the plan that stores the memories of an answer."""
-        plan_all = self.plan_all(tools, talk, answer.model, [answer])
+    def plans(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
+        """Returns the plans that store what is made of the statements."""
 
-        async def plan() -> tuple[DerivationResult, list[Change]]:
-            stored = await plan_all()
+        async def memories() -> tuple[DerivationResult, list[Change]]:
+            stored = await self.memories(tools, talk, answer.model, [answer])()
             return stored.result, stored.changes
 
-        return plan
+        async def facts() -> tuple[DerivationResult, list[Change]]:
+            rules, accepted = await _accepted(tools, talk, [answer])
+            known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
+            rules.dropped.clear()  # statements that are no memory, either, were counted there
+            pairs = await _by_rule(talk, rules.facts, accepted, "\n".join(known))
+            return await asserted(tools, talk.scope, pairs, rules.dropped, source(talk, self.prompt, answer.model))
 
-    def plan_all(
+        async def profile() -> tuple[DerivationResult, list[Change]]:
+            if talk.user_id is None:
+                raise Skipped("the conversation is nobody's")
+            talk.scope.require_write(None, talk.user_id)
+            rules, accepted = await _accepted(tools, talk, [answer])
+            rules.dropped.clear()
+            patches = await _by_rule(talk, rules.profile, accepted)
+            result: DerivationResult = {"changed": [], "dropped": dict(rules.dropped), "quotes": []}
+            if not patches:
+                return result, []
+            patch = profile_patch([patch for patch, _ in patches])
+            changes = (await tools.users(talk.scope).patch_profile(talk.user_id, patch, ALWAYS)).changes
+            if not changes:
+                return result, []
+            result["changed"] = sorted(patch.model_fields_set)
+            result["quotes"] = [
+                {"field": name, "value": value, "quote": quote.text}
+                for patched, quote in patches
+                for name, values in patched.items()
+                for value in (values.values() if isinstance(values, dict) else values)
+            ]
+            return result, list(changes)
+
+        plans = {"memories": memories, "profile": profile, "facts": facts}
+        return {name: plans[name] for name in self.names}
+
+    def memories(
         self, tools: Tools, talk: Conversation, model: str, answers: Sequence[ModelAnswer]
     ) -> Callable[[], Awaitable[StoredMemories]]:
-        """Returns one plan for all answers about a conversation."""
+        """Returns the plan that stores the memories of all answers about a conversation."""
         repository = MemoryRepository(tools.store, talk.scope)
-        origin = source(talk, prompts.load(self.prompt), model)
+        origin = source(talk, self.prompt, model)
 
         async def plan() -> StoredMemories:
             current = await repository.get_many(
-                [memory_id for answer in answers for memory_id in answer.request.context]
+                [memory_id for answer in answers for memory_id in answer.request.context.memory_ids]
             )
             active = {
                 memory_id: memory
                 for memory_id, memory in current.items()
                 if memory["status"] == "active" and (talk.scope.rules or not is_rule(memory))
             }
-            rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
-            learned = [memory for answer in answers for memory in answer.reply.memories]
-            others = [
-                item for answer in answers for name in ("facts", "profile") for item in getattr(answer.reply, name, ())
-            ]
-            pairs = await _by_rule(talk, rules.memories, learned, active, others)
+            rules, accepted = await _accepted(tools, talk, answers)
+            pairs = await _by_rule(talk, rules.memories, accepted, active)
             pairs = [(body.model_copy(update={"metadata": talk.metadata}), more) for body, more in pairs]
             if not talk.scope.rules:  # a model appended the conversation: it could have made up who said what
                 preference = {"memory_type": "preference"}
@@ -237,102 +279,11 @@ class MemoryExtractor:
         return plan
 
 
-class ProfileExtractor:
-    """Learns the user's profile."""
-
-    name = prompt = "profile"
-    shape = prompts.LearnedProfile
-
-    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
-        """Returns the profile. Raises Skipped if the conversation has no user."""
-        if talk.user_id is None:
-            raise Skipped("the conversation is nobody's")
-        talk.scope.require_write(None, talk.user_id)
-        return PartRequest({"profile": _filled(await _profile(tools, talk))})
-
-    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
-        """Returns whether the checks of code let an item pass."""
-        return checks.refusal("memory", item, talk.lines) is None  # what the profile cannot keep, memory may
-
-    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
-        """Returns the plan that patches the profile. The result keeps the quote of each field, and the value
-        that a field with one value had before."""
-        assert talk.user_id is not None
-        users, user_id = tools.users(talk.scope), talk.user_id
-        origin = source(talk, prompts.load(self.prompt), answer.model)
-
-        async def plan() -> tuple[DerivationResult, list[Change]]:
-            rules = await _rules(tools, talk, looked=answer.looked)
-            items = await _by_rule(talk, rules.profile, answer.reply.profile)
-            profile = await _profile(tools, talk)
-            patch = profile_patch([item for item, _ in items], profile)
-            dropped = dict(rules.dropped)
-            if not patch:
-                return {"changed": [], "dropped": dropped}, []
-            # a field has trust and source of the message that shows it, and its time, unless the item has its own; of
-            # several items the last one counts
-            values: dict[str, LearnedValue] = {
-                item.field: LearnedValue(
-                    rules.trust_of(quote), {**origin, **rules.source_of(quote)}, rules.since(item, quote)
-                )
-                for item, quote in items
-            }
-            outcome = await users.patch_profile(user_id, ProfilePatch(**patch), ALWAYS, values)
-            changes = list(outcome.changes)
-            if not changes:
-                return {"changed": [], "dropped": dropped, "quotes": []}, []
-            singles: dict[str, str | int | None] = {
-                "name": profile["name"],
-                "age": profile["age"],
-                "home": profile["home"],
-                "occupation": profile["occupation"],
-            }
-            quotes: list[ProfileQuote] = [
-                {"field": item.field, "value": item.value, "quote": quote.text, "before": singles.get(item.field)}
-                for item, quote in items
-            ]
-            return {"changed": sorted(patch), "dropped": dropped, "quotes": quotes}, changes
-
-        return plan
-
-
-class FactExtractor:
-    """Learns facts."""
-
-    name = prompt = "facts"
-    shape = prompts.LearnedFacts
-
-    async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
-        """Returns the name of the user, and known facts near to what the user said."""
-        names = await _names_of_user(tools, talk)
-        name = names[0] if names else "user"
-        query, partitions = _query(talk), _own_partitions(talk)
-        known = list[KnownFact]()
-        if query and partitions:
-            known = await known_facts(tools, talk.scope, query, partitions, name)
-        return PartRequest({"user_name": name, "known_facts": known})
-
-    def may_hold(self, talk: Conversation, _: ModelAnswer, item: CitedItem) -> bool:
-        """Returns whether the checks of code let an item pass."""
-        return checks.refusal("memory", item, talk.lines) is None  # what is no fact may be a memory
-
-    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
-        """Returns the plan that asserts the facts of an answer."""
-        origin = source(talk, prompts.load(self.prompt), answer.model)
-
-        async def plan() -> tuple[DerivationResult, list[Change]]:
-            rules = await _rules(tools, talk, looked=answer.looked)
-            known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
-            pairs = await _by_rule(talk, rules.facts, answer.reply.facts, "\n".join(known))
-            return await asserted(tools, talk.scope, pairs, rules.dropped, origin)
-
-        return plan
-
-
 class ExperienceExtractor:
     """Learns lessons of the agent, also from the tools that it called."""
 
-    name = prompt = "experience"
+    names = ("experience",)
+    prompt = "experience"
     shape = prompts.LearnedExperience
 
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
@@ -347,14 +298,14 @@ class ExperienceExtractor:
         known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
         return PartRequest(known, context=(agent, calls), apart=bool(calls))
 
-    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: CitedItem) -> bool:
+    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: LearnedLesson) -> bool:
         """Returns whether the checks of code let an item pass."""
-        return checks.refusal("lesson", item, self._quotable(talk, answer)) is None
+        return isinstance(checks.quoted(item, self._quotable(talk, answer)), checks.Quote)
 
-    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
+    def plans(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan that adds lessons. A lesson may quote a message or a tool call."""
         agent, _ = answer.request.context
-        origin: Source = {**SOURCE, **source(talk, prompts.load(self.prompt), answer.model)}
+        origin: Source = {**SOURCE, **source(talk, self.prompt, answer.model)}
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = await _rules(tools, talk, looked=answer.looked)
@@ -368,7 +319,7 @@ class ExperienceExtractor:
             result, changes = await learned_experience(tools, talk.scope, agent["agent_id"], texts, origin, names)
             return {**result, "dropped": dict(rules.dropped)}, changes
 
-        return plan
+        return {"experience": plan}
 
     def _quotable(self, talk: Conversation, answer: ModelAnswer) -> list[TranscriptLine]:
         """Returns the messages, and the tool calls as lines that a lesson may quote."""
@@ -437,6 +388,13 @@ async def _links(
 async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:
     """Runs a rule, in a thread if the conversation is long."""
     return await off_loop(sum(len(line.text) for line in talk.lines), rule, *args)
+
+
+async def _accepted(tools: Tools, talk: Conversation, answers: Sequence[ModelAnswer]) -> tuple[Rules, list[Accepted]]:
+    """Returns the statements of answers about a conversation that may be stored, and the rules that say so."""
+    rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
+    statements = [statement for answer in answers for statement in answer.reply.statements]
+    return rules, await _by_rule(talk, rules.accepted, statements)
 
 
 async def _rules(tools: Tools, talk: Conversation, *, looked: bool) -> Rules:

@@ -43,7 +43,6 @@ class ProfileQuote(TypedDict):
     field: str
     value: str
     quote: str
-    before: str | int | None
 
 
 class DerivationResult(TypedDict, total=False):

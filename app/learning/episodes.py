@@ -4,7 +4,7 @@ An episode is logged by a caller, as a message is. A derived record has the lowe
 """
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
@@ -203,7 +203,7 @@ def facts(
             dropped["not_said"] += 1
         user = batch.scope.agents is None and is_user(texts["subject"], names)
         try:
-            fields = about(fact.model_copy(update=texts), batch.owner, user=user)
+            fields = about({**texts, "cardinality": fact.cardinality}, batch.owner, user=user)
             fields["valid_from"] = cited[0]["timestamp"] if begun is None else begun.at
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
@@ -352,7 +352,7 @@ QUERY_CHARS = 2_000
 class EpisodeFacts:
     """Learns facts from episodes."""
 
-    name, prompt = "facts", "episode_facts"
+    names, prompt = ("facts",), "episode_facts"
     shape = prompts.FoundFacts
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
@@ -365,7 +365,7 @@ class EpisodeFacts:
         """Returns whether a fact cites an episode."""
         return bool(batch.cited(fact.episode_numbers))
 
-    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+    def plans(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan that asserts the facts of an answer."""
         origin = _source(prompts.load(self.prompt), answer.model)
 
@@ -375,13 +375,13 @@ class EpisodeFacts:
             pairs = facts(answer.reply.facts, batch, dropped, names, looked=answer.looked)
             return await conversation_extractors.asserted(tools, batch.scope, pairs, dropped, origin)
 
-        return plan
+        return {"facts": plan}
 
 
 class EpisodeProcedures:
     """Learns procedures from episodes."""
 
-    name = prompt = "procedures"
+    names, prompt = ("procedures",), "procedures"
     shape = prompts.FoundProcedures
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
@@ -408,7 +408,7 @@ class EpisodeProcedures:
         """Returns whether a procedure cites an episode."""
         return bool(batch.cited(procedure.episode_numbers))
 
-    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+    def plans(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan that creates and refines procedures."""
         embeddings, origin = Embeddings(tools.embedder), _source(prompts.load(self.prompt), answer.model)
 
@@ -417,7 +417,7 @@ class EpisodeProcedures:
             await merging.take(answer.reply.procedures, answer.request.context)
             return merging.result(), merging.changes
 
-        return plan
+        return {"procedures": plan}
 
 
 class _Merging:
@@ -501,7 +501,7 @@ class _Merging:
 class EpisodeExperience:
     """Learns lessons of the agent from what it did, such as good ways to use its tools."""
 
-    name, prompt = "experience", "episode_experience"
+    names, prompt = ("experience",), "episode_experience"
     shape = prompts.LearnedExperience
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
@@ -511,9 +511,9 @@ class EpisodeExperience:
 
     def may_hold(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
         """Returns whether the checks of code let a lesson pass."""
-        return checks.refusal("lesson", lesson, lines(batch)) is None
+        return isinstance(checks.quoted(lesson, lines(batch)), checks.Quote)
 
-    def plan(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> DerivationPlan:
+    def plans(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan that adds lessons. A lesson has to quote an episode."""
         agent = answer.request.context
         origin: Source = {
@@ -529,7 +529,7 @@ class EpisodeExperience:
             result, changes = await learned_experience(tools, batch.scope, agent["agent_id"], texts, origin, names)
             return {**result, "dropped": dict(rules.dropped)}, changes
 
-        return plan
+        return {"experience": plan}
 
 
 EXTRACTORS: tuple[Extractor[Batch], ...] = (EpisodeFacts(), EpisodeProcedures(), EpisodeExperience())
@@ -605,7 +605,7 @@ def waiting(docs_of: Filter) -> Filter:
 
 def skipped(waiting: int, why: str) -> dict[str, Json]:
     """Returns the report of parts that were skipped, if any episodes wait."""
-    return {part.name: {"status": "skipped", "reason": why} for part in EXTRACTORS} if waiting else {}
+    return {name: {"status": "skipped", "reason": why} for part in EXTRACTORS for name in part.names} if waiting else {}
 
 
 # --- The text of a day whose actions are rolled up --------------------------------------------------------------------

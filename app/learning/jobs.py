@@ -18,9 +18,7 @@ from app.learning import checks, prompts
 from app.learning.conversation_extractors import (
     Conversation,
     ExperienceExtractor,
-    FactExtractor,
-    MemoryExtractor,
-    ProfileExtractor,
+    StatementExtractor,
     source,
 )
 from app.learning.dependencies import Tools
@@ -58,7 +56,7 @@ MAX_WORDS = 150
 class SummaryExtractor:
     """Updates the session's summary with a part of the conversation."""
 
-    name = prompt = "summary"
+    names, prompt = ("summary",), "summary"
     shape = prompts.Summary
 
     async def request(self, _: Tools, talk: Conversation) -> PartRequest:
@@ -74,12 +72,12 @@ class SummaryExtractor:
         """Returns whether a sentence has no number that nobody said."""
         return checks.sentence_said(sentence, talk.lines, answer.request.known["earlier"], looked=True)
 
-    def plan(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> DerivationPlan:
+    def plans(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan that stores the summary of an answer. Raises Skipped if none of its sentences is kept."""
         earlier = answer.request.known["earlier"]
         summary = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
         written = replace(written_by(answer.model, talk, summary.text), rolls=earlier is not None)
-        return stored(tools, talk, written, summary.dropped)
+        return {"summary": stored(tools, talk, written, summary.dropped)}
 
 
 async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
@@ -125,7 +123,7 @@ def faithful(
 
 def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
     """Returns the model's text as a summary of the lines of `talk`."""
-    origin, last = source(talk, prompts.load(SummaryExtractor.prompt), model), talk.lines[-1]
+    origin, last = source(talk, SummaryExtractor.prompt, model), talk.lines[-1]
     memories = talk.message_memories  # a message has the trust of the memory made of it, or else of its role
     trust = min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
     return SummaryText(text, trust, origin, last.seq, last.at)
@@ -171,9 +169,7 @@ def stored(
 
 
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
-    MemoryExtractor(),
-    ProfileExtractor(),
-    FactExtractor(),
+    StatementExtractor(),
     ExperienceExtractor(),
     SummaryExtractor(),
 )
@@ -324,15 +320,14 @@ def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversat
     alone, only the agent may learn: from the tools that it called."""
     remembers = talk.session is None or talk.session["memorize"] != "none"
     if not prompts.heard(talk.lines):
-        return _skip_all_but(ExperienceExtractor.name if remembers else "", report, SMALL_TALK_ONLY)
+        return _skip_all_but("experience" if remembers else "", report, SMALL_TALK_ONLY)
     if remembers:
         return EXTRACTORS
-    return _skip_all_but(SummaryExtractor.name, report, "the session remembers nothing")
+    return _skip_all_but("summary", report, "the session remembers nothing")
 
 
 def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:
     """Notes that the other extractors are skipped, and returns those of that name."""
-    for extractor in EXTRACTORS:
-        if extractor.name != name:
-            report.skip(extractor.name, why)
-    return [extractor for extractor in EXTRACTORS if extractor.name == name]
+    for skipped in (one for extractor in EXTRACTORS for one in extractor.names if one != name):
+        report.skip(skipped, why)
+    return [extractor for extractor in EXTRACTORS if name in extractor.names]

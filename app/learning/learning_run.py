@@ -5,7 +5,7 @@ second look at all items, which may only remove some, and then the plans.
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -154,7 +154,9 @@ class Extractor(Protocol[S_contra]):
     """Says what to ask the model about a source, and plans changes by rules from its answer."""
 
     @property
-    def name(self) -> str: ...
+    def names(self) -> Sequence[str]:
+        """What is made of the answer, in order: each has a derivation and a place in the report."""
+        ...
 
     @property
     def prompt(self) -> str:
@@ -174,8 +176,8 @@ class Extractor(Protocol[S_contra]):
         """Returns whether an item may be stored, as far as code can see it alone. The second look is for these."""
         ...
 
-    def plan(self, tools: Tools, source: S_contra, /, answer: ModelAnswer) -> DerivationPlan:
-        """Returns the plan for an answer. It reads again whenever it runs, so it can run again after a
+    def plans(self, tools: Tools, source: S_contra, /, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
+        """Returns the plan for each of `names`. It reads again whenever it runs, so it can run again after a
         conflict without asking the model again."""
         ...
 
@@ -201,7 +203,7 @@ async def ask(source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> 
     return await llm.reply(instructions, source.data(prompts.fitting(known, room)), shape, budget)
 
 
-NOT_SHOWN = {"importance", "always", "replaces", "memory_type", "cardinality", "procedure_id"}
+NOT_SHOWN = {"importance", "always", "replaces", "kind", "cardinality", "procedure_id"}
 """Fields of an item that say nothing a quote could support."""
 
 
@@ -281,15 +283,19 @@ class LearningRun:
 
     async def _part(self, extractor: Extractor[S], source: S) -> Part[S] | None:
         """Returns the part to ask for, or None if it was learned before or is skipped; nothing is asked for it then."""
-        if await self._noted(extractor.name, _id(source, extractor)):
+        noted = [await self._noted(name, _id(source, extractor, name)) for name in extractor.names]
+        if all(noted):
             return None
+        why = ""
         with skipping(*source.record):
             try:
                 return extractor, await extractor.request(self.tools, source)
-            except Skipped as why:
-                self.report.skip(extractor.name, str(why))
+            except Skipped as reason:
+                why = str(reason)
             except Forbidden as error:
-                self.report.skip(extractor.name, error.detail)
+                why = error.detail
+            for name in extractor.names:
+                self.report.skip(name, why)
         return None
 
     async def _learn(self, source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> None:
@@ -305,8 +311,8 @@ class LearningRun:
                 self._failed([(extractor, answer.request) for extractor, answer in answers], error)
                 return
         for extractor, answer in answers:
-            plan = extractor.plan(self.tools, source, answer)
-            await self.derive(extractor.name, _id(source, extractor), source, plan)
+            for name, plan in extractor.plans(self.tools, source, answer).items():
+                await self.derive(name, _id(source, extractor, name), source, plan)
 
     async def _asked(self, source: S, parts: Sequence[Part[S]], llm: LLM, budget: Budget) -> list[PartAnswer[S]]:
         """Asks for all parts in one call. If that answer cannot be used, each part is asked for by itself, until the
@@ -334,8 +340,9 @@ class LearningRun:
             self.report.unreachable = error
         for extractor, _ in parts:
             assert error is not None
-            log.warning("a part was not learned", extra={"part": extractor.name, "code": error.code})
-            self.report.fail(extractor.name, error.detail)
+            log.warning("a part was not learned", extra={"part": extractor.prompt, "code": error.code})
+            for name in extractor.names:
+                self.report.fail(name, error.detail)
 
     async def _noted(self, name: str, derivation_id: str) -> bool:
         """Returns whether the derivation exists. What an earlier try of the same operation committed counts as its
@@ -379,8 +386,8 @@ def _shape(parts: Sequence[Part[S]]) -> type[ReplyShape]:
     return prompts.together([part.shape for part, _ in parts])
 
 
-def _id(source: S, extractor: Extractor[S]) -> str:
-    return source.derivation_id(extractor.name, prompts.load(extractor.prompt).id)
+def _id(source: S, extractor: Extractor[S], name: str) -> str:
+    return source.derivation_id(name, prompts.load(extractor.prompt).id)
 
 
 def _guarded(plan: DerivationPlan, source: LearningSource) -> DerivationPlan:

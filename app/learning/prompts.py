@@ -130,9 +130,9 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
     return orjson.dumps({"conversation": conversation, **known}).decode()
 
 
-ASKED_IN_ORDER = ("memories", "profile", "facts", "experience", "summary")
+ASKED_IN_ORDER = ("statements", "experience", "summary")
 """The order of the parts in a request and in its answer."""
-CONVERSATION_PROMPTS = ("conversation", "memories", "profile", "facts", "experience", "summary")
+CONVERSATION_PROMPTS = ("conversation", "statements", "experience", "summary")
 """The prompts of a call for all parts of a conversation."""
 _FOLDER = Path(__file__).parent / "prompts"
 
@@ -186,21 +186,11 @@ class Shape(ReplyShape):
 
 class CitedItem(Shape):
     """What an item of a conversation says of itself. Code filters by these fields and by no other rule of meaning
-    (`checks.ADMITTED`). Every one must be given: a model that leaves one out has not thought of it."""
+    (`checks.quoted`). Every one must be given: a model that leaves one out has not thought of it."""
 
     quote: QuoteText
-    about: Literal["user", "other", "nobody"]
-    whom: Annotated[str, StringConstraints(max_length=100)] | None
-    certainty: Literal["stated", "guessed", "asked"]
-    holds: Literal["now", "past", "planned", "corrected"]
-
-
-class DatedItem(CitedItem):
-    """An item with a time of its own: since when it holds, or when it happened or will, and until when; null where
-    nobody said so. "2026-12-04T15:00Z" is an instant, "2026-12-04" a day, "2026-12" a month, "2026" a year."""
-
-    at: TimeText | None = None
-    until: TimeText | None = None
+    certainty: Literal["stated", "guessed", "asked", "corrected"]
+    holds: Literal["now", "then", "planned"]
 
 
 class ReplacedText(Shape):
@@ -211,50 +201,36 @@ class ReplacedText(Shape):
     left: QuoteText = ""
 
 
-class LearnedMemory(DatedItem):
-    content: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
-    context: ReplyLine | None
-    memory_type: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
-    importance: Annotated[float, Field(ge=0, le=1)]
-    always: Literal["health", "identity", "wish"] | None
-    replaces: Annotated[list[Annotated[ReplacedText | None, LENIENT]], Field(max_length=50)]
+class Statement(CitedItem):
+    """One claim. Memories, facts and values of the profile are made of it, with its time and its quote.
 
-
-class LearnedMemories(Shape):
-    answer_tokens = 2000
-    memories: Annotated[list[Annotated[LearnedMemory, LENIENT]], Field(max_length=50)]
-
-
-class FactReply(Shape):
-    """What is said of a fact, whatever it was learned from."""
+    `at`, `until`: since when it holds, or when it happened or will, and until when; null where nobody said so.
+    "2026-12-04T15:00Z" is an instant, "2026-12-04" a day, "2026-12" a month, "2026" a year. `predicate` and `object`:
+    a fact about the subject; `profile_field` and `object`: a value of the user's profile."""
 
     subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
-    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
-    object: ReplyLine
-    cardinality: Literal["one", "many"]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=r"\S")]
+    kind: Literal["fact", "preference", "instruction", "experience", "learned", "issue", "solution"]
+    at: TimeText | None = None
+    until: TimeText | None = None
+    predicate: Annotated[str, StringConstraints(max_length=256)] | None = None
+    object: Annotated[str, StringConstraints(max_length=1000)] | None = None
+    cardinality: Literal["one", "many"] = "many"
+    profile_field: (
+        Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"] | None
+    ) = None
+    always: Literal["health", "identity", "wish"] | None = None
+    importance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    replaces: Annotated[list[Annotated[ReplacedText | None, LENIENT]], Field(max_length=50)] = []
 
 
-class LearnedFact(FactReply, DatedItem):
-    """A fact of a conversation. Pydantic takes fields of the last base first, so the quote comes first."""
-
-
-class LearnedFacts(Shape):
-    answer_tokens = 2000
-    facts: Annotated[list[Annotated[LearnedFact, LENIENT]], Field(max_length=50)]
-
-
-class ProfileItem(DatedItem):
-    field: Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"]
-    topic: Annotated[str, StringConstraints(max_length=100)] | None
-    value: ReplyLine
-
-
-class LearnedProfile(Shape):
-    answer_tokens = 1000
-    profile: Annotated[list[Annotated[ProfileItem, LENIENT]], Field(max_length=30)]
+class Statements(Shape):
+    answer_tokens = 4000
+    statements: Annotated[list[Annotated[Statement, LENIENT]], Field(max_length=80)]
 
 
 class LearnedLesson(CitedItem):
+    about: Literal["work", "person"]
     kind: LessonList
     text: ReplyLine
 
@@ -282,7 +258,11 @@ class Summary(Shape):
     summary: Annotated[list[ReplyLine], BeforeValidator(_sentences), Field(max_length=SUMMARY_SENTENCES)]
 
 
-class StatedFact(FactReply):
+class StatedFact(Shape):
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    predicate: Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"\S")]
+    object: ReplyLine
+    cardinality: Literal["one", "many"]
     valid_from: TimeText | None
     episode_numbers: Annotated[list[int], Field(max_length=100)]
 

@@ -20,7 +20,7 @@ from app.jobs import queue
 from app.jobs.queue import EXTRACT, JOBS, SUMMARIZE, Operation
 from app.jobs.runner import Done, Run
 from app.learning import prompts
-from app.learning.conversation_extractors import Conversation, MemoryExtractor
+from app.learning.conversation_extractors import Conversation, StatementExtractor
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned
 from app.llm.base import LLM, configured
@@ -125,13 +125,13 @@ class Learning:
         cut = await within_limit(body.messages, BODY_LIMITS.text_chars)
         lines = await self._lines(cut)
         talk = Conversation(self._scope, body.agent_id, body.user_id, lines, metadata=body.metadata)
-        budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), MemoryExtractor()
+        budget, part = llm.budget(self._tools.allowance(self._scope.tenant)), StatementExtractor()
         answers = [
             await part.ask(self._tools, replace(talk, lines=chunk), llm, budget)
             for chunk in await prompts.chunked(talk.lines, llm.prompt_tokens)
             if prompts.heard(chunk)
         ]
-        plan = part.plan_all(self._tools, talk, llm.model, answers)
+        plan = part.memories(self._tools, talk, llm.model, answers)
 
         async def unless_erased() -> WriteResult:
             """Raises Conflict if the user was erased while the model was reading."""

@@ -32,11 +32,9 @@ from app.core.schemas import (
 from app.errors import no_such
 from app.facts.profile import (
     EMPTY_PROFILE,
-    NOTHING,
     USERS,
     Age,
     Interaction,
-    LearnedValue,
     ProfileField,
     ProfileLine,
     ProfileLines,
@@ -384,15 +382,12 @@ class UserService:
         return await self._change(user_id, precondition, lambda _: whole, FACT_FIELDS)
 
     async def patch_profile(
-        self, user_id: str, body: ProfilePatch, precondition: IfMatch, learned: Mapping[str, LearnedValue] | None = None
+        self, user_id: str, body: ProfilePatch, precondition: IfMatch
     ) -> WriteResult[StoredProfile]:
-        """Merges a patch into the profile; see `merge.merge_profile`. `learned`: for what the service has learned, the
-        trust, source and time of each field that is a fact."""
+        """Merges a patch into the profile; see `merge_profile`."""
         patch = body.model_dump(exclude_unset=True)
         named = [name for name in FACT_FIELDS if name in patch]
-        return await self._change(
-            user_id, precondition, lambda profile: merge_profile(profile, patch), named, learned or {}
-        )
+        return await self._change(user_id, precondition, lambda profile: merge_profile(profile, patch), named)
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult[Interaction]:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
@@ -426,7 +421,6 @@ class UserService:
         precondition: IfMatch,
         merged: Callable[[UserProfile], UserProfile],
         named: Sequence[ProfileField],
-        learned: Mapping[str, LearnedValue] = NOTHING,
     ) -> WriteResult[StoredProfile]:
         """Changes a profile. `named` are those of the fields to write that are facts: they are asserted, and the
         others stored in the record."""
@@ -441,7 +435,7 @@ class UserService:
         largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
         require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
         values: dict[str, object] = {name: wanted[name] for name in named}
-        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values, learned))
+        changes, stating = await self._facts.state_profile(user_id, StatedProfile(values))
         cleared: UserProfile = {}
         for name in named:
             cleared[name] = None

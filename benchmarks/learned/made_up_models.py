@@ -8,10 +8,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from app.core.language import Token, fold, sentences, tokens
-from app.learning.prompts import ProfileItem
 from benchmarks.learned.meter import Json, completion
 from benchmarks.learned.sets import Conversation, Expected, Words, says
 
@@ -19,9 +18,9 @@ Parts: TypeAlias = dict[str, Any]
 """An answer: the items of each part, and the summary."""
 Say: TypeAlias = Callable[[Conversation], Parts]
 
-FIELDS: Sequence[str] = get_args(ProfileItem.model_fields["field"].annotation)
+FIELDS: Sequence[str] = ("name", "age", "home", "occupation", "interest", "conversation_preference", "preference")
 SUMMARY = "summary"
-OF_USER: Json = {"about": "user", "whom": None, "certainty": "stated", "holds": "now"}
+OF_USER: Json = {"subject": "user", "kind": "fact", "certainty": "stated", "holds": "now"}
 """What an item says of itself. The liar and the echo say it of everything."""
 INVENTED = ("Bartholomew Quexley", "Zanzibar", "48213", "4 July 1987")
 """Values that no conversation of a set contains."""
@@ -48,16 +47,16 @@ class MadeUpModel:
 
 def scripted(talk: Conversation) -> Parts:
     """Returns what must be learned, each item with the sentence that says it."""
-    told: Parts = {"memories": [], "facts": [], "profile": [], SUMMARY: ""}
+    told: Parts = {"statements": [], SUMMARY: ""}
     summed: list[str] = []
     for one in talk.must:
         quote, words = _evidence(talk, one)
         if one.part == "memory":
-            told["memories"].append(_memory(quote, quote))
+            told["statements"].append(_memory(quote, quote))
         elif one.part == "fact":
-            told["facts"].append(_fact(talk, one, quote, words))
+            told["statements"].append(_fact(talk, one, quote, words))
         elif one.part == "profile":
-            told["profile"].append(_profile_item(one, quote, words))
+            told["statements"].append(_profile_item(one, quote, words))
         else:
             summed.append(quote)
     told[SUMMARY] = " ".join(dict.fromkeys(summed)) or _first(talk)
@@ -84,9 +83,8 @@ def _message(talk: Conversation, one: Expected) -> str:
     )
 
 
-def _memory(quote: str, content: str) -> Json:
-    item = {"quote": quote, **OF_USER, "content": content, "context": None, "memory_type": "fact"}
-    return {**item, "importance": 0.6, "always": None, "replaces": []}
+def _memory(quote: str, text: str) -> Json:
+    return {"quote": quote, **OF_USER, "text": text, "importance": 0.6}
 
 
 def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
@@ -98,8 +96,7 @@ def _fact(talk: Conversation, one: Expected, quote: str, words: Words) -> Json:
     if not says(talk.text, (subject,)) and subject != talk.user_id:
         subject = words[0]  # the word of the conversation for a relation that the set names in English
     object_ = quote[said[start].start : said[end - 1].end] if said else quote
-    fact = {"quote": quote, **OF_USER, "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
-    return {**fact, "cardinality": "many", "at": None}
+    return {**_memory(quote, quote), "subject": subject, "predicate": "_".join(before) or "is", "object": object_}
 
 
 def _place(said: Sequence[Token], words: Words) -> tuple[int, int]:
@@ -119,7 +116,7 @@ def _profile_item(one: Expected, quote: str, words: Words) -> Json:
     start, end = _place(said, words)
     value = quote[said[start].start : said[end - 1].end] if said else quote
     field = one.about if one.about in FIELDS else "preference"
-    return {"quote": quote, **OF_USER, "field": field, "topic": None, "value": value}
+    return {**_memory(quote, quote), "profile_field": field, "object": value}
 
 
 # --- Wrong answers ----------------------------------------------------------------------------------------------------
@@ -129,25 +126,23 @@ def liar(talk: Conversation) -> Parts:
     """Returns what must not be learned, and values that nobody said, each behind a quote of the conversation and behind
     one that is invented."""
     claims = [*(" ".join(one.words) for one in talk.must_not), *INVENTED]
-    told: Parts = {"memories": [], "facts": [], "profile": []}
+    told: Parts = {"statements": []}
     fields = cycle(FIELDS)
     for claim in claims:
-        content = f"The user {claim}."
-        for quote in (_nearest(talk, claim), content):
-            told["memories"].append({**_memory(quote, content), "context": "only at work"})
-            told["facts"].append(_claimed(talk, quote, claim))
-            told["profile"].append({"quote": quote, **OF_USER, "field": next(fields), "topic": None, "value": claim})
-    told["lessons"] = [
-        {"quote": _first(talk), **OF_USER, "about": "nobody", "kind": "heuristics", "text": f"Remember {INVENTED[0]}."}
-    ]
+        for quote in (_nearest(talk, claim), f"The user {claim}."):
+            told["statements"].append(_claimed(quote, claim))
+            value = {"profile_field": next(fields), "object": claim}
+            told["statements"].append({**_memory(quote, f"The user: {claim}."), **value})
+    lesson = {"about": "work", "certainty": "stated", "holds": "now", "kind": "heuristics"}
+    told["lessons"] = [{"quote": _first(talk), **lesson, "text": f"Remember {INVENTED[0]}."}]
     return {**_capped(told), SUMMARY: " ".join(f"The user said that {claim}." for claim in claims)}
 
 
-def _claimed(talk: Conversation, quote: str, claim: str) -> Json:
+def _claimed(quote: str, claim: str) -> Json:
     parts = claim.split()
     predicate, object_ = ("_".join(parts[:-1]), parts[-1]) if len(parts) > 1 else ("is", claim)
-    fact = {"quote": quote, **OF_USER, "subject": talk.user_id, "predicate": predicate, "object": object_}
-    return {**fact, "cardinality": "one", "at": "1987-07-04T00:00:00Z"}
+    fact = {"predicate": predicate, "object": object_, "cardinality": "one", "at": "1987-07-04T00:00:00Z"}
+    return {**_memory(quote, f"The user {claim}."), **fact}
 
 
 def _nearest(talk: Conversation, claim: str) -> str:
@@ -160,21 +155,19 @@ def _nearest(talk: Conversation, claim: str) -> str:
 def echo(talk: Conversation) -> Parts:
     """Returns every line as a memory, as a fact and as an entry of the profile."""
     fields = cycle(FIELDS)
-    told: Parts = {"memories": [], "facts": [], "profile": []}
+    told: Parts = {"statements": []}
     for message in talk.messages:
         said = message["content"]
         words = said.split()
-        told["memories"].append(_memory(said, said))
-        told["profile"].append({"quote": said, **OF_USER, "field": next(fields), "topic": None, "value": said[:1000]})
-        fact = {"quote": said, **OF_USER, "subject": talk.user_id, "predicate": "_".join(words[:2]) or "is"}
-        object_ = " ".join(words[2:])[:1000] or said
-        told["facts"].append({**fact, "object": object_, "cardinality": "many", "at": None})
+        object_ = " ".join(words[2:])[:1000] or said[:1000]
+        told["statements"].append({**_memory(said, said), "predicate": "_".join(words[:2]) or "is", "object": object_})
+        told["statements"].append({**_memory(said, said), "profile_field": next(fields), "object": said[:1000]})
     return {**_capped(told), SUMMARY: talk.text[:4000]}
 
 
 def _capped(told: Mapping[str, list[Json]]) -> Parts:
     """Returns as many items as the shapes allow: more would make the whole answer invalid."""
-    most = {"memories": 50, "facts": 50, "profile": 30, "lessons": 20}
+    most = {"statements": 80, "lessons": 20}
     return {name: items[: most[name]] for name, items in told.items()}
 
 

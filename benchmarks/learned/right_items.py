@@ -30,14 +30,6 @@ from benchmarks.learned.real_models import real_model
 from benchmarks.learned.sets import Conversation, Forbidden, PromptCheck
 
 DEV = ROOT / "benchmarks" / "data" / "learning" / "dev.json"
-LISTS = {"memory": "memories", "fact": "facts", "profile": "profile", "experience": "lessons"}
-"""The list of an answer that has the items of a part."""
-FIELDS = {
-    "memory": ("content", "memory_type", "importance"),
-    "fact": ("subject", "predicate", "object", "cardinality"),
-    "profile": ("field", "topic", "value"),
-    "experience": ("kind", "text"),
-}
 SAYS = {"memory": "content", "fact": "object", "profile": "value", "experience": "text"}
 """The field of an item that a record is recognised by."""
 LONGEST_SUMMARY = 5
@@ -103,13 +95,32 @@ class Stage:
 
 
 def _item(item: Json, fields: Json) -> Json:
-    about = fields["about"]
-    said = {"part": item["part"], "quote": item["quote"], "about": about["who"], "whom": about.get("whom")}
-    said |= {"certainty": fields["certainty"], "holds": fields["holds"]}
-    said |= {name: item[name] for name in FIELDS[item["part"]]}
-    if item["part"] == "fact":
-        said["at"] = item["valid_from"]
-    return said | ({"context": None, "always": None, "replaces": []} if item["part"] == "memory" else {})
+    """Returns an item as a model gives it: a lesson, or a statement with `fields`, what it says of itself."""
+    part, about, corrected = item["part"], fields["about"], fields["holds"] == "corrected"
+    said: Json = {
+        "quote": item["quote"],
+        "certainty": "corrected" if corrected else fields["certainty"],
+        "holds": {"past": "then", "corrected": "now"}.get(fields["holds"], fields["holds"]),
+    }
+    if part == "experience":
+        who = "work" if about["who"] == "nobody" else "person"
+        return {**said, "about": who, "kind": item["kind"], "text": item["text"]}
+    subject = "user" if about["who"] == "user" else about.get("whom") or about["who"]
+    said |= {"subject": subject, "kind": item.get("memory_type", "fact")}
+    if part == "memory":
+        return {**said, "text": item["content"], "importance": item["importance"]}
+    if part == "fact":
+        said |= {"subject": item["subject"], "predicate": item["predicate"], "object": item["object"]}
+        text = f"{item['subject']} {item['predicate'].replace('_', ' ')} {item['object']}"
+        return {**said, "text": text, "cardinality": item["cardinality"], "at": item["valid_from"]}
+    text = f"{subject}: {item['field']}: {item['value']}"
+    return {
+        **said,
+        "text": text,
+        "profile_field": item["field"],
+        "predicate": item["topic"],
+        "object": item["value"],
+    }
 
 
 def _without_fields(talk: ItemSet, item: Json) -> Json:
@@ -138,9 +149,9 @@ def wrong_with_lied_fields(talk: ItemSet) -> list[Json]:
 
 
 def every_line(talk: ItemSet) -> list[Json]:
-    """Returns every line as a memory, a fact and an item of the profile."""
+    """Returns every line as a statement that makes a memory, a fact and an entry of the profile."""
     told = echo(talk.talk)
-    return [item | {"part": part} for part, name in LISTS.items() for item in told.get(name, ())]
+    return [*told["statements"], *told.get("lessons", ())]
 
 
 STAGES = (
@@ -168,9 +179,9 @@ class ItemModel:
             return completion(json.dumps({"unsupported": self._objections(body)}), body)
         told: Json = {name: [] for name in asked["schema"]["properties"]}
         for item in self.stage.say(self.current):
-            name = LISTS[item["part"]]
+            name = "statements" if "subject" in item else "lessons"
             if name in told:
-                told[name].append({key: value for key, value in item.items() if key != "part"})
+                told[name].append(item)
         if "summary" in told:
             told["summary"] = [item["content"] for item in self.current.right if item["part"] == "memory"]
             told["summary"] = told["summary"][:LONGEST_SUMMARY]
@@ -181,14 +192,9 @@ class ItemModel:
         if not self.stage.honest:
             return []
         data, _ = json.JSONDecoder().raw_decode(body["messages"][1]["content"])
-        wrong = {
-            (item["quote"], item[SAYS[item["part"]]], item.get("subject")): item["why"] for item in self.current.wrong
-        }
-        found = []
-        for shown in data["items"]:
-            said = {(shown.get("quote"), shown.get(name), shown.get("subject")) for name in SAYS.values()}
-            found += [{"why": wrong[key], "number": shown["number"]} for key in said & wrong.keys()]
-        return found
+        wrong = {(one["quote"], one["text"]): item["why"] for item in self.current.wrong for one in [_item(item, item)]}
+        shown = ((wrong.get((one.get("quote"), one.get("text"))), one["number"]) for one in data["items"])
+        return [{"why": why, "number": number} for why, number in shown if why is not None]
 
 
 # --- Measuring --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import openai
 import pytest
 
 from tests.support.chat import completion
+from tests.support.learning import learned
 from tests.support.model import scripted_model
 from tests.support.scripted import Reply, ScriptedServer, scripted_server
 from tests.support.server import ROOT, Server, recalld, serving
@@ -44,9 +45,9 @@ def example() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a model of its own, which learns one memory."""
-    memory = {"content": "The user keeps bees", "message_seqs": [1], "context": None, "memory_type": "fact"}
+    memory = learned("The user keeps bees", 1, kind="fact", importance=0.8)
     with scripted_model() as model:
-        model.says["LearnedMemories"] = {"memories": [memory | {"importance": 0.8, "always": None, "replaces": []}]}
+        model.says["memories"] = {"memories": [memory]}
         folder = tmp_path_factory.mktemp("examples") / "data"
         with serving(folder, RECALLD_LLM_BASE_URL=model.server.url) as made:
             yield made

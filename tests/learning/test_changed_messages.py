@@ -17,25 +17,18 @@ pytestmark = pytest.mark.anyio
 TURNS = ("I live in Rome.", "Nice!", "I prefer tea.", "Noted.", "My sister lives in Oslo.", "Good to know.")
 
 
-def stated(text: str, *seqs: int) -> Json:
-    subject, object_ = text.split(" lives in ")
-    return {
-        "subject": subject, "predicate": "lives_in", "object": object_, "cardinality": "one", "at": None,
-        "message_seqs": list(seqs),
-    }  # fmt: skip
+def lives(content: str, seq: int, subject: str, place: str) -> Json:
+    return learned(content, seq, subject=subject, predicate="lives_in", object=place, cardinality="one")
+
+
+ROME = lives("The user lives in Rome.", 1, "user", "Rome")
+SISTER = lives("The user has a sister in Oslo.", 5, "Sister", "Oslo")
 
 
 async def told(service: Service, llm: Model) -> None:
     await talk(service, *TURNS)
     llm.says = {
-        "LearnedMemories": {
-            "memories": [
-                learned("The user lives in Rome.", 1),
-                learned("The user prefers tea.", 3),
-                learned("The user has a sister in Oslo.", 5),
-            ]
-        },
-        "LearnedFacts": {"facts": [stated("User lives in Rome", 1), stated("Sister lives in Oslo", 5)]},
+        "memories": {"memories": [ROME, learned("The user prefers tea.", 3), SISTER]},
         "Summary": {"summary": "The user lives in Rome, prefers tea and has a sister in Oslo."},
     }
     assert (await end(service))["status"] == "succeeded"
@@ -61,8 +54,7 @@ async def test_what_came_of_a_deleted_message_goes_and_the_rest_is_learned_again
 ) -> None:
     await told(service, llm)
     llm.says = {
-        "LearnedMemories": {"memories": [learned("The user has a sister in Oslo.", 5)]},
-        "LearnedFacts": {"facts": [stated("Sister lives in Oslo", 5)]},
+        "memories": {"memories": [SISTER]},
         "Summary": {"summary": "The user prefers tea and has a sister in Oslo."},
     }
     asked = len(llm.asked)
@@ -83,8 +75,7 @@ async def test_what_came_of_an_edited_message_says_what_it_says_now(
 ) -> None:
     await told(service, llm)
     llm.says = {
-        "LearnedMemories": {"memories": [learned("The user lives in Turin.", 1)]},
-        "LearnedFacts": {"facts": [stated("User lives in Turin", 1), stated("Sister lives in Oslo", 5)]},
+        "memories": {"memories": [lives("The user lives in Turin.", 1, "user", "Turin"), SISTER]},
         "Summary": {"summary": "The user lives in Turin."},
     }
     edited = await api.patch("/v1/sessions/s/messages/1", json={"content": "I live in Turin."})
@@ -114,7 +105,7 @@ async def test_what_a_memory_of_it_had_superseded_comes_back(
     old = await remember(api, "The user lives in Paris.", trust=0.5)
     await talk(service, *TURNS)
     superseding = learned("The user lives in Rome.", 1, superseded_ids=[old["memory_id"]])
-    llm.says = {"LearnedMemories": {"memories": [superseding]}}
+    llm.says = {"memories": {"memories": [superseding]}}
     await end(service)
     assert (await api.get(f"/v1/memories/{old['memory_id']}")).json()["status"] == "superseded"
     llm.says = {}
@@ -137,7 +128,7 @@ async def test_another_session_and_another_user_keep_what_is_theirs(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await told(service, llm)
-    llm.says = {"LearnedMemories": {"memories": [learned("In Rome the user lives.", 1)]}}
+    llm.says = {"memories": {"memories": [learned("In Rome the user lives.", 1)]}}
     await talk(service, *TURNS, session="other")
     await end(service, "other")
     llm.says = {}
@@ -170,7 +161,7 @@ async def test_learning_under_way_does_not_bring_a_deleted_message_back(
             statuses.append(deletion.result(60).status_code)
         return {"memories": [learned("The user lives in Rome.", 1)]}
 
-    llm.says = {"LearnedMemories": reply}
+    llm.says = {"memories": reply}
     await api.post("/v1/sessions/s/end")
     for _ in range(3):
         await work(service, minutes=5)

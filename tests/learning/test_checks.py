@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from app.learning.checks import Quote, find_quote, numbers_said, refusal, stands, value_shown
+from app.facts.schemas import FactCreate
+from app.learning.checks import Quote, find_quote, numbers_said, quoted, stands, value_shown
 from app.learning.extraction import REASONS, Rules, is_user
-from app.learning.prompts import LearnedFact, LearnedLesson, LearnedMemory, ProfileItem, TranscriptLine
+from app.learning.prompts import CitedItem, LearnedLesson, Statement, TranscriptLine
+from app.memories.schemas import MemoryCreate, Source
 
 AT = "2026-05-11T09:00:00.000Z"
 """A Monday."""
@@ -20,27 +22,18 @@ def talk(*texts: str) -> list[TranscriptLine]:
     return [line(text, ("user", "assistant")[at % 2], at + 1) for at, text in enumerate(texts)]
 
 
-def item(kind: type, quote: str, **more: Any) -> Any:
-    said = {"quote": quote, "about": "user", "whom": None, "certainty": "stated", "holds": "now"}
-    fields: dict[type, dict[str, Any]] = {
-        LearnedMemory: {
-            "content": quote,
-            "context": None,
-            "memory_type": "fact",
-            "importance": 0.5,
-            "always": None,
-            "replaces": [],
-        },
-        LearnedFact: {
-            "subject": "user",
-            "predicate": "lives_in",
-            "object": "Oslo",
-            "cardinality": "one",
-        },
-        ProfileItem: {"field": "home", "topic": None, "value": "Oslo"},
-        LearnedLesson: {"kind": "heuristics", "text": "Ask first.", "about": "nobody"},
-    }
-    return kind.model_validate({**said, **fields[kind], **more})  # type: ignore[attr-defined]
+def stated(quote: str, **more: Any) -> Statement:
+    fields = {"subject": "user", "text": quote, "kind": "fact", "certainty": "stated", "holds": "now"}
+    return Statement.model_validate({"quote": quote, **fields, **more})
+
+
+def fact(quote: str, **more: Any) -> Statement:
+    return stated(quote, **{"predicate": "lives_in", "object": "Oslo", "cardinality": "one", **more})
+
+
+def lesson(quote: str, **more: Any) -> LearnedLesson:
+    fields = {"certainty": "stated", "holds": "now", "kind": "heuristics", "text": "Ask first.", "about": "work"}
+    return LearnedLesson.model_validate({"quote": quote, **fields, **more})
 
 
 def rules(*texts: str, looked: bool = True) -> Rules:
@@ -97,40 +90,37 @@ def test_the_users_words_go_before_the_assistants() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "part", "fields", "reason"),
+    ("item", "reason"),
     [
-        (LearnedMemory, "memory", {}, None),
-        (LearnedMemory, "memory", {"holds": "planned"}, None),
-        (LearnedMemory, "memory", {"holds": "past", "about": "other"}, None),
-        (LearnedMemory, "memory", {"certainty": "guessed"}, "not_stated"),
-        (LearnedMemory, "memory", {"certainty": "asked"}, "not_stated"),
-        (LearnedMemory, "memory", {"holds": "corrected"}, "not_stated"),
-        (LearnedFact, "fact", {"about": "other"}, None),
-        (LearnedFact, "fact", {"holds": "past"}, None),
-        (LearnedFact, "fact", {"holds": "planned"}, None),
-        (ProfileItem, "profile", {}, None),
-        (ProfileItem, "profile", {"about": "other"}, "not_of_this_part"),
-        (ProfileItem, "profile", {"holds": "planned"}, None),
-        (LearnedLesson, "lesson", {}, None),
-        (LearnedLesson, "lesson", {"about": "user"}, "not_of_this_part"),
+        (stated("I live in Oslo"), None),
+        (stated("I live in Oslo", holds="planned"), None),
+        (stated("I live in Oslo", holds="then", subject="Mira"), None),
+        (stated("I live in Oslo", certainty="guessed"), "not_stated"),
+        (stated("I live in Oslo", certainty="asked"), "not_stated"),
+        (stated("I live in Oslo", certainty="corrected"), "not_stated"),
+        (stated("I live in Bergen"), "not_quoted"),
+        (lesson("I live in Oslo"), None),
+        (lesson("I live in Oslo", about="person"), "not_of_this_part"),
+        (lesson("I live in Oslo", holds="then"), "not_of_this_part"),
     ],
 )
-def test_the_fields_of_an_item_say_where_it_is_kept(
-    kind: type, part: str, fields: dict[str, str], reason: str | None
-) -> None:
-    assert refusal(part, item(kind, "I live in Oslo", **fields), talk("I live in Oslo.")) == reason
+def test_the_fields_of_an_item_say_whether_it_is_kept(item: CitedItem, reason: str | None) -> None:
+    quote = quoted(item, talk("I live in Oslo."))
+    assert (quote if isinstance(quote, str) else None) == reason
 
 
 def test_of_the_assistants_words_promises_and_findings_are_kept_and_nothing_about_the_user() -> None:
     said = talk("Hello.", "I'll send you the list on Monday. The cache key holds only the branch. You live in Oslo.")
-    promise = item(LearnedMemory, "I'll send you the list", about="other", whom="assistant", holds="planned")
-    finding = item(LearnedMemory, "The cache key holds only the branch", about="nobody", memory_type="issue")
-    lecture = item(LearnedMemory, "The cache key holds only the branch", about="nobody")
-    claim = item(LearnedMemory, "You live in Oslo")
-    assert [refusal("memory", one, said) for one in (promise, finding)] == [None, None]
-    assert [refusal("memory", one, said) for one in (lecture, claim)] == ["not_quoted", "not_quoted"]
-    assert refusal("fact", item(LearnedFact, "You live in Oslo"), said) == "not_quoted"
-    assert refusal("lesson", item(LearnedLesson, "The cache key holds"), said) is None
+    promise = stated("I'll send you the list", subject="assistant", holds="planned")
+    finding = stated("The cache key holds only the branch", subject="cache key", kind="issue")
+    lecture = stated("The cache key holds only the branch", subject="cache key")
+    claim, plan = stated("You live in Oslo"), stated("You live in Oslo", holds="planned")
+    assert all(isinstance(quoted(one, said), Quote) for one in (promise, finding, lesson("The cache key holds")))
+    assert quoted(lecture, said) == "not_quoted"
+    assert [quoted(one, said, of_user=True) for one in (claim, plan)] == ["not_quoted", "not_quoted"]
+    heard = Rules(said, {"agent_id": "a", "user_id": "u"}, looked=True)
+    accepted = heard.accepted([fact("I'll send you the list", subject="assistant", holds="planned", at="2026-05-18")])
+    assert (len(accepted), heard.facts(accepted)) == (1, []), "a promise of the assistant is no fact"
 
 
 # --- Numbers and values -----------------------------------------------------------------------------------------------
@@ -202,57 +192,57 @@ def test_a_value_may_be_a_number_word_or_stand_in_the_question() -> None:
 # --- What is stored ---------------------------------------------------------------------------------------------------
 
 
-def test_a_number_of_a_memory_may_stand_elsewhere_in_what_the_user_said() -> None:
-    said = rules("Bilal is 17.", "Nice.", "He begins on 1 September.")
-    told = item(
-        LearnedMemory, "He begins on 1 September", content="Bilal, 17, begins on 1 September 2026.", holds="planned"
-    )
-    ((body, source),) = said.memories([told], {})
-    assert (body.content, source["quote"]) == (told.content, "He begins on 1 September")
-    assert rules("He begins on 1 September.").memories([told], {}) == []
+def made_memories(said: Rules, *statements: Statement) -> list[tuple[MemoryCreate, Source]]:
+    return said.memories(said.accepted(statements), {})
+
+
+def made_facts(said: Rules, *statements: Statement, known: str = "") -> list[tuple[FactCreate, Source]]:
+    return said.facts(said.accepted(statements), known)
+
+
+def test_a_number_of_a_text_may_stand_elsewhere_in_what_the_user_said() -> None:
+    text = "Bilal, 17, begins on 1 September 2026."
+    told = stated("He begins on 1 September", text=text, holds="planned", subject="Bilal")
+    ((body, source),) = made_memories(rules("Bilal is 17.", "Nice.", "He begins on 1 September."), told)
+    assert (body.content, source["quote"]) == (text, "He begins on 1 September")
+    assert made_memories(rules("He begins on 1 September."), told) == []
 
 
 def test_without_a_second_look_other_words_than_the_quotes_become_its_sentence() -> None:
-    told = item(LearnedMemory, "I sing alto", content="The user is in a choir.", context="on Thursdays")
     said = rules("I sing alto with Maud. Every week.", looked=False)
-    ((body, _),) = said.memories([told], {})
-    assert (body.content, body.context, said.dropped) == ("I sing alto with Maud.", None, {"reworded": 1})
-    same = item(LearnedMemory, "I sing alto", content="I sing alto with Maud")
-    assert rules("I sing alto with Maud.", looked=False).memories([same], {})[0][0].content == "I sing alto with Maud"
+    ((body, _),) = made_memories(said, stated("I sing alto", text="The user is in a choir."))
+    assert (body.content, said.dropped) == ("I sing alto with Maud.", {"reworded": 1})
+    same = stated("I sing alto", text="I sing alto with Maud")
+    assert made_memories(rules("I sing alto with Maud.", looked=False), same)[0][0].content == "I sing alto with Maud"
 
 
 @pytest.mark.parametrize(
-    "fact",
+    ("fields", "reason"),
     [
-        {"holds": "planned"},
-        {"holds": "past"},
-        {"object": "flat 7231"},
-        {"about": "other", "whom": "Mira"},
+        ({"holds": "planned"}, "not_of_this_part"),
+        ({"holds": "then"}, "not_of_this_part"),
+        ({"object": "flat 7231"}, "not_said"),
+        ({"profile_field": "age", "object": "unknown"}, None),
     ],
 )
-def test_a_fact_that_cannot_be_kept_as_one_is_kept_as_its_sentence(fact: dict[str, str]) -> None:
+def test_a_statement_that_states_no_fact_is_still_a_memory(fields: dict[str, str], reason: str | None) -> None:
     said = rules("I live in Oslo. And you?")
-    told = item(LearnedFact, "I live in Oslo", **fact)
-    assert said.facts([told]) == []
-    assert said.dropped == {"reworded": 1}
-    ((body, _),) = said.memories([], {}, [told])
-    assert body.content == "I live in Oslo."
-    memory = item(LearnedMemory, "I live in Oslo", content="The user lives in Oslo.")
-    assert len(said.memories([memory], {}, [told])) == 1, "once"
+    told = fact("I live in Oslo", **fields)
+    assert made_facts(said, told) == []
+    assert said.dropped == ({} if reason is None else {reason: 1})
+    assert [body.content for body, _ in made_memories(rules("I live in Oslo. And you?"), told)] == ["I live in Oslo"]
 
 
-def test_a_fact_that_is_guessed_is_kept_nowhere() -> None:
+def test_what_is_guessed_is_kept_nowhere() -> None:
     said = rules("If I lived in Oslo, I'd ski.")
-    told = item(LearnedFact, "If I lived in Oslo", certainty="guessed")
-    assert (said.facts([told]), said.memories([], {}, [told]), said.dropped) == ([], [], {"not_stated": 1})
+    assert said.accepted([fact("If I lived in Oslo", certainty="guessed")]) == []
+    assert said.dropped == {"not_stated": 1}
 
 
 def test_a_time_that_does_not_follow_from_the_message_is_that_of_the_message() -> None:
     times = {"2026-05-01T00:00:00Z": "2026-05-01T00:00:00.000Z", "1987-07-04T00:00:00Z": AT, "some day": AT, None: AT}
     for given, kept in times.items():
-        ((body, _),) = rules("I have lived in Oslo since May.").facts(
-            [item(LearnedFact, "I have lived in Oslo", at=given)]
-        )
+        ((body, _),) = made_facts(rules("I have lived in Oslo since May."), fact("I have lived in Oslo", at=given))
         assert body.valid_from == kept, given
 
 
@@ -275,8 +265,7 @@ def test_a_memory_has_the_time_that_was_said_with_its_precision(
     given: str | None, kept: tuple[str, str] | None
 ) -> None:
     said = rules("The dentist is on 15 May at 3 pm.", looked=False)
-    told = item(LearnedMemory, "The dentist is on 15 May at 3 pm", holds="planned", at=given)
-    ((body, source),) = said.memories([told], {})
+    ((body, source),) = made_memories(said, stated("The dentist is on 15 May at 3 pm", holds="planned", at=given))
     assert (body.event_at, body.event_at_precision) == (kept or (None, None))
     assert source["said_at"] == AT
 
@@ -295,80 +284,91 @@ def test_a_memory_has_the_time_that_was_said_with_its_precision(
     ],
 )
 def test_a_day_is_one_that_the_sentence_may_mean(text: str, given: str, stands: bool) -> None:
-    told = item(LearnedMemory, text, holds="planned", at=given)
-    ((body, _),) = rules(f"{text}.").memories([told], {})
+    ((body, _),) = made_memories(rules(f"{text}."), stated(text, holds="planned", at=given))
     assert (body.event_at or "")[:10] == (given[:10] if stands else "")
     assert "T" not in given or body.event_at_precision == "instant"
 
 
-@pytest.mark.parametrize(("kind", "more"), [(LearnedFact, {}), (ProfileItem, {"field": "home", "value": "Oslo"})])
-def test_what_is_planned_for_a_day_becomes_true_on_it_and_is_remembered(kind: type, more: dict[str, Any]) -> None:
-    text = "I'm moving to Oslo on 1 June."
-    told = item(kind, "I'm moving to Oslo on 1 June", holds="planned", at="2026-06-01", **more)
-    said = rules(text)
-    if kind is LearnedFact:
-        ((fact, _),) = said.facts([told])
-        assert fact.valid_from == "2026-06-01T00:00:00.000Z"
-    else:
-        ((kept, quote),) = said.profile([told])
-        assert said.since(kept, quote) == "2026-06-01T00:00:00.000Z"
-    ((memory, _),) = said.memories([], {}, [told])
-    assert (memory.content, memory.event_at) == (text, "2026-06-01T00:00:00.000Z")
-    undated = told.model_copy(update={"at": None})
-    assert (said.facts([undated]) if kind is LearnedFact else said.profile([undated])) == []
+@pytest.mark.parametrize("more", [{}, {"predicate": None, "profile_field": "home"}])
+def test_what_is_planned_for_a_day_becomes_true_on_it_and_is_remembered(more: dict[str, Any]) -> None:
+    said = rules("I'm moving to Oslo on 1 June.")
+    told = fact("I'm moving to Oslo on 1 June", holds="planned", at="2026-06-01", **more)
+    ((body, _),) = made_facts(said, told)
+    assert (body.subject, body.predicate, body.object) == ("@user", "lives_in", "Oslo")
+    assert body.valid_from == "2026-06-01T00:00:00.000Z"
+    ((memory, _),) = made_memories(said, told)
+    assert (memory.content, memory.event_at) == (told.text, "2026-06-01T00:00:00.000Z")
+    assert made_facts(said, told.model_copy(update={"at": None})) == []
 
 
 def test_what_has_an_end_is_true_until_the_last_moment_of_it() -> None:
-    told = item(LearnedFact, "I live in Oslo until 31 May", until="2026-05-31")
-    ((fact, _),) = rules("I live in Oslo until 31 May.").facts([told])
-    assert (fact.valid_from, fact.valid_until) == (AT, "2026-05-31T23:59:59.999Z")
+    ((body, _),) = made_facts(
+        rules("I live in Oslo until 31 May."), fact("I live in Oslo until 31 May", until="2026-05-31")
+    )
+    assert (body.valid_from, body.valid_until) == (AT, "2026-05-31T23:59:59.999Z")
 
 
 def test_what_is_over_is_a_fact_until_its_message_and_a_memory() -> None:
-    told = item(LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past")
+    told = fact("I lived in Oslo", predicate="went_to_school_in", holds="then")
     said = rules("I lived in Oslo for a while.")
-    ((fact, _),) = said.facts([told])
-    assert (fact.valid_until, "valid_from" in fact.model_fields_set) == (AT, False)
-    ((memory, _),) = said.memories([], {}, [told])
-    assert memory.content == "I lived in Oslo for a while."
-    dated = item(LearnedFact, "I lived in Oslo", predicate="went_to_school_in", holds="past", at="2019-01-01T00:00:00Z")
-    ((fact, _),) = rules("I lived in Oslo from 2019 on.").facts([dated])
-    assert (fact.valid_from, fact.valid_until) == ("2019-01-01T00:00:00.000Z", AT)
+    ((body, _),) = made_facts(said, told)
+    assert (body.valid_until, "valid_from" in body.model_fields_set) == (AT, False)
+    assert len(made_memories(said, told)) == 1
+    dated = told.model_copy(update={"at": "2019-01-01T00:00:00Z"})
+    ((body, _),) = made_facts(rules("I lived in Oslo from 2019 on."), dated)
+    assert (body.valid_from, body.valid_until) == ("2019-01-01T00:00:00.000Z", AT)
 
 
 def test_a_value_in_another_language_needs_the_second_look() -> None:
-    told = item(ProfileItem, "Ich bin Hebamme", field="occupation", value="midwife")
-    assert rules("Ich bin Hebamme.").profile([told])
+    told = stated("Ich bin Hebamme", profile_field="occupation", object="midwife")
+    ((body, _),) = made_facts(rules("Ich bin Hebamme."), told)
+    assert (body.predicate, body.object, body.cardinality) == ("works_as", "midwife", "one")
     unlooked = rules("Ich bin Hebamme.", looked=False)
-    assert unlooked.profile([told]) == []
-    assert [body.content for body, _ in unlooked.memories([], {}, [told])] == ["Ich bin Hebamme."]
+    assert made_facts(unlooked, told) == []
+    assert [memory.content for memory, _ in made_memories(unlooked, told)] == ["Ich bin Hebamme"]
+
+
+def test_an_age_is_its_number() -> None:
+    told = stated("I'm 58 years old", profile_field="age", object="58 years")
+    assert [body.object for body, _ in made_facts(rules("I'm 58 years old."), told)] == ["58"]
 
 
 def test_a_number_of_a_subject_or_predicate_stands_in_the_conversation_or_in_a_known_fact() -> None:
     heard = rules("It squeals in the rain.")
-    squeals = item(LearnedFact, "It squeals in the rain", subject="Kestrel 518", predicate="squeals_in", object="rain")
-    invented = item(LearnedFact, "It squeals in the rain", predicate="lost_4711_euros_in", object="rain")
-    assert [body.subject for body, _ in heard.facts([squeals, invented], known="Kestrel 518 has_brakes")] == [
-        "Kestrel 518"
-    ]
-    assert heard.facts([squeals]) == []
+    squeals = fact("It squeals in the rain", subject="Kestrel 518", predicate="squeals_in", object="rain")
+    invented = fact("It squeals in the rain", predicate="lost_4711_euros_in", object="rain")
+    made = made_facts(heard, squeals, invented, known="Kestrel 518 has_brakes")
+    assert [body.subject for body, _ in made] == ["Kestrel 518"]
+    assert made_facts(heard, squeals) == []
     assert heard.dropped == {"not_said": 2}
 
 
 @pytest.mark.parametrize(
     ("topic", "looked", "kept"),
-    [("seat", True, "seat"), ("row 147", True, None), ("aisle", False, "aisle"), ("debts", False, None)],
+    [
+        ("seat", True, "seat"),
+        ("likes_seat", True, "likes seat"),
+        ("row_147", True, "on the aisle"),
+        ("aisle", False, "aisle"),
+        ("debts", False, "on the aisle"),
+        (None, True, "on the aisle"),
+    ],
 )
-def test_a_topic_that_nobody_said_is_left_out(topic: str, looked: bool, kept: str | None) -> None:
-    said = "I like to sit on the aisle"
-    preference = item(ProfileItem, said, field="preference", topic=topic, value="on the aisle")
-    ((left, _),) = rules(said, looked=looked).profile([preference])
-    assert (left.topic, left.value) == (kept, "on the aisle")
+def test_a_topic_that_nobody_said_is_left_out(topic: str | None, looked: bool, kept: str) -> None:
+    said = rules("I like to sit on the aisle", looked=looked)
+    preference = stated(
+        "I like to sit on the aisle", profile_field="preference", predicate=topic, object="on the aisle"
+    )
+    ((patch, _),) = said.profile(said.accepted([preference]))
+    assert patch == {"preferences": {kept: "on the aisle"}}
 
 
-def test_what_somebody_is_to_the_user_is_a_fact_about_the_user() -> None:
-    wife = item(LearnedFact, "My wife Leila", predicate="has_wife", object="Leila", about="other", whom="Leila")
-    assert len(rules("My wife Leila teaches.").facts([wife])) == 1
+@pytest.mark.parametrize("fields", [{"subject": "Mira"}, {"holds": "then"}, {"holds": "planned"}, {"object": "4711"}])
+def test_the_profile_has_what_is_so_of_the_user_now(fields: dict[str, str]) -> None:
+    said = rules("I climb. Mira swims.")
+    told = stated("I climb", **{"profile_field": "interest", "object": "climb", **fields})
+    assert said.profile(said.accepted([told])) == []
+    assert sum(said.dropped.values()) == 1
 
 
 def test_the_reasons_are_few_and_in_plain_words() -> None:

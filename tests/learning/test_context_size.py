@@ -34,15 +34,15 @@ async def test_every_prompt_of_a_long_session_fits_into_the_context(service: Ser
     ]
     assert len(sizes) > 5
     assert max(sizes) <= CONTEXT
-    shown = [data["known_memories"] for data in llm.shown("LearnedMemories")]
+    shown = [data["known_memories"] for data in llm.shown("Statements")]
     assert all(len(known) < 10 for known in shown)  # the last ones had no room
     assert any(shown)
-    read = {line["seq"] for data in llm.shown("LearnedMemories") for line in data["conversation"]}
+    read = {line["seq"] for data in llm.shown("Statements") for line in data["conversation"]}
     assert read == set(range(1, 32))
 
 
 async def test_a_summary_alone_goes_to_the_small_model_with_few_tokens(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": [learned("Ada prefers tea.", 1)]}
+    llm.says["memories"] = {"memories": [learned("Ada prefers tea.", 1)]}
     await talk(service, "I prefer tea.")
     asked = await service.client.post("/v1/sessions/s/summarize")
     await work(service)

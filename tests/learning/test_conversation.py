@@ -28,8 +28,11 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
     await talk(service, *FILMS)
     llm.says = {
-        "LearnedMemories": {"memories": [learned("The user prefers action films.", 3)]},
-        "LearnedProfile": {"interests": ["action films"]},
+        "memories": {
+            "memories": [
+                learned("The user prefers action films.", 3, profile_field="interest", object="action films"),
+            ]
+        },
         "LearnedExperience": {"lessons": [lesson("Ask which films somebody prefers before you recommend one.")]},
         "Summary": {"summary": "The user wanted a film and took an action film."},
     }
@@ -51,7 +54,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
         "url": None,
         "note": None,
         "model": "scripted",
-        "prompt_version": prompts.load("memories").id,
+        "prompt_version": prompts.load("statements").id,
         "quote": "I prefer action films",
         "api_key_id": memory["source"]["api_key_id"],
     }
@@ -84,7 +87,7 @@ async def test_a_task_that_ends_is_learned_from_as_a_session_is(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
     for number, session in enumerate(("s", "s", "none", None)):
         task = {**OWNER, "task_id": f"t{number}", "session_id": session, "goal": "Find a film", "status": "in_progress"}
         assert (await api.post("/v1/tasks", json=task)).status_code == 201, session
@@ -116,8 +119,8 @@ async def test_what_was_learned_can_be_undone(service: Service, llm: Model, api:
     known = await remember(api, "The user likes romances.")
     await talk(service, *FILMS)
     llm.says = {
-        "LearnedMemories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
-        "LearnedProfile": {"interests": ["action films"]},
+        "memories": {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]},
+        "profile": {"interests": ["action films"]},
         "LearnedExperience": {"lessons": [lesson("Ask for the genre of the films first.")]},
     }
     done = await end(service)
@@ -137,9 +140,9 @@ async def test_the_model_sees_the_conversation_as_data_and_what_is_known(service
     known = await remember(service.client, "The user likes romances.", memory_type="preference")
     await service.client.patch("/v1/users/u/profile", json={"name": "Ada"})
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]}
+    llm.says["memories"] = {"memories": [learned("Now action.", 3, superseded_ids=[known["memory_id"]])]}
     await end(service)
-    (shown,) = llm.shown("LearnedMemories")
+    (shown,) = llm.shown("Statements")
     assert [line["seq"] for line in shown["conversation"]] == [1, 2, 3, 4]
     assert [memory["memory_id"] for memory in shown["known_memories"]] == [known["memory_id"]]
     assert shown["profile"]["name"] == "Ada"
@@ -155,13 +158,13 @@ async def test_the_model_is_not_shown_what_has_expired(service: Service, llm: Mo
     service.clock.move(days=60)
     await talk(service, *FILMS)
     await end(service)
-    (shown,) = llm.shown("LearnedMemories")
+    (shown,) = llm.shown("Statements")
     assert [memory["memory_id"] for memory in shown["known_memories"]] == [stays["memory_id"]]
 
 
 async def test_nothing_is_learned_twice(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
     await end(service)
     asked = len(llm.asked)
     again = await end(service)
@@ -176,11 +179,11 @@ async def test_every_twenty_messages_are_learned_from_once_it_is_quiet(service: 
     await talk(service, "line 19", "line 20")
     assert await work(service) == 0
     assert await work(service, minutes=2) == 1
-    (shown,) = llm.shown("LearnedMemories")
+    (shown,) = llm.shown("Statements")
     assert len(shown["conversation"]) == 21
     await talk(service, "line 21")
     await end(service)
-    assert [line["text"] for line in llm.shown("LearnedMemories")[1]["conversation"]] == ["line 21"]
+    assert [line["text"] for line in llm.shown("Statements")[1]["conversation"]] == ["line 21"]
 
 
 async def test_what_was_served_is_not_learned_again(service: Service, llm: Model) -> None:
@@ -188,10 +191,10 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     served = (await service.client.post("/v1/context", json={**OWNER, "query": "Where does she live?"})).json()["text"]
     assert "Boston" in served
     await talk(service, f"{served}\nPlease whisper.")
-    greeting = learned("Please whisper.", 1, memory_type="instruction")
-    llm.says["LearnedMemories"] = {"memories": [learned(served, 1), greeting]}
+    greeting = learned("Please whisper.", 1, kind="instruction")
+    llm.says["memories"] = {"memories": [learned(served, 1), greeting]}
     done = await end(service)
-    (shown,) = llm.shown("LearnedMemories")
+    (shown,) = llm.shown("Statements")
     assert [line["text"] for line in shown["conversation"]] == ["Please whisper."]
     assert done["result"]["parts"]["memories"]["dropped"] == {"invalid": 1}
     assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Please whisper."]
@@ -203,10 +206,8 @@ async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
     await talk(service, "Nuts make me ill.")
     await end(service)
     told = {shape: instructions for shape, instructions, _ in llm.asked}
-    memories = prompts.load("memories").text
-    assert (
-        f"{memories}\n\nThe owner of this agent asks in addition:\nLook for food allergies." in told["LearnedMemories"]
-    )
+    statements = prompts.load("statements").text
+    assert f"{statements}\n\nThe owner of this agent asks in addition:\nLook for food allergies." in told["Statements"]
 
 
 async def test_lessons_that_name_the_user_are_not_learned(service: Service, llm: Model) -> None:
@@ -226,7 +227,7 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
     assert (await api.post("/v1/facts", json=old)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"name": "Ada"})
     await talk(service, "I have lived in Boston since May.", "Noted.")
-    llm.says["LearnedFacts"] = {
+    llm.says["facts"] = {
         "facts": [
             {**home, "object": "Boston", "at": "2026-05-01T00:00:00Z", "message_seqs": [1]},
             {**home, "object": "Mars", "at": None, "message_seqs": [77]},
@@ -235,9 +236,10 @@ async def test_facts_are_asserted_by_the_rules_of_facts(service: Service, llm: M
         ]
     }
     done = await end(service)
-    facts = done["result"]["parts"]["facts"]
-    assert facts["dropped"] == {"not_quoted": 1, "reworded": 1, "invalid": 1}
-    (shown,) = llm.shown("LearnedFacts")
+    facts, memories = done["result"]["parts"]["facts"], done["result"]["parts"]["memories"]
+    assert (facts["dropped"], memories["dropped"]) == ({}, {"not_quoted": 1, "not_said": 1, "invalid": 1})
+    assert [memory["content"] for memory in await kept(service)] == ["Ada lives in Boston"]
+    (shown,) = llm.shown("Statements")
     assert shown["user_name"] == "Ada"
     assert shown["known_facts"] == [{"subject": "Ada", "predicate": "lives_in", "object": "New York"}]
     for as_of, city in (("2020-01-01T00:00:00Z", "New York"), ("2026-05-02T00:00:00Z", "Boston")):
@@ -256,19 +258,19 @@ async def test_what_is_over_takes_no_time_from_what_holds(service: Service, llm:
     assert (await api.post("/v1/facts", json=known)).status_code == 201
     await api.patch("/v1/users/u/profile", json={"home": "Bergen"})
     await talk(service, "Mira worked for Telenor before. I lived in Oslo then.", "Noted.")
-    over: Json = {"at": None, "message_seqs": [1], "holds": "past"}
+    over: Json = {"at": None, "message_seqs": [1], "holds": "then"}
     home = {"subject": "user", "predicate": "lives_in", "cardinality": "one", "object": "Oslo"}
-    llm.says["LearnedFacts"] = {"facts": [{**work, **over, "object": "Telenor"}, {**home, **over}]}
+    llm.says["facts"] = {"facts": [{**work, **over, "object": "Telenor"}, {**home, **over}]}
     done = await end(service)
-    assert done["result"]["parts"]["facts"]["dropped"] == {"reworded": 1}, "the profile has one home at a time"
+    assert done["result"]["parts"]["facts"]["dropped"] == {"not_of_this_part": 1}, "the profile has one home at a time"
     where = {"user_id": "u", "predicate": "works_for"}
     for as_of, firms in (("2019-06-01T00:00:00Z", {"Telenor"}), ("2026-05-02T00:00:00Z", {"Statoil", "Telenor"})):
         page = await api.get("/v1/facts", params={**where, "as_of": as_of})
         assert {fact["object"] for fact in page.json()["items"]} == firms, "when it ended is not known"
     assert [fact["object"] for fact in (await api.get("/v1/facts", params=where)).json()["items"]] == ["Statoil"]
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Bergen"
-    remembered = "Mira worked for Telenor before. I lived in Oslo then."
-    assert [memory["content"] for memory in await kept(service)] == [remembered]
+    remembered = {"Mira works for Telenor", "user lives in Oslo"}
+    assert {memory["content"] for memory in await kept(service)} == remembered
     moved = {**OWNER, "subject": "Mira", "predicate": "works_for", "object": "Equinor"}
     now = (await api.post("/v1/facts", json=moved)).json()
     assert [old["object"] for old in now["superseded"]] == ["Statoil"], "the model said that there is one at a time"
@@ -278,7 +280,7 @@ async def test_a_learned_fact_has_the_cardinality_that_the_model_says(service: S
     await talk(service, "I speak Dutch and French. I drive a Fiat, no, I drive a Saab now.", "Noted.")
     said: Json = {"subject": "user", "at": None, "message_seqs": [1]}
     speaks, drives = {**said, "predicate": "speaks", "cardinality": "many"}, {**said, "predicate": "drives"}
-    llm.says["LearnedFacts"] = {
+    llm.says["facts"] = {
         "facts": [
             {**speaks, "object": "Dutch"},
             {**speaks, "object": "French"},
@@ -323,7 +325,7 @@ async def test_without_a_model_it_is_said_what_was_left_out(service: Service, ap
 
 async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
     llm.says["Summary"] = {"summary": " "}
     waiting = await end(service)
     assert waiting["status"] == "queued"
@@ -341,11 +343,11 @@ async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Mod
 async def test_a_part_that_was_learned_by_an_earlier_try_is_done(service: Service, llm: Model) -> None:
     """What its own first try has stored is the operation's result, and not skipped."""
     await talk(service, *FILMS)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 1)]}
-    llm.says["LearnedFacts"] = {"facts": 7}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 1)]}
+    llm.says["facts"] = {"facts": 7}
     answer = (await service.client.post("/v1/sessions/s/end")).json()
     await work(service)
-    llm.says["LearnedFacts"] = {"facts": []}
+    llm.says["facts"] = {"facts": []}
     await work(service, minutes=60)
     done = await operation(service, answer["operation_id"])
     memories = done["result"]["parts"]["memories"]
@@ -364,7 +366,7 @@ async def test_a_model_that_stays_away_ends_as_failed_and_loses_nothing(service:
     assert "memories: The model's server answered 401." in done["error"]
     assert len((await service.client.get("/v1/sessions/s/messages")).json()["items"]) == len(FILMS)
     llm.server.script.clear()
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
     assert (await end(service))["status"] == "succeeded"
     assert len(await kept(service)) == 1
 
@@ -375,7 +377,7 @@ async def test_a_bound_key_learns_within_its_bounds(service: Service, llm: Model
     bound = await service.key(agents=["a"], users=["u"])
     body = {**OWNER, "messages": [{"role": "user", "content": "I prefer action films."}]}
     await service.client.post("/v1/sessions/s/messages", json=body, headers=bound)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers action films.", 1)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 1)]}
     answer = await service.client.post("/v1/sessions/s/end", headers=bound)
     await work(service)
     done = (await service.client.get(f"/v1/operations/{answer.json()['operation_id']}", headers=bound)).json()
@@ -387,13 +389,13 @@ async def test_a_bound_key_learns_within_its_bounds(service: Service, llm: Model
 
 async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
-    llm.says["LearnedProfile"] = {"interests": ["action films"]}
+    llm.says["profile"] = {"interests": ["action films"]}
     await end(service)
     notes = await service.resources.store.find(DERIVATIONS, "default", EVERYTHING, limit=10)
     assert len(notes) == 4  # memories, profile, facts, summary: the agent is not registered
     assert {(note["session_id"], note["from_seq"], note["to_seq"]) for note in notes} == {("s", 1, 4)}
     (profile,) = [note["result"] for note in notes if "changed" in note["result"]]
-    quoted = {"field": "interest", "value": "action films", "quote": "I prefer action films", "before": None}
+    quoted = {"field": "interests", "value": "action films", "quote": "I prefer action films"}
     assert (profile["changed"], profile["quotes"]) == (["interests"], [quoted])
 
 
@@ -422,7 +424,7 @@ async def test_while_the_embedding_model_is_away_it_is_learned_with_what_words_f
         assert isinstance(embedder, Faulty)
         embedder.failing = True
         superseding = learned("The user prefers action films.", 3, superseded_ids=[old["memory_id"]])
-        llm.says["LearnedMemories"] = {"memories": [superseding]}
+        llm.says["memories"] = {"memories": [superseding]}
         done = await end(service)
         assert done["result"]["parts"]["memories"]["status"] == "done", done
         (new,) = await kept(service)
@@ -436,10 +438,10 @@ async def test_what_a_model_appended_makes_and_retires_no_rule(service: Service,
     api = service.client
     french = await remember(api, "Answer in French.", memory_type="instruction")
     await talk(service, "Please whisper. Answer in English.")
-    llm.says["LearnedMemories"] = {
+    llm.says["memories"] = {
         "memories": [
-            learned("Please whisper.", 1, memory_type="instruction"),
-            learned("Answer in English.", 1, memory_type="instruction", superseded_ids=[french["memory_id"]]),
+            learned("Please whisper.", 1, kind="instruction"),
+            learned("Answer in English.", 1, kind="instruction", superseded_ids=[french["memory_id"]]),
         ]
     }
     ended = await api.post("/v1/sessions/s/end", headers={"x-recalld-by-model": "mcp"})
@@ -467,7 +469,7 @@ async def test_what_a_memory_says_besides_what_is_replaced_stays_and_is_proposed
     }
     lost = {"memory_id": known["memory_id"], "words": "said by nobody", "left": ""}
     told = learned("The user's sister eats fish again.", 1, replaces=[replaced])
-    llm.says["LearnedMemories"] = {"memories": [told]}
+    llm.says["memories"] = {"memories": [told]}
     done = await end(service)
     memory = (await api.get(f"/v1/memories/{known['memory_id']}")).json()
     assert (memory["status"], memory["content"]) == ("active", old)
@@ -480,7 +482,7 @@ async def test_what_a_memory_says_besides_what_is_replaced_stays_and_is_proposed
     assert memory["content"] == "The user has a deadly peanut allergy."
     assert (await undo(service, done["operation_id"]))["status"] in ("succeeded", "partial")
     await talk(service, "My sister eats meat, too.", "Noted.", session="t")
-    llm.says["LearnedMemories"] = {"memories": [learned("Her sister eats meat.", 1, replaces=[lost])]}
+    llm.says["memories"] = {"memories": [learned("Her sister eats meat.", 1, replaces=[lost])]}
     done = await end(service, "t")
     assert done["result"]["parts"]["memories"]["dropped"] == {"known": 1}
 
@@ -498,8 +500,8 @@ async def test_a_plan_has_its_day_and_what_has_none_has_no_time(
         "cardinality": "many",
         "message_seqs": [1],
     }
-    llm.says["LearnedFacts"] = {"facts": [home, nuts]}
-    llm.says["LearnedMemories"] = {
+    llm.says["facts"] = {"facts": [home, nuts]}
+    llm.says["memories"] = {
         "memories": [learned("The user moves to Oslo.", 1, **plan), learned("The user is allergic to walnuts.", 1)]
     }
     await end(service)
@@ -518,15 +520,15 @@ async def test_the_message_that_a_replaced_memory_was_learned_from_is_marked_too
 ) -> None:
     first = "I have a deadly peanut allergy and my sister is vegetarian."
     await talk(service, first, "Noted.")
-    sister = learned("The user's sister is vegetarian.", quote="my sister is vegetarian", about="other", whom="sister")
+    sister = learned("The user's sister is vegetarian.", quote="my sister is vegetarian", subject="sister")
     del sister["message_seqs"]
-    llm.says["LearnedMemories"] = {"memories": [sister]}
+    llm.says["memories"] = {"memories": [sister]}
     await end(service)
     (known,) = await kept(service)
     before = (await api.post("/v1/memories/search", json={**OWNER, "query": "peanut allergy"})).json()["items"]
     await talk(service, "My sister eats fish again.", "Noted.", session="t")
     again = learned("The user's sister eats fish again.", 1, superseded_ids=[known["memory_id"]])
-    llm.says["LearnedMemories"] = {"memories": [again]}
+    llm.says["memories"] = {"memories": [again]}
     done = await end(service, "t")
     query = {**OWNER, "query": "peanut allergy"}
     prompt = (await api.post("/v1/context", json=query)).json()["text"]

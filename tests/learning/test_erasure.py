@@ -29,7 +29,7 @@ async def reading(llm: Model, anyio_backend: str) -> asyncio.Event:
         asyncio.run(asyncio.sleep(0.3))
         return {"memories": [learned(f"{CANARY} prefers tea.", 1)]}
 
-    llm.says["LearnedMemories"] = slowly
+    llm.says["memories"] = slowly
     return begun
 
 

@@ -34,7 +34,7 @@ def gate(llm: Model) -> threading.Event:
         assert gate.wait(20)
         return {"memories": [learned("Ada prefers tea.", 1)]}
 
-    llm.says["LearnedMemories"] = says
+    llm.says["memories"] = says
     return gate
 
 
@@ -87,7 +87,7 @@ async def test_a_job_of_another_process_asks_again_and_loses_nothing(
 
 
 async def test_within_the_deadline_nothing_is_queued(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": []}
+    llm.says["memories"] = {"memories": []}
     body = {**OWNER, "messages": said("👍")}
     answer = await service.client.post("/v1/memories/extract", json=body)
     assert answer.status_code == 201, answer.text

@@ -35,7 +35,7 @@ async def test_a_learned_fact_shows_in_the_profile_and_goes_with_an_undo(
     rome = {"user_id": "u", "subject": "@user", "predicate": "lives_in", "object": "Rome", "valid_from": None}
     assert (await api.post("/v1/facts", json=rome)).status_code == 201
     await talk(service, "I live in Oslo.", "Noted.")
-    llm.says["LearnedFacts"] = {"facts": [lives("Ada", "Oslo")]}
+    llm.says["facts"] = {"facts": [lives("Ada", "Oslo")]}
     done = await end(service)
     assert (await profile(api))["home"] == "Oslo"
     after = (await api.patch("/v1/users/u/profile", json={"interests": ["engines"]})).json()
@@ -49,8 +49,8 @@ async def test_a_learned_fact_shows_in_the_profile_and_goes_with_an_undo(
 
 async def test_a_learned_profile_is_a_fact_with_its_quote(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await talk(service, "I live in Oslo and I like tea.", "Noted.")
-    llm.says["LearnedProfile"] = {"home": "Oslo"}
-    llm.says["LearnedFacts"] = {"facts": [lives("user", "Oslo")]}
+    llm.says["profile"] = {"home": "Oslo"}
+    llm.says["facts"] = {"facts": [lives("user", "Oslo")]}
     done = await end(service)
     (fact,) = (await api.get("/v1/facts", params={"user_id": "u", "subject": "@user"})).json()["items"]
     assert (fact["object"], fact["cardinality"], fact["source"]["origin"]) == ("Oslo", "one", "extraction")
@@ -65,9 +65,9 @@ async def test_a_learned_profile_is_a_fact_with_its_quote(service: Service, llm:
 async def test_all_parts_of_one_conversation_are_undone(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     before = (await api.patch("/v1/users/u/profile", json={"interests": ["engines"]})).json()
     await talk(service, "I live in Oslo and I like tea. I work as a nurse.", "Noted.")
-    llm.says["LearnedProfile"] = {"interests": ["tea"], "home": "Oslo"}
+    llm.says["profile"] = {"interests": ["tea"], "home": "Oslo"}
     nurse = {**lives("user", "nurse"), "predicate": "works_as"}
-    llm.says["LearnedFacts"] = {"facts": [lives("user", "Oslo"), nurse]}
+    llm.says["facts"] = {"facts": [lives("user", "Oslo"), nurse]}
     done = await end(service)
     after = await profile(api)
     assert (after["home"], after["occupation"], after["interests"]) == ("Oslo", "nurse", ["engines", "tea"])
@@ -83,7 +83,7 @@ async def test_a_home_that_somebody_states_afterwards_stays(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await talk(service, "I live in Oslo.", "Noted.")
-    llm.says["LearnedProfile"] = {"home": "Oslo"}
+    llm.says["profile"] = {"home": "Oslo"}
     done = await end(service)
     await api.patch("/v1/users/u/profile", json={"home": "Paris"})
     await undo(service, done["operation_id"])

@@ -155,7 +155,7 @@ async def test_learning_and_a_summary(service: Service, llm: Model) -> None:
     store = service.resources.store
     (bad,) = await store.find(MESSAGES, TENANT, Eq("seq", 1))
     await plant(store, MESSAGES, bad["message_id"], text=5)
-    llm.says["LearnedMemories"] = {"memories": [learned("The user lives in Rome.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user lives in Rome.", 3)]}
     named(await end(service), ("message", bad["message_id"]))
     assert [memory["content"] for memory in await kept(service)] == ["The user lives in Rome."]
     done = await ended(service, "/v1/sessions/s/summarize")
@@ -181,7 +181,7 @@ async def test_consolidation(service: Service) -> None:
 async def test_judging_again_what_was_learned(service: Service, llm: Model) -> None:
     await talk(service, "I live in Rome and prefer tea.")
     texts = "The user lives in Rome.", "The user prefers tea."
-    llm.says["LearnedMemories"] = {"memories": [learned(text, 1) for text in texts]}
+    llm.says["memories"] = {"memories": [learned(text, 1) for text in texts]}
     await end(service)
     bad, good = [memory["memory_id"] for memory in await kept(service)]
     store = service.resources.store

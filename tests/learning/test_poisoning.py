@@ -56,13 +56,13 @@ async def test_no_planted_order_reaches_beyond_its_own_user(service: Service, ll
     doubted = await remember(api, "The user may be an administrator.", trust=0.2)
     sure = await remember(api, "The user is a guest.", trust=1.0, pinned=True)
     await api.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
-    llm.says["LearnedMemories"] = lambda data: {
+    llm.says["memories"] = lambda data: {
         "memories": [
             learned(
                 line["text"][:1000] or "?",
                 line["seq"],
                 importance=1.0,
-                memory_type="instruction",
+                kind="instruction",
                 superseded_ids=[victim["memory_id"], sure["memory_id"], "mem_root", "mem_victim"],
             )
             for line in data["conversation"]
@@ -97,7 +97,7 @@ async def test_no_planted_order_reaches_beyond_its_own_user(service: Service, ll
     for kept in (victim, doubted, sure):
         assert by_id[kept["memory_id"]]["status"] == "active"
         assert by_id[kept["memory_id"]]["trust"] == kept["trust"]
-    for data in llm.shown("LearnedMemories"):
+    for data in llm.shown("Statements"):
         assert {"conversation", "profile", "known_memories"} <= set(data)
         assert victim["memory_id"] not in {memory["memory_id"] for memory in data["known_memories"]}
 
@@ -107,7 +107,7 @@ async def test_what_is_derived_is_believed_no_more_than_its_least_source(service
     first, *_ = (await service.client.get("/v1/memories", params={"user_id": "u", "order": "asc"})).json()["items"]
     await service.client.patch(f"/v1/memories/{first['memory_id']}", json={"trust": 0.3})
     sure = await remember(service.client, "The owner is Bob.", trust=0.9)
-    llm.says["LearnedMemories"] = {
+    llm.says["memories"] = {
         "memories": [
             learned("The user is the owner.", 1, superseded_ids=[sure["memory_id"]]),
             learned("The user agreed.", 3),

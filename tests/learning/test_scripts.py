@@ -90,7 +90,7 @@ async def test_texts_of_all_scripts_go_through_every_job(service: Service, llm: 
     def all_of(data: Json) -> Json:
         return {"memories": [learned(line["text"], line["seq"]) for line in data["conversation"][:50]]}
 
-    llm.says["LearnedMemories"] = all_of
+    llm.says["memories"] = all_of
     await talk(service, *texts[:100])
     await end(service)
     assert await kept(service, memory_type="preference") != []

@@ -17,11 +17,9 @@ OSLO, DOG = "The user lives in Oslo.", "The user has a dog called Rex."
 
 
 def says(llm: Model) -> None:
-    home = {"subject": "user", "predicate": "has_pet", "object": "Rex", "cardinality": "many", "at": None}
+    home = learned(OSLO, 1, profile_field="home", object="Oslo")
     llm.says = {
-        "LearnedMemories": {"memories": [learned(OSLO, 1), learned(DOG, 3)]},
-        "LearnedFacts": {"facts": [{**home, "message_seqs": [3]}]},
-        "LearnedProfile": {"home": "Oslo"},
+        "memories": {"memories": [home, learned(DOG, 3, predicate="has_pet", object="Rex")]},
         "Summary": {"summary": ["The user lives in Oslo.", "The user walks a dog."]},
     }
 
@@ -42,7 +40,7 @@ async def test_what_it_objects_to_is_stored_in_no_part(service: Service, llm: Mo
     await talk(service, *SAID)
     done = await end(service)
     parts = done["result"]["parts"]
-    assert [parts[name]["dropped"] for name in ("memories", "facts", "summary")] == [{"unsupported": 1}] * 3
+    assert [parts[name]["dropped"] for name in ("memories", "summary")] == [{"unsupported": 1}] * 2
     assert [memory["content"] for memory in await kept(service)] == [OSLO]
     assert "Rex" not in str((await api.get("/v1/facts", params={"user_id": "u"})).json())
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Oslo"
@@ -56,23 +54,16 @@ async def test_it_sees_the_conversation_first_and_the_items_of_all_parts(service
     await end(service)
     (first, second) = (seen.body["messages"] for seen in llm.server.seen)
     assert first[0] == second[0], "the same system message"
-    (asked,), (shown,) = llm.shown("LearnedMemories"), llm.shown("SecondLook")
+    (asked,), (shown,) = llm.shown("Statements"), llm.shown("SecondLook")
     assert shown["conversation"] == asked["conversation"]
     assert [next(iter(data)) for data in (asked, shown)] == ["conversation", "conversation"], "what a cache may hold"
-    assert [item["part"] for item in shown["items"]] == [
-        "memories",
-        "memories",
-        "profile",
-        "facts",
-        "summary",
-        "summary",
-    ]
-    assert [item["number"] for item in shown["items"]] == [1, 2, 3, 4, 5, 6]
+    assert [item["part"] for item in shown["items"]] == ["statements", "statements", "summary", "summary"]
+    assert [item["number"] for item in shown["items"]] == [1, 2, 3, 4]
 
 
 async def test_without_an_item_that_may_be_stored_nothing_is_asked(service: Service, llm: Model) -> None:
     llm.says = {
-        "LearnedMemories": {"memories": [learned(DOG, 3, certainty="guessed"), learned(DOG, quote="I have a dog")]},
+        "memories": {"memories": [learned(DOG, 3, certainty="guessed"), learned(DOG, quote="I have a dog")]},
         "Summary": {"summary": []},
     }
     await talk(service, *SAID)
@@ -115,11 +106,10 @@ async def test_an_objection_that_cannot_be_read_lets_nothing_pass(
 
 
 async def test_objections_that_were_cut_off_let_nothing_pass(service: Service, llm: Model) -> None:
-    dog = {**STATED, "quote": "I had a dog", "context": None, "memory_type": "fact", "importance": 0.5}
-    items = [{**dog, "content": content, "always": None, "replaces": []} for content in (OSLO, DOG)]
+    items = [{**STATED, "quote": "I had a dog", "text": text} for text in (OSLO, DOG)]
     cut = answers('{"unsupported": [{"why": "a condition", "number": 2}, {"why": "a con', finish="length")
     await talk(service, *SAID)
-    llm.server.then(answers({"memories": items, "profile": [], "facts": [], "summary": []}), cut, cut)
+    llm.server.then(answers({"statements": items, "summary": []}), cut, cut)
     waiting = await end(service)
     assert (waiting["status"], await kept(service)) == ("queued", [])
     assert "it was cut off" in waiting["error"]
@@ -147,7 +137,7 @@ async def test_a_lesson_of_tool_calls_is_looked_at_in_the_same_call(
         {"role": "assistant", "content": "Workers still run."},
     ]
     llm.says = {
-        "LearnedMemories": {"memories": [learned(OSLO, 1)]},
+        "memories": {"memories": [learned(OSLO, 1)]},
         "LearnedExperience": {
             "lessons": [
                 {"quote": "refusing while 3 workers run", "kind": "known_pitfalls", "text": "Stop the workers first."},

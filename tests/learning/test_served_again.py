@@ -40,7 +40,7 @@ async def test_an_extraction_is_not_shown_it_either(service: Service, llm: Model
     served = await served_prompts(service.client)
     for name in ("quoted", "in JSON in JSON", "without its tags", "in a code fence"):
         await extract(service.client, SHAPES[name](served[0]), user_id="v")
-    heard: list[Json] = [line for data in llm.shown("LearnedMemories") for line in data["conversation"]]
+    heard: list[Json] = [line for data in llm.shown("Statements") for line in data["conversation"]]
     assert len(heard) == 4
     assert SECRET not in str(heard)
     assert all(BEFORE in line["text"] and AFTER in line["text"] for line in heard)

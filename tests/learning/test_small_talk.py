@@ -25,10 +25,10 @@ async def test_a_session_of_small_talk_is_not_sent(service: Service, llm: Model)
 
 
 async def test_what_is_said_between_small_talk_is_sent_without_it(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 3)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers tea.", 3)]}
     await talk(service, "👋", "🙂", "I prefer tea.", "Noted down.", "👍", "🙏")
     done = await end(service)
-    assert [line["text"] for line in llm.shown("LearnedMemories")[0]["conversation"]] == [
+    assert [line["text"] for line in llm.shown("Statements")[0]["conversation"]] == [
         "I prefer tea.",
         "Noted down.",
     ]

@@ -109,12 +109,10 @@ async def test_the_model_cannot_replace_a_summary_by_a_memory(service: Service, 
     says(llm, "The user chose an action film.")
     await end(service, "earlier")
     (summary,) = await summaries(service)
-    llm.says["LearnedMemories"] = {
-        "memories": [learned("Likes action films.", 1, superseded_ids=[summary["memory_id"]])]
-    }
+    llm.says["memories"] = {"memories": [learned("Likes action films.", 1, superseded_ids=[summary["memory_id"]])]}
     await talk(service, "I like action films, too.")
     done = await end(service)
-    assert summary["memory_id"] not in {one["memory_id"] for one in llm.shown("LearnedMemories")[-1]["known_memories"]}
+    assert summary["memory_id"] not in {one["memory_id"] for one in llm.shown("Statements")[-1]["known_memories"]}
     assert done["result"]["parts"]["memories"]["dropped"] == {"known": 1}
     assert (await summaries(service, session_id="earlier"))[0]["status"] == "active"
 

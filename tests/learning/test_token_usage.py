@@ -37,7 +37,7 @@ async def counted(service: Service, tenant: str = "default") -> LLMDayRecord | N
 
 async def test_a_call_counts_what_it_spent(service: Service, llm: Model) -> None:
     before = LLM_USAGE.labels("default", "tokens")._value.get()
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 1)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers tea.", 1)]}
     await talk(service, "I prefer tea.")
     done = await end(service)
     assert done["result"]["llm"] == {"calls": 2, "tokens": 100, "cached_tokens": 0}
@@ -48,7 +48,7 @@ async def test_a_call_counts_what_it_spent(service: Service, llm: Model) -> None
 
 
 async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, llm: Model) -> None:
-    llm.says["LearnedMemories"] = {"memories": [learned("The user prefers tea.", 1)]}
+    llm.says["memories"] = {"memories": [learned("The user prefers tea.", 1)]}
     await allowance(service).reserve(LIMIT - 100)
     await talk(service, "I prefer tea.")
     waits = await end(service)

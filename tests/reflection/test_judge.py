@@ -59,7 +59,7 @@ async def test_a_statement_that_was_learned_word_for_word_counts_as_its_message(
         turn = {"role": "user", "content": text, "timestamp": f"{day}T00:00:00Z"}
         body = {**OWNER, "messages": [turn, {"role": "assistant", "content": "Noted."}]}
         await judged.client.post(f"/v1/sessions/{session}/messages", json=body)
-        llm.says["LearnedMemories"] = {"memories": [learned(text, 1)]}
+        llm.says["memories"] = {"memories": [learned(text, 1)]}
         await end(judged, session)
     stored = (await judged.client.get("/v1/memories", params={"limit": 50})).json()["items"]
     memories = {one["memory_id"]: one["content"] for one in stored}

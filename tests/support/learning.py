@@ -19,14 +19,8 @@ def said(*texts: str) -> list[Json]:
 
 
 def learned(content: str, *seqs: int, **more: Any) -> Json:
-    """A memory as the model says it."""
-    fields: Json = {
-        "context": None,
-        "memory_type": "preference",
-        "importance": 0.6,
-        "always": None,
-    }
-    return {"content": content, "message_seqs": list(seqs), **fields, **more}
+    """A statement as the model says it."""
+    return {"text": content, "message_seqs": list(seqs), "importance": 0.6, **more}
 
 
 async def talk(service: Service, *texts: str, session: str = "s", **more: Any) -> None:

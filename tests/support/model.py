@@ -11,9 +11,7 @@ from tests.support.scripted import Reply, ScriptedServer, scripted_server
 Json = dict[str, Any]
 
 NOTHING: dict[str, Json] = {
-    "LearnedMemories": {"memories": []},
-    "LearnedProfile": {"profile": []},
-    "LearnedFacts": {"facts": []},
+    "Statements": {"statements": []},
     "LearnedExperience": {"lessons": []},
     "DayText": {"text": "They worked."},
     "FoundFacts": {"facts": []},
@@ -25,14 +23,13 @@ NOTHING: dict[str, Json] = {
     "FoundInsight": {"sources": [], "insight": None},
     "SecondLook": {"unsupported": []},
 }
-STATED: Json = {"about": "user", "whom": None, "certainty": "stated", "holds": "now"}
-"""What an item says of itself, unless a test says otherwise. A lesson is about nobody."""
+STATED: Json = {"subject": "user", "kind": "preference", "certainty": "stated", "holds": "now"}
+"""What a statement says of itself, unless a test says otherwise."""
+LESSON: Json = {"about": "work", "certainty": "stated", "holds": "now"}
 
 
 PARTS = {
-    "memories": "LearnedMemories",
-    "profile": "LearnedProfile",
-    "facts": "LearnedFacts",
+    "statements": "Statements",
     "lessons": "LearnedExperience",
     "procedures": "FoundProcedures",
     "summary": "Summary",
@@ -43,8 +40,9 @@ PARTS = {
 class Model:
     """Answers each shape with what was set for it; a callable is given the data that the model was shown.
 
-    A test may say what was learned in short: memories and facts by `message_seqs`, the profile as a patch, lessons by
-    list. The model quotes then: the message of that number, or the first one that contains the value.
+    A test may say in short what was learned: `memories` and `facts` are statements by `message_seqs`, `profile` is a
+    patch, and lessons stand by list. The model quotes then: the message of that number, or the first one that contains
+    the value.
     """
 
     def __init__(self) -> None:
@@ -61,9 +59,16 @@ class Model:
         given: Json = {}
         for shape in _shapes(asked, data):
             self.asked.append((shape, instructions, data))
-            said = self.says.get(shape, {})
-            given |= NOTHING[shape] | _stated(shape, _quoted(shape, said(data) if callable(said) else said, data))
+            said = self._said(shape, data)
+            if shape == "Statements":
+                short = {name: self._said(name, data) for name in ("memories", "profile", "facts")}
+                said = {"statements": _statements(short, data), **said}
+            given |= NOTHING[shape] | (_lessons(said, data) if shape == "LearnedExperience" else said)
         return completion(json.dumps(given))
+
+    def _said(self, name: str, data: Json) -> Json:
+        said = self.says.get(name, {})
+        return said(data) if callable(said) else said
 
     def shown(self, shape: str) -> list[Json]:
         return [data for name, _, data in self.asked if name == shape]
@@ -76,30 +81,28 @@ def _shapes(asked: Json, data: Json) -> list[str]:
     return [shape for name, shape in named.items() if name in asked["schema"]["properties"]]
 
 
-def _stated(shape: str, said: Json) -> Json:
-    """The answer with the fields of its items that a test left out."""
-    names = {"LearnedMemories": "memories", "LearnedFacts": "facts", "LearnedProfile": "profile"}
-    fields = STATED if shape in names else STATED | {"about": "nobody"}
-    name = names.get(shape, "lessons" if shape == "LearnedExperience" else None)
-    if name is None or not isinstance(said.get(name), list):
-        return said
-    return said | {name: [fields | item if isinstance(item, dict) else item for item in said[name]]}
-
-
-def _quoted(shape: str, said: Json, data: Json) -> Json:
+def _lines(data: Json) -> list[tuple[int, str, str]]:
     lines = [(line["seq"], line["role"], line["text"]) for line in data.get("conversation", ())]
     lines += [(one["number"], "user", one["content"]) for one in data.get("episodes", ())]
-    lines = lines or [(0, "user", "")]
-    if shape == "LearnedMemories" and "memories" in said:
-        return {"memories": [_replacing(_cited(one, lines), data) for one in said["memories"]]}
-    if shape == "LearnedFacts" and isinstance(said.get("facts"), list):
-        return {"facts": [_cited(one, lines) for one in said["facts"]]}
-    if shape == "LearnedProfile" and "profile" not in said:
-        return {"profile": [item | {"quote": _of(item["value"], lines)} for item in _items(said)]}
-    if shape == "LearnedExperience" and "lessons" not in said:
+    return lines or [(0, "user", "")]
+
+
+def _statements(short: Json, data: Json) -> list[Any]:
+    """The statements of what a test says in short. A fact is told in its own words."""
+    lines = _lines(data)
+    facts = short["facts"].get("facts", ())
+    told = [{"text": "{subject} {predicate} {object}".format(**one).replace("_", " "), **one} for one in facts]
+    profile = [item | {"quote": _of(item["object"], lines)} for item in _items(short["profile"])]
+    items = [*short["memories"].get("memories", ()), *profile, *told]
+    return [STATED | _replacing(_cited(one, lines), data) if isinstance(one, dict) else one for one in items]
+
+
+def _lessons(said: Json, data: Json) -> Json:
+    lines, lessons = _lines(data), said.get("lessons")
+    if lessons is None:
         found = [(kind, text) for kind, texts in said.items() for text in texts]
-        return {"lessons": [{"quote": _of(text, lines), "kind": kind, "text": text} for kind, text in found]}
-    return said
+        lessons = [{"quote": _of(text, lines), "kind": kind, "text": text} for kind, text in found]
+    return {"lessons": [LESSON | one if isinstance(one, dict) else one for one in lessons]}
 
 
 def _cited(one: Json, lines: list[tuple[int, str, str]]) -> Json:
@@ -124,12 +127,12 @@ def _items(patch: Json) -> list[Json]:
     lists = {"interests": "interest", "conversation_preferences": "conversation_preference"}
     items: list[Json] = []
     for name, value in patch.items():
-        if name in lists:
-            items += [{"field": lists[name], "topic": None, "value": each} for each in value]
-        elif name == "preferences":
-            items += [{"field": "preference", "topic": each["name"], "value": each["value"]} for each in value]
-        elif value is not None:
-            items.append({"field": name, "topic": None, "value": str(value)})
+        field = lists.get(name, "preference" if name == "preferences" else name)
+        values = value if isinstance(value, list) else [value] if value is not None else []
+        for each in values:
+            named = each if isinstance(each, dict) else {"name": None, "value": str(each)}
+            text = f"Of the user, {field}: {named['value']}"
+            items.append({"profile_field": field, "predicate": named["name"], "object": named["value"], "text": text})
     return items
 
 

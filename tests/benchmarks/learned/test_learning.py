@@ -123,33 +123,33 @@ def test_only_whole_words_are_quoted() -> None:
 
 def test_the_scripted_model_quotes_what_must_be_learned() -> None:
     told = scripted(GERMAN)
-    assert told["facts"][0] == {
+    (fact,) = [one for one in told["statements"] if "predicate" in one]
+    assert fact == {
         "quote": "Ich wohne in Köln und arbeite als Lehrer.",
-        "about": "user",
-        "whom": None,
+        "subject": "jonas",
+        "text": "Ich wohne in Köln und arbeite als Lehrer.",
+        "kind": "fact",
         "certainty": "stated",
         "holds": "now",
-        "subject": "jonas",
+        "importance": 0.6,
         "predicate": "wohne_in",
         "object": "Köln",
-        "cardinality": "many",
-        "at": None,
     }
-    assert [one["field"] for one in told["profile"]] == ["home"]
-    assert told["memories"][0]["quote"] == "Ich trinke keinen Kaffee, lieber Tee."
+    assert [one["profile_field"] for one in told["statements"] if "profile_field" in one] == ["home"]
+    assert "Ich trinke keinen Kaffee, lieber Tee." in {one["quote"] for one in told["statements"]}
 
 
 def test_the_liar_claims_what_must_not_be_learned_behind_real_and_invented_quotes() -> None:
     told = liar(ENGLISH)
     claims = len(ENGLISH.must_not) + len(INVENTED)
-    assert len(told["memories"]) == 2 * claims
-    real = [one for one in told["memories"] if one["quote"] in ENGLISH.text]
-    assert len(real) == claims
+    assert len(told["statements"]) == 4 * claims, "a fact and a value of the profile"
+    real = [one for one in told["statements"] if one["quote"] in ENGLISH.text]
+    assert len(real) == 2 * claims
 
 
 def test_the_echo_repeats_every_line() -> None:
     told = echo(ENGLISH)
-    assert [one["content"] for one in told["memories"]] == [message["content"] for message in ENGLISH.messages]
+    assert [one["text"] for one in told["statements"][::2]] == [message["content"] for message in ENGLISH.messages]
 
 
 def test_small_talk_is_the_same_each_time_and_says_nothing() -> None:
