@@ -20,7 +20,17 @@ from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import Sequence as Steps
 from tokenizers.pre_tokenizers import Split
 
-from app.embedding.model import MAX_WINDOWS, NO_PROMPTS, Prompts, Vectors, by_tokens, clipped, split, unit
+from app.embedding.model import (
+    MAX_WINDOWS,
+    NO_PROMPTS,
+    Prompts,
+    Vectors,
+    by_tokens,
+    clipped,
+    estimated_tokens,
+    split,
+    unit,
+)
 from app.errors import EmbeddingUnavailable
 
 MAX_TOKENS = 256  # all-MiniLM-L6-v2 was trained on this length; the rest of a window is ignored
@@ -98,7 +108,7 @@ class OnnxModel:
         self.dim = int(self.encode(["dimension"]).shape[1])
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [len(encoding.ids) for encoding in self._tokenize(texts)]
+        return [min(estimated_tokens(text[:MAX_CHARS]), MAX_TOKENS) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Returns vectors, shape (n, dim), float32, of unit length.
@@ -106,7 +116,7 @@ class OnnxModel:
         Each text has a run of its own, so its vector is the same to the last bit whatever the other texts are: graphs
         with dynamic quantization scale by the largest value of the whole run. On a CPU a batch would be no faster.
         """
-        return np.concatenate([self._vector(encoding) for encoding in self._tokenize(texts)])
+        return np.concatenate([self._vector(encoding) for encoding in self.tokenize(texts)])
 
     def _vector(self, encoding: Encoding) -> Vectors:
         """Returns the vector of one text, shape (1, dim)."""
@@ -141,7 +151,8 @@ class OnnxModel:
             if not special
         ]
 
-    def _tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+    def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
+        """Returns the tokens that the model reads of each text, the special ones included."""
         return self._tokenizer.encode_batch_fast([narrow(clipped(text, MAX_CHARS)) for text in texts])
 
 
