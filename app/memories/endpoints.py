@@ -158,7 +158,7 @@ async def list_memories(
     status: Annotated[MemoryListStatus, Query()] = "active",
 ) -> Answer[Page[schemas.Memory]]:
     """List the memories that have exactly the owner fields named; shared ones are not added."""
-    return answer(await memories.page({**where, "status": status}, listing))
+    return answer(await memories.page_as_json({**where, "status": status}, listing))
 
 
 @router.delete("", responses=problems(412))

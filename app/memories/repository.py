@@ -41,7 +41,7 @@ from app.memories.schemas import (
     Source,
 )
 from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
-from app.storage.protocol import Store
+from app.storage.protocol import Fetched, Store
 from app.storage.record_filters import metadata_terms
 from app.storage.repository import Listing, Repository, expired, pages
 from app.storage.schema import Absent, BaseRecord, Collection, Eq, Filter, In, OwnedRecord, R, both
@@ -482,7 +482,9 @@ class VersionedRepository(Repository[R]):
         super().__init__(store, scope, kind.collection)
         self._kind, self._history = kind, Repository(store, scope, history)
 
-    async def history_page(self, record_id: str, listing: Listing) -> tuple[list[HistoryRecord[R]], str | None]:
+    async def history_page(
+        self, record_id: str, listing: Listing
+    ) -> tuple[list[Fetched[HistoryRecord[R]]], str | None]:
         """Returns one page of the earlier versions of a record, and the cursor of the next page."""
         return await self._history.page(Eq("record_id", record_id), listing, request=record_id)
 

@@ -53,7 +53,7 @@ from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalQuery, Retriever
 from app.retrieval.time_expressions import interval_of
-from app.storage.protocol import Store
+from app.storage.protocol import Fetched, Store
 from app.storage.record_filters import SplitFilter, fields_of, split_filter
 from app.storage.repository import between, having, partitions_of, unexpired
 from app.storage.schema import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both
@@ -440,6 +440,22 @@ class MemoryFragment:
         return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
+async def in_full(
+    found: Sequence[Hit[MemoryRecord]] | Sequence[Fetched[MemoryRecord]], decays: Decays, now_ms: int
+) -> list[bytes]:
+    """Returns memories as JSON, with their importance at that time."""
+
+    def shown() -> list[MemoryFragment]:
+        return [memory.derived.once("shown", MemoryFragment, memory.doc) for memory in found]
+
+    texts = [[memory.doc["content"], memory.doc["context"], memory.doc["metadata"]] for memory in found]
+    fragments = await in_turn(shown) if characters(texts, most=MOST_ENCODED) > MOST_ENCODED else shown()
+    agents = {fragment.agent_id for fragment in fragments}
+    faded = {agent: fading_one_by_one(now_ms, await decays.of(agent)) for agent in agents}
+    importance = _as_json([fragment.importance(faded[fragment.agent_id]) for fragment in fragments])
+    return [fragment.head + number + b"}" for fragment, number in zip(fragments, importance, strict=True)]
+
+
 class MemorySearch:
     """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
 
@@ -494,7 +510,9 @@ class MemorySearch:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
 
         # {"items": [{"memory": …, "score": 0.4}, …], "mode_used": …}
-        memories = await (self._in_full(hits, now_ms) if body.fields is None else self._fields(hits, now_ms, body))
+        memories = await (
+            in_full(hits, self._decays, now_ms) if body.fields is None else self._fields(hits, now_ms, body)
+        )
         scores = _as_json([hit.score for hit in hits])  # few digits each (`as_short` of the ranking)
         items = list[bytes]()
         for hit, memory, score in zip(hits, memories, scores, strict=True):
@@ -519,21 +537,6 @@ class MemorySearch:
                 },
             }
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
-
-    async def _in_full(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int) -> list[bytes]:
-        """Returns the memories as JSON."""
-
-        def shown() -> list[MemoryFragment]:
-            return [hit.derived.once("shown", MemoryFragment, hit.doc) for hit in hits]
-
-        size = characters(
-            [[hit.doc["content"], hit.doc["context"], hit.doc["metadata"]] for hit in hits], most=MOST_ENCODED
-        )
-        fragments = await in_turn(shown) if size > MOST_ENCODED else shown()
-        agents = {fragment.agent_id for fragment in fragments}
-        faded = {agent: fading_one_by_one(now_ms, await self._decays.of(agent)) for agent in agents}
-        importance = _as_json([fragment.importance(faded[fragment.agent_id]) for fragment in fragments])
-        return [fragment.head + number + b"}" for fragment, number in zip(fragments, importance, strict=True)]
 
     async def _fields(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import blake2b
+from typing import Any
+
+import orjson
 
 from app.audit.trail import Actor, audit_entries
 from app.core.clock import Clock, rfc3339, to_ms
@@ -33,16 +36,24 @@ from app.memories.schemas import (
     MemoryPatch,
     MemoryRecord,
     Predecessors,
+    render,
     rounded,
 )
-from app.memories.search import MemoryListFilters, listed
+from app.memories.search import MemoryFragment, MemoryListFilters, in_full, listed
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
-from app.storage.repository import Listing, Repository, expired, page_of, pages, render_items, unexpired
+from app.storage.protocol import Fetched
+from app.storage.repository import Listing, Repository, expired, is_shown, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, Not, both
 from app.writes.executor import IfMatch, WriteResult, etag
 
 DELETED_AT_ONCE = 500
+
+
+def _unfaded(memory: MemoryRecord) -> Memory:
+    """Returns a memory as lists show it, with the importance that it had before it faded. Raises what `in_full` would
+    raise of it at any time."""
+    return render(memory, MemoryFragment(memory).importance(lambda base, _: base))
 
 
 class MemoryService:
@@ -76,11 +87,23 @@ class MemoryService:
     async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[Memory]:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
+        found, cursor = await self._found(filters, listing, now)
+        shown = partial(self._decays.render_at, now_ms=to_ms(now))
+        return page_of(await render_items(MEMORIES, found, shown, Memory), cursor)
+
+    async def page_as_json(self, filters: MemoryListFilters, listing: Listing) -> Page[Any]:
+        """Returns the same page. What was serialized for a search or a list before is not serialized again."""
+        now = self._clock.now()
+        found, cursor = await self._found(filters, listing, now)
+        found = [memory for memory in found if is_shown(MEMORIES, memory, _unfaded, Memory)]
+        return page_of([orjson.Fragment(memory) for memory in await in_full(found, self._decays, to_ms(now))], cursor)
+
+    async def _found(
+        self, filters: MemoryListFilters, listing: Listing, now: datetime
+    ) -> tuple[list[Fetched[MemoryRecord]], str | None]:
         where, keep = listed(filters)
         where = both(where, unexpired(rfc3339(now)))
-        memories, cursor = await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
-        shown = partial(self._decays.render_at, now_ms=to_ms(now))
-        return page_of(await render_items(MEMORIES, memories, shown, Memory), cursor)
+        return await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult[Memory]:
         """Changes the fields that are set in `body`."""

@@ -61,7 +61,7 @@ from app.profiles.users import (
     render_profile,
     status_of,
 )
-from app.storage.protocol import Store
+from app.storage.protocol import Fetched, Store
 from app.storage.repository import (
     Listing,
     Repository,
@@ -616,7 +616,7 @@ class OwnerDirectory:
             }
 
         users: list[UserRecord] = [{"user_id": one} for one in ids]
-        return await render_items(USERS, users, listed, ListedUser)
+        return await render_items(USERS, map(Fetched, users), listed, ListedUser)
 
     async def agents(self, listing: Listing) -> Page[ListedAgent]:
         """Returns a page of agents. One that is not registered works with the defaults."""
@@ -643,7 +643,7 @@ class OwnerDirectory:
             }
 
         owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
-        return page_of(await render_items(AGENTS, owners, listed, ListedAgent), following)
+        return page_of(await render_items(AGENTS, map(Fetched, owners), listed, ListedAgent), following)
 
     async def _ids(
         self,

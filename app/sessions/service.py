@@ -53,6 +53,7 @@ from app.sessions.schemas import (
     speaker_role,
 )
 from app.storage.changes import Allocate, Change, IndexEntry
+from app.storage.protocol import Fetched
 from app.storage.record_filters import metadata_terms, split_filter
 from app.storage.repository import Listing, expired, having, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
@@ -546,7 +547,7 @@ class Windows:
             newest_first = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             if window.max_tokens is not None:
                 newest_first = _within_tokens(newest_first, window.max_tokens)
-            items = await render_items(MESSAGES, reversed(newest_first), render_message, Message)
+            items = await render_items(MESSAGES, map(Fetched, reversed(newest_first)), render_message, Message)
             return page_of(items, None)
         listing = Listing("asc", limit, cursor)
         messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))

@@ -257,6 +257,10 @@ class _Traced:
         with self._span("find", collection.name, {}):
             return await self._store.find(collection, *given, **named)
 
+    async def find_fetched(self, collection: Collection, *given: Any, **named: Any) -> Any:
+        with self._span("find", collection.name, {}):
+            return await self._store.find_fetched(collection, *given, **named)
+
     async def count(self, collection: Collection, *given: Any, **named: Any) -> Any:
         with self._span("count", collection.name, {}):
             return await self._store.count(collection, *given, **named)

@@ -250,6 +250,19 @@ class Store(Protocol):
         """
         ...
 
+    async def find_fetched(
+        self,
+        collection: Collection[R],
+        tenant: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Fetched[R]]:
+        """As `find`, for who only shows the documents: an engine may return what it has parsed before."""
+        ...
+
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         """Counts the documents that match, of one tenant or, with None, of all."""
         ...

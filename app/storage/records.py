@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import orjson
 
@@ -20,6 +20,7 @@ from app.storage.schema import Collection, R, value_at
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 """What reading a document raises that is not as this service stores it."""
+T = TypeVar("T")
 Read: TypeAlias = Sequence[R | None]
 """Documents, and None for each that cannot be read."""
 
@@ -80,10 +81,15 @@ def parsed_one(collection: Collection[R], doc_id: str, text: str) -> R | None:
     except orjson.JSONDecodeError as error:
         left_out(collection, doc_id, type(error).__name__)
         return None
-    if isinstance(doc, dict) and doc.get(collection.id_field, doc_id) == doc_id:
+    if is_of(collection, doc_id, doc):
         return cast(R, doc)
     left_out(collection, doc_id, type(doc).__name__)
     return None
+
+
+def is_of(collection: Collection, doc_id: str, doc: object) -> bool:
+    """Returns whether what was read is a document of that id."""
+    return isinstance(doc, dict) and doc.get(collection.id_field, doc_id) == doc_id
 
 
 def damage(collection: Collection[R], doc: R) -> str | None:
@@ -158,7 +164,7 @@ def remember(collection: Collection[R], docs: Iterable[R]) -> None:
 # --- Reading ----------------------------------------------------------------------------------------------------------
 
 
-async def first_whole(limit: int, read: Callable[[int], Awaitable[Read[R]]]) -> list[R]:
+async def first_whole(limit: int, read: Callable[[int], Awaitable[Sequence[T | None]]]) -> list[T]:
     """Returns the first `limit` documents that can be read. `read(n)` returns the first n: it is called again, with so
     many more, where some cannot."""
     wanted = limit

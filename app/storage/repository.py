@@ -4,7 +4,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from itertools import compress
 from typing import Any, Generic
@@ -18,7 +18,7 @@ from app.core.schemas import Page
 from app.core.work import taken_by
 from app.errors import Forbidden, InvalidCursor, RecalldError, RecordDamaged, invalid, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
-from app.storage.protocol import Order, Store, Tallied
+from app.storage.protocol import Fetched, Order, Store, Tallied
 from app.storage.records import damage_warnings, left_out, remember
 from app.storage.schema import Absent, After, Collection, Eq, Filter, In, Not, Or, R, Range, both
 from app.storage.scope import Partition, Scope
@@ -129,37 +129,53 @@ A = TypeVar("A", bound=Mapping[str, Any])
 
 
 async def render_items(
-    collection: Collection[R], docs: Iterable[R], render: Callable[[R], A | Awaitable[A]], shape: Any
+    collection: Collection[R], documents: Iterable[Fetched[R]], render: Callable[[R], A | Awaitable[A]], shape: Any
 ) -> list[A]:
     """Returns documents as a list shows them. A stored document that cannot be rendered, or that has a value of a wrong
     type, is named in the log, counted, and left out.
 
     Raises errors of the service that `render` raises: they are not about the document.
     """
-    shown: list[tuple[str, A]] = []
-    for doc in docs:
+    items: list[A] = []
+    for document in documents:
         try:
-            item = render(doc)
-            shown.append((doc[collection.id_field], await item if isinstance(item, Awaitable) else item))
+            item = render(document.doc)
+            shown: A = await item if isinstance(item, Awaitable) else item
+            fault = document.derived.once("fault", partial(_fault, shape), shown)  # the same for the same text
         except RecalldError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)
-            left_out(collection, doc[collection.id_field], type(error).__name__)
-    items = [item for _, item in shown]
-    try:
-        _validator(list[shape]).validate_python(items)
-    except ValueError:  # at least one of them does not fit: which?
-        items = [item for doc_id, item in shown if _fits(collection, doc_id, item, shape)]
+            left_out(collection, document.doc[collection.id_field], type(error).__name__)
+            continue
+        if fault is None:
+            items.append(shown)
+        else:
+            left_out(collection, document.doc[collection.id_field], fault)
     return items
 
 
-def _fits(collection: Collection[R], doc_id: str, item: Mapping[str, Any], shape: Any) -> bool:
+def is_shown(collection: Collection[R], document: Fetched[R], render: Callable[[R], A], shape: Any) -> bool:
+    """Returns whether a list shows a document, as `render_items` does."""
+
+    def fault_of(doc: R) -> str | None:
+        try:
+            return _fault(shape, render(doc))
+        except Exception as error:  # noqa: BLE001 (as above)
+            return type(error).__name__
+
+    fault = document.derived.once("fault", fault_of, document.doc)
+    if fault is not None:
+        left_out(collection, document.doc[collection.id_field], fault)
+    return fault is None
+
+
+def _fault(shape: Any, item: Mapping[str, Any]) -> str | None:
+    """Returns the error of a rendered document that has a value of a wrong type, or None."""
     try:
         require_fit(item, shape)
     except ValueError as error:
-        left_out(collection, doc_id, type(error).__name__)
-        return False
-    return True
+        return type(error).__name__
+    return None
 
 
 def page_of(items: list[A], cursor: str | None) -> Page[A]:
@@ -282,8 +298,8 @@ class Repository(Generic[R]):
 
     async def page(
         self, where: Filter, listing: Listing, *, request: str, keep: Callable[[R], bool] | None = None
-    ) -> tuple[list[R], str | None]:
-        """Returns one page and the cursor of the next, or None on the last page.
+    ) -> tuple[list[Fetched[R]], str | None]:
+        """Returns one page, to be shown, and the cursor of the next, or None on the last page.
 
         A cursor is valid only for the same `request`, which says what was asked for. `keep` says what belongs to the
         list where the filter cannot. Raises InvalidCursor.
@@ -292,17 +308,21 @@ class Repository(Generic[R]):
         after = open_cursor(listing.cursor, request, self.collection.place) if listing.cursor is not None else None
         wanted = listing.limit + 1  # whether there is a next page shows in one document more
         step = wanted if keep is None else max(wanted, FILTERED_AT_ONCE)
-        docs = read = await self.find(where, order=listing.order, after=after, limit=step)
-        if keep is not None:
-            docs = list(compress(read, await taken_by(keep, read)))
-            while len(docs) < wanted and len(read) == step:
-                read = await self.find(where, order=listing.order, after=self.collection.after(read[-1]), limit=step)
-                docs += compress(read, await taken_by(keep, read))
-            del docs[wanted:]
-        if len(docs) <= listing.limit:
-            return docs, None
-        docs.pop()
-        return docs, seal_cursor(self.collection.after(docs[-1]), request)
+        found, kept = both(where, self.scope.visible()), list[Fetched[R]]()
+        while True:
+            read = await self.store.find_fetched(
+                self.collection, self.scope.tenant, found, order=listing.order, after=after, limit=step
+            )
+            docs = [document.doc for document in read]
+            remember(self.collection, docs)
+            kept += read if keep is None else compress(read, await taken_by(keep, docs))
+            if len(kept) >= wanted or len(read) < step:
+                break
+            after = self.collection.after(docs[-1])
+        if len(kept) <= listing.limit:
+            return kept, None
+        del kept[listing.limit :]
+        return kept, seal_cursor(self.collection.after(kept[-1].doc), request)
 
     # --- Changes, for `commit` ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.storage.changes import DeleteWhere, Insert
+from app.storage.changes import DeleteWhere, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from tests.support.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
@@ -85,6 +85,15 @@ async def test_what_is_not_there_is_none(store: Store) -> None:
     assert await store.count(THINGS, T) == 0
 
 
+async def test_what_is_shown_is_what_is_stored_now(store: Store) -> None:
+    doc = thing(score=1).doc
+    await store.commit([Insert(THINGS, doc)])
+    for score in (1, 2, 1):
+        await store.commit([Update(THINGS, T, doc["thing_id"], set={"score": score})])
+        (shown,) = await store.find_fetched(THINGS, T, Eq("thing_id", doc["thing_id"]))
+        assert shown.doc["score"] == shown.derived.once("score", lambda known: known["score"], shown.doc) == score
+
+
 @moderate
 @given(st.lists(documents, max_size=8), st.lists(filters, min_size=1, max_size=4))
 async def test_every_filter_means_what_matches_says(store: Store, given_docs: list[Doc], wanted: list[Filter]) -> None:
@@ -95,6 +104,7 @@ async def test_every_filter_means_what_matches_says(store: Store, given_docs: li
         expected = sorted(insert.doc["thing_id"] for insert in inserts if matches(insert.doc, where))
         found = await store.find(THINGS, tenant, where, order="asc")
         assert [doc["thing_id"] for doc in found] == expected
+        assert [document.doc for document in await store.find_fetched(THINGS, tenant, where, order="asc")] == found
         assert await store.count(THINGS, tenant, where) == len(expected)
     committed = await store.commit([DeleteWhere(THINGS, tenant, wanted[0])])
     assert committed.deleted == sum(matches(insert.doc, wanted[0]) for insert in inserts)

@@ -39,7 +39,7 @@ async def page(
     things: Repository, cursor: str | None, *, request: str = "m", order: Order = "desc"
 ) -> tuple[list[str], str | None]:
     docs, following = await things.page(Eq("group", "g"), Listing(order, 2, cursor), request=request)
-    return [doc["thing_id"] for doc in docs], following
+    return [document.doc["thing_id"] for document in docs], following
 
 
 async def test_pages_follow_their_cursors_to_the_end(things: Repository) -> None:

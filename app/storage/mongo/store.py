@@ -441,6 +441,11 @@ class MongoStore(Shielded):
         with self._within():
             return await first_whole(limit, first)
 
+    async def find_fetched(
+        self, collection: Collection[R], tenant: str, where: Filter = EVERYTHING, **named: Any
+    ) -> list[Fetched[R]]:
+        return [Fetched(doc) for doc in await self.find(collection, tenant, where, **named)]
+
     @shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         wanted = codec.of_tenant(collection, tenant, where)

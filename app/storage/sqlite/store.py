@@ -30,7 +30,7 @@ from app.storage.protocol import (
     VectorCounts,
     unpinned,
 )
-from app.storage.records import Read, damage, first_whole, left_out, parsed, parsed_one, unreadable
+from app.storage.records import Read, damage, first_whole, is_of, left_out, parsed, parsed_one, unreadable, whole
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
@@ -373,6 +373,34 @@ class EmbeddedStore:
             return parsed(collection, rows)
         # background work reads many pages: this lets others run
         return await asyncio.to_thread(parsed, collection, rows)
+
+    async def find_fetched(
+        self,
+        collection: Collection[R],
+        tenant: str,
+        where: Filter = EVERYTHING,
+        *,
+        order: Order = "desc",
+        after: After | None = None,
+        limit: int = 100,
+    ) -> list[Fetched[R]]:
+        async def first(most: int) -> list[Fetched[R] | None]:
+            return [
+                self._listed(collection, doc_id, text)
+                for doc_id, text in await self._readers.bounded(
+                    lambda connection: select_documents(connection, collection, tenant, where, order, after, most)
+                )
+            ]
+
+        return await first_whole(limit, first)
+
+    def _listed(self, collection: Collection[R], doc_id: str, text: str) -> Fetched[R] | None:
+        """Returns a document that was selected by its id, or None if it cannot be read."""
+        document: Fetched[R] | None = self._parse(text)
+        if document is not None and is_of(collection, doc_id, document.doc):
+            return document if whole(collection, doc_id, document.doc) is not None else None
+        left_out(collection, doc_id, orjson.JSONDecodeError.__name__)
+        return None
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
