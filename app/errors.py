@@ -286,6 +286,8 @@ _ELSEWHERE = (
     ("limit k n_results max_results", "top_k", ""),
     ("max_tokens", "token_budget", ""),
     ("ttl", "expires_at", "did you mean `expires_at`, the moment when it ends?"),
+    ("expiration_date", "expires_at", ""),
+    ("categories", "tags", ""),
     ("page offset skip", "cursor", ""),
     ("run_id thread_id conversation_id", "session_id", ""),
     ("human", "user", ""),

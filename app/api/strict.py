@@ -520,13 +520,13 @@ class StrictRequest(Request):
         else:
             value = await in_turn(parse, body, limits, self.lenient)
         if self.secrets != "off" and not (self.is_search and self.secrets == "flag"):
-            await off_loop(len(body), self._screen, value, state_of(self)["resources"].settings.secrets.own)
+            await off_loop(len(body), self.screen, value)
         return value
 
-    def _screen(self, value: Any, own: OwnPatterns) -> None:
+    def screen(self, value: Any) -> None:
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
-        policy, is_kept = self.secrets, not self.is_search
+        policy, is_kept, own = self.secrets, not self.is_search, state_of(self)["resources"].settings.secrets.own
         found = [*secrets_in(value, own, replaces=policy != "flag", is_search=self.is_search)]
         if found and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, StrictRoute, answer, object_in_query
+from app.api.strict import Answer, InListing, StrictRequest, StrictRoute, answer, object_in_query
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
@@ -41,7 +41,7 @@ _FILE = {
 
 @router.post("", status_code=202, responses=problems(409, 412, *BODY), openapi_extra=_FILE)
 async def create_document(
-    request: Request,
+    request: StrictRequest,
     documents: Documents,
     write: Writer,
     name: Annotated[DocumentName, Query(description="Of the same owner: this file replaces the one before.")],
@@ -62,6 +62,8 @@ async def create_document(
     upload = await documents.receive(agent_id, user_id, media_type, request.stream())
     accepted = None
     try:
+        if request.secrets != "off":
+            request.screen({"metadata": about})
         accepted = await write(
             lambda: documents.create(name, agent_id, user_id, media_type, about, upload), file=upload.digest
         )

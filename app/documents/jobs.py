@@ -19,7 +19,7 @@ import app
 from app import metrics
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import differing
-from app.core.secret_text import spans, without
+from app.core.secret_text import PRIVATE, Secret, spans, without
 from app.core.work import in_turn
 from app.documents.extract import FileUnreadable
 from app.documents.schemas import DOCUMENTS, PARTS, DocumentRecord
@@ -114,20 +114,27 @@ class DocumentJobs:
             raise FileUnreadable("The file has no text.")
         return found, figures
 
-    def _screen(self, found: Sequence[dict[str, Any]], policy: SecretPolicy) -> int:
-        """Does with the secrets of the passages what the policy says. Returns how many there are. Raises
-        FileUnreadable."""
-        number = 0
-        for item in found if policy != "off" else ():
-            secrets = spans(item["text"], self._secrets.own)
-            for secret in secrets:
-                metrics.SECRETS.labels(secret.kind, policy).inc()
-                if policy == "block":
-                    raise FileUnreadable(f"The file holds a secret ({secret.kind}): it is refused.")
-            number += len(secrets)
-            if policy == "redact":
-                item["text"] = without(item["text"], secrets)
-        return number
+    def _screen(self, found: list[dict[str, Any]], policy: SecretPolicy) -> int:
+        """Does with the secrets of the text what the policy says: a private key, or what is `<private>`, may go on from
+        passage to passage. Returns how many there are. Raises FileUnreadable."""
+        if policy == "off":
+            return 0
+        parts, end = list[str](), 0
+        for item in found:  # the text as it was before it was cut, with line ends for what is in no passage
+            parts += ["\n" * (item["start"] - end), item["text"][max(end - item["start"], 0) :]]
+            end = item["end"]
+        secrets = spans("".join(parts), self._secrets.own)
+        for secret in secrets:
+            metrics.SECRETS.labels(secret.kind, policy).inc()
+            if policy == "block" and secret.kind != PRIVATE:
+                raise FileUnreadable(f"The file holds a secret ({secret.kind}): it is refused.")
+        for item in found if policy != "flag" and secrets else ():
+            start, end = item["start"], item["end"]
+            here = [secret for secret in secrets if secret.start < end and start < secret.end]
+            inside = [Secret(kind, max(begin, start) - start, min(last, end) - start) for kind, begin, last in here]
+            item["text"] = without(item["text"], inside)
+        found[:] = [item for item in found if item["text"].strip()]
+        return len(secrets)
 
     async def _store_passages(self, run: Run, document: DocumentRecord, found: Sequence[Mapping[str, Any]]) -> None:
         memories = PassageRepository(self._store, Scope(run.tenant))

@@ -53,6 +53,7 @@ async def test_a_field_of_another_service_is_answered_by_what_does_its_work_here
     ("path", "field", "words"),
     [
         ("/v1/memories", "text", "did you mean `content`?"),
+        ("/v1/memories", "categories", "did you mean `tags`?"),
         ("/v1/memories", "memory", "did you mean `content`?"),
         ("/v1/memories", "ttl", "did you mean `expires_at`, the moment when it ends?"),
         ("/v1/memories/search", "text", "did you mean `query`?"),

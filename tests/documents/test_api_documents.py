@@ -103,6 +103,50 @@ async def test_secrets_in_a_file_are_handled_as_in_a_request(settings: Settings,
         assert texts == [f"Pay with {shown} in the shop."]
 
 
+@pytest.mark.parametrize("policy", ["redact", "block"])
+async def test_what_is_private_or_a_key_may_go_on_in_the_next_passage(
+    settings: Settings, start: Starter, policy: str
+) -> None:
+    asked = settings.model_copy(update={"secrets": SecretSettings(policy=policy)})  # type: ignore[arg-type]
+    lines = "\n\n".join(f"I am afraid of heights, line {n}." for n in range(80))
+    key = "\n".join(
+        ["-----BEGIN RSA PRIVATE KEY-----", *["MIIEpAIBAAKCAQEA" * 4] * 25, "-----END RSA PRIVATE KEY-----"]
+    )
+    async with start(asked) as service:
+        _, document = await read(service, f"Before.\n\n<private>{lines}</private>\n\nBehind.")
+        assert "".join(item["content"] for item in await passages(service.client)).split() == ["Before.", "Behind."]
+        assert (document["status"], document["secrets"]) == ("ready", 1)
+        operation, document = await read(service, f"Before.\n\n{key}\n\nBehind.", name="key.md")
+        if policy == "block":
+            assert "private_key" in operation["error"]
+        else:
+            texts = [item["content"] for item in await passages(service.client) if "key.md" in item["context"]]
+            assert not any("MII" in text for text in texts)
+
+
+@pytest.mark.parametrize("policy", ["flag", "redact", "block"])
+async def test_secrets_in_the_metadata_are_handled_as_in_a_body(
+    settings: Settings, start: Starter, policy: str
+) -> None:
+    asked = settings.model_copy(update={"secrets": SecretSettings(policy=policy)})  # type: ignore[arg-type]
+    async with start(asked) as service:
+        sent = await send(
+            service.client,
+            MANUAL,
+            metadata='{"note": "4242 4242 4242 4242"}',
+            expect=422 if policy == "block" else 202,
+        )
+        if policy == "block":
+            assert sent["errors"][0]["pointer"] == "/metadata/note"
+            assert await parts_of(service) == 0
+            return
+        (warning,) = sent["warnings"]
+        assert (warning["kind"], warning["pointer"]) == ("card", "/metadata/note")
+        document = (await service.client.get(f"/v1/documents/{sent['document_id']}")).json()
+        assert document["bytes"] == len(MANUAL)
+        assert ("4242" in document["metadata"]["note"]) is (policy == "flag")
+
+
 async def test_the_same_request_sent_again_is_one_version(service: Service) -> None:
     headers = {"idempotency-key": "one", "content-type": "text/plain"}
     asked = {"name": "x", "user_id": "u"}

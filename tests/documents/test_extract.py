@@ -117,6 +117,15 @@ def test_an_underlined_line_of_a_text_is_a_heading() -> None:
     assert [text[item["start"] : item["end"]] for item in found] == [item["text"] for item in found]
 
 
+def test_a_text_in_another_encoding_is_refused_and_one_broken_character_is_not(tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes("Größe äöü".encode("latin-1"))
+    with pytest.raises(FileUnreadable, match="not text in UTF-8"):
+        list(extract.sections_of("text/plain", str(tmp_path / "latin"), {}))
+    (tmp_path / "cut").write_bytes(b"a" * 200 + b"\xff")
+    (found,) = passages(extract.sections_of("text/plain", str(tmp_path / "cut"), {}))
+    assert found["text"] == "a" * 200 + "\ufffd"
+
+
 def test_html_has_what_a_reader_sees() -> None:
     page = (
         "<nav>Menu</nav><h1>Care</h1><p>Keep it <b>warm</b>.</p><script>x()</script><h2>Water</h2><ul><li>a<li>b</ul>"
