@@ -29,12 +29,10 @@ from app.core.language import fold, sentences, word_count
 from app.core.language import whole as pattern_of_word
 from app.core.work import in_turn
 from app.embedding.model import knows_all_scripts, without_runtime
-from app.retrieval.decay import MINUTE_MS
-from app.retrieval.time_expressions import TimeInterval, asked_order
+from app.retrieval.time_expressions import asked_order
 from app.retrieval.time_grammar import TimeOrder
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import (
-    HAS_EVENT_TIME,
     TermIds,
     Whole,
     acronyms,
@@ -511,17 +509,21 @@ def settle(
     columns: Columns,
     query: AnalysedQuery,
     corrections: Mapping[int, int],
+    vector: Floats | None = None,
+    model: str = "",
     *,
     subject: bool = True,
 ) -> tuple[Columns, SettledQuery]:
     """Returns the columns with the terms that count in this scope, each with its weight, and the query for the ranking.
-    `columns`: of a search for `looked_for(query, corrections)`.
+    `columns`: of a search for `looked_for(query, corrections)`. `vector`: that of the query, by this `model`.
 
     An identifier that no document has whole is looked for by its parts alone. One that some have takes most of the
     weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for
     as a word and as the initials of others.
     """
     settled = SettledQuery(query.terms, query.speaker, query.foreign, query.order, subject)
+    if vector is not None:
+        settled.along, settled.negation = along(vector, model), negation_of(vector, model)
     if not (
         query.identifiers
         or corrections
@@ -563,31 +565,6 @@ def settle(
         for term, parts in query.identifiers.items()
     )
     return replace(columns, term_counts=term_counts, df=df, emphasis=emphasis), settled
-
-
-def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:
-    """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
-    and the reading of the interval that counts.
-
-    What lasts, such as a day, has the beginning and end of the day in the query's zone.
-    """
-    told, starts, ends = columns.told, columns.time, columns.ends
-    if told is None or ends is None:
-        nothing = np.zeros(len(starts), np.bool_)
-        return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
-    minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
-
-    def known_since() -> Ints:
-        ahead = starts > minute
-        return np.where(ahead, told, starts) if ahead.any() else starts
-
-    time = columns.derived.get("known since", (starts, told, minute), known_since)  # the same array for a minute
-    if interval is not None:
-        shift = np.where(ends > starts, interval.offset, 0)
-        starts, ends = starts - shift, ends - shift
-        own = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
-        interval = interval.settled(starts, ends, columns.matched, own)
-    return replace(columns, time=time, starts=starts, ends=ends), interval
 
 
 def _count_other_names(entities: Sequence[NamedEntity], terms: TermIds, term_counts: Floats, df: Floats) -> None:

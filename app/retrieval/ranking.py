@@ -151,32 +151,18 @@ def by_features(
     terms are left out), `hybrid` log-odds, no document is left out: `first_hits.py` and `calibration.py` do the rest.
     Equal scores are ordered by time, newest first, then by engine handle.
     """
-    among = results(columns, mode)
+    matched = columns.matched
     if mode == "vector":
-        return Ranked(_sorted(columns, columns.cosine, among, k), columns.cosine, {"vector": columns.cosine})
+        order = _sorted(columns, columns.cosine, matched & columns.has_vector, k)
+        return Ranked(order, columns.cosine, {"vector": columns.cosine})
     text = bm25(columns)
     if mode == "text":
-        return Ranked(_sorted(columns, text, among, k), text, {"text": text})
+        return Ranked(_sorted(columns, text, matched & (columns.term_counts > 0).any(axis=0), k), text, {"text": text})
     of_query = query_features(columns, query, text)
     of_documents = document_features(columns, now_ms, decay)
     odds, parts = log_odds(columns, query, of_query, of_documents, weights, intervals)
-    order = _sorted(columns, odds, among, k)
+    order = _sorted(columns, odds, matched, k)
     return Ranked(order, odds, {"vector": columns.cosine, "text": text, **parts}, of_query, of_documents)
-
-
-def results(columns: Columns, mode: SearchMode) -> Bools:
-    """Returns the documents that a search in this mode may return."""
-    if mode == "vector":
-        return columns.matched & columns.has_vector
-    if mode == "text":
-        with_a_term: Bools = columns.matched & (columns.term_counts > 0).any(axis=0)
-        return with_a_term
-    return columns.matched
-
-
-def different_matches(columns: Columns, mode: SearchMode) -> int:
-    """Returns how many documents with distinct contents a search in this mode may return."""
-    return len(np.unique(columns.content[results(columns, mode)]))
 
 
 # --- BM25 -------------------------------------------------------------------------------------------------------------
@@ -701,10 +687,9 @@ def contributions(
     if query.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
         query_weights = query_weights + query.foreign * change
-    values = np.concatenate((ranked.query_features[:, index], ranked.document_features[:, index]))
     added = {"kind": float(base)}
-    weighted = values * np.concatenate((query_weights, document_weights))
-    added |= dict(zip(FEATURES, weighted.tolist(), strict=True))
+    added |= dict(zip(QUERY_FEATURES, (ranked.query_features[:, index] * query_weights).tolist(), strict=True))
+    added |= dict(zip(DOCUMENT_FEATURES, (ranked.document_features[:, index] * document_weights).tolist(), strict=True))
     for name in ("echo", "filler", "when", "latest"):
         if name in ranked.other_parts:
             added[name] = float(ranked.other_parts[name][index]) * float(getattr(weights, name))

@@ -58,14 +58,11 @@ from app.retrieval.query import (
     AnalysedQuery,
     SettledQuery,
     adapted_to_model,
-    along,
     analyse_off_loop,
     find_corrections,
     leading_part,
     looked_for,
-    negation_of,
     settle,
-    settle_time,
     towards_what_is_denied,
     with_names,
 )
@@ -75,13 +72,12 @@ from app.retrieval.ranking import (
     SearchMode,
     as_short,
     by_features,
-    different_matches,
     explained,
     importance_at,
     top,
     word_weights,
 )
-from app.retrieval.time_expressions import TimeInterval, names_no_subject
+from app.retrieval.time_expressions import TimeInterval, names_no_subject, settle_time
 from app.storage.protocol import Fetched, Store
 from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
@@ -307,6 +303,9 @@ class _RankedScope(Generic[R]):
     """Lists of indices of documents that say the same. The first document of a list stands for all."""
     documents: dict[int, Fetched[R]]
     """The documents that were read so far, by index."""
+    asks: float | None = None
+    evidence: QueryEvidence | None = None
+    word_weights: Mapping[int, float] = field(default_factory=dict)
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The score of the second stage, by index."""
     reranking: float | None = None
@@ -402,10 +401,10 @@ class Retriever(Generic[R]):
             took,
             mode,
             warnings,
-            word_weights(columns, scope.query) if wanted.evidence else {},
+            scope.word_weights,
             scope.interval,
-            evidence_of(columns, scope.query, fitted.asks) if wanted.evidence else None,
-            asks_of(columns, scope.query, scope.ranked.query_features, fitted.asks),
+            scope.evidence,
+            scope.asks,
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
@@ -451,7 +450,7 @@ class Retriever(Generic[R]):
             overview=overview,
         )
         corrections: Mapping[int, int] = {}
-        passing, keep, spare = dict[int, bool](), wanted.keep, 0
+        passing, keep = dict[int, bool](), wanted.keep
         while True:
             columns = await self._store.search(self._collection, search)
             if columns.close and not corrections and (corrections := find_corrections(columns, query)):
@@ -473,24 +472,16 @@ class Retriever(Generic[R]):
                 matched = columns.matched.copy()
                 matched[columns.matched] = [passing[row] for row in rows]
                 columns.matched = matched
-            if not columns.complete and different_matches(columns, mode) < wanted.k + spare:
-                search.depth += 1
-                continue
-
             columns, interval = settle_time(columns, wanted.now_ms, wanted.interval)
             subject = True
             if interval is None or not interval.empty:
                 subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
-            columns, settled = settle(columns, query, corrections, subject=subject)
-            if vector is not None:
-                settled.along = along(vector, self._embedder.name)
-                settled.negation = negation_of(vector, self._embedder.name)
+            columns, settled = settle(columns, query, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
                 scope = await self._rank(wanted, mode, columns, settled, decay, interval, k, fitted)
-            surplus = sum(len(repetition) - 1 for repetition in scope.repetitions)
-            if columns.complete or surplus <= spare or different_matches(scope.columns, mode) >= wanted.k:
+            if columns.complete or len(scope.best) >= wanted.k:
                 return scope
-            spare = surplus
+            search.depth += 1
 
     async def _rank(
         self,
@@ -555,7 +546,12 @@ class Retriever(Generic[R]):
             when = ranked.other_parts["when"] if times and times[0][1] <= wanted.now_ms else None
             ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, fitted.calibration, when)
         best = top(ranked.order, columns, k)
-        return _RankedScope(columns, query, interval, ranked, best, best, findable, repetitions, documents)
+        scope = _RankedScope(columns, query, interval, ranked, best, best, findable, repetitions, documents)
+        scope.asks = asks_of(columns, query, ranked.query_features, fitted.asks)
+        if wanted.evidence:
+            scope.word_weights = word_weights(columns, query)
+            scope.evidence = evidence_of(columns, query, fitted.asks)
+        return scope
 
     async def _rerank(
         self, stage: SecondStage, wanted: RetrievalQuery[R], scope: _RankedScope[R]

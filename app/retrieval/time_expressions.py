@@ -26,8 +26,10 @@ from app.core.caches import kept
 from app.core.clock import to_ms, zone_named
 from app.core.language import PLAIN_APOSTROPHES
 from app.retrieval import time_grammar
+from app.retrieval.decay import MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
-from app.storage.search import Bools, Floats, Ints
+from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.text import HAS_EVENT_TIME
 
 MAX_CHARS = 1_000
 """Characters of a query that are read. A longer query is rather a text than a question."""
@@ -86,6 +88,31 @@ class TimeInterval:
     def readings(self) -> tuple[tuple[int, int], ...]:
         """The readings that count, the likeliest first, in milliseconds."""
         return ((self.start, self.end), *(() if self.gone is None else (self.gone,)))
+
+
+def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:
+    """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
+    and the reading of the interval that counts.
+
+    What lasts, such as a day, has the beginning and end of the day in the query's zone.
+    """
+    told, starts, ends = columns.told, columns.time, columns.ends
+    if told is None or ends is None:
+        nothing = np.zeros(len(starts), np.bool_)
+        return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
+    minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
+
+    def known_since() -> Ints:
+        ahead = starts > minute
+        return np.where(ahead, told, starts) if ahead.any() else starts
+
+    time = columns.derived.get("known since", (starts, told, minute), known_since)  # the same array for a minute
+    if interval is not None:
+        shift = np.where(ends > starts, interval.offset, 0)
+        starts, ends = starts - shift, ends - shift
+        own = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
+        interval = interval.settled(starts, ends, columns.matched, own)
+    return replace(columns, time=time, starts=starts, ends=ends), interval
 
 
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:
