@@ -51,7 +51,7 @@ from app.memories.access_log import AccessRecorder
 from app.memories.agents import AGENTS
 from app.memories.reembed import MOVES, EmbeddingJob, warn_of_other_models
 from app.memories.repository import MEMORY, PENDING, Embeddable
-from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES
+from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, STATEMENTS
 from app.operations.stats import gauging
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.procedures.service import PROCEDURE
@@ -80,6 +80,7 @@ COLLECTIONS: tuple[Collection, ...] = (
     MEMORIES,
     HISTORY,
     FEEDBACK,
+    STATEMENTS,
     PENDING,
     DOCUMENTS,
     PARTS,

@@ -22,7 +22,7 @@ from app.facts.profile import USERS, UserRecord
 from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.memories.agents import AGENTS, AgentRecord, Decays
-from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, MemoryRecord
+from app.memories.schemas import FEEDBACK, HISTORY, MEMORIES, STATEMENTS, MemoryRecord
 from app.procedures import schemas as procedures
 from app.profiles.agents import render_agent
 from app.profiles.users import ProfileReader, render_profile
@@ -106,6 +106,7 @@ PARENTS: Mapping[str, tuple[Collection, str]] = {
     tasks.CHECKPOINTS.name: (tasks.TASKS, "task_id"),
     HISTORY.name: (MEMORIES, "record_id"),
     FEEDBACK.name: (MEMORIES, "memory_id"),
+    STATEMENTS.name: (MEMORIES, "memory_id"),
     procedures.PROCEDURE_HISTORY.name: (procedures.PROCEDURES, "record_id"),
     ROLL_UPS.name: (MEMORIES, "memory_id"),
 }

@@ -32,7 +32,7 @@ from app.core.language import (
     values,
     words,
 )
-from app.learning.prompts import CitedItem, LearnedLesson, Statement, TranscriptLine
+from app.learning.prompts import CitedItem, LearnedLesson, LearnedStatement, TranscriptLine
 from app.memories.repository import own_time
 from app.memories.schemas import EventPrecision
 from app.retrieval.time_expressions import read_interval
@@ -140,7 +140,7 @@ def quoted(item: CitedItem, lines: Sequence[TranscriptLine], *, of_user: bool = 
     quote = find_quote(item.quote, lines, "user")
     if quote is None:
         return "not_quoted"
-    if isinstance(item, Statement):
+    if isinstance(item, LearnedStatement):
         may_quote = quote.line.role == "assistant" and not of_user
         said = quote.line.role == "user" or (may_quote and (item.holds == "planned" or item.kind in OF_WORK))
         return quote if said else "not_quoted"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 import orjson
 
-from app.core.clock import rfc3339, to_ms
+from app.core.clock import new_id, rfc3339, to_ms
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
@@ -23,7 +23,7 @@ from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
 from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is_user, profile_patch
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
-from app.learning.prompts import LearnedLesson, Statement, TranscriptLine, data
+from app.learning.prompts import LearnedLesson, LearnedStatement, TranscriptLine, data
 from app.llm.base import LLM, Budget
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.create import MemoryPlan, MemoryPlanner
@@ -31,17 +31,19 @@ from app.memories.repository import SOURCE, Embeddings, MemoryRepository, is_rul
 from app.memories.schemas import (
     KEPT_AS_IS,
     MEMORIES,
+    STATEMENTS,
     EvidenceName,
     MemoryCreated,
     MemoryRecord,
     ReplacementLink,
     Source,
+    StatementRecord,
 )
 from app.profiles.agents import LESSONS, merge_experience
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
-from app.storage.changes import Change, Update
+from app.storage.changes import Change, Insert, Update
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Collection, Eq, In, Not, OwnedRecord, both
 from app.storage.scope import Partition, Scope
@@ -173,7 +175,7 @@ class StatementExtractor:
         context = StatementsContext(names, [memory["memory_id"] for memory in known])
         return PartRequest(more, await _wishes(tools, talk), context)
 
-    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: Statement) -> bool:
+    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: LearnedStatement) -> bool:
         """Returns whether the checks of code let a statement pass."""
         of_user = is_user(item.subject, answer.request.context.names)
         return isinstance(checks.quoted(item, talk.lines, of_user=of_user), checks.Quote)
@@ -263,6 +265,9 @@ class StatementExtractor:
                 for memory_id in body.supersedes
             ]
             replaced = [*whole, *rules.replaced.values()]
+            made = zip(accepted, planned.answers, planned.created, strict=True)
+            now = rfc3339(tools.clock.now())
+            statements = [_statement(talk, one, memory["memory_id"], now) for one, memory, new in made if new]
             links = await _links(repository, replaced, planned, sources, rfc3339(tools.clock.now()))
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
@@ -274,7 +279,7 @@ class StatementExtractor:
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
             }
-            return StoredMemories(result, planned.answers, [*planned.changes, *links])
+            return StoredMemories(result, planned.answers, [*planned.changes, *links, *statements])
 
         return plan
 
@@ -336,6 +341,31 @@ class ExperienceExtractor:
         roles = both(where, In("role", ("assistant", "tool")))
         messages = pages(partial(sessions.messages.find, roles), MESSAGES, PAGE)
         return of_messages([message async for page in messages for message in page])
+
+
+def _statement(talk: Conversation, one: Accepted, memory_id: str, now: str) -> Insert[StatementRecord]:
+    """Returns the change that keeps a statement beside the memory that is made of it."""
+    given: StatementRecord = {
+        "tenant_id": talk.scope.tenant,
+        **talk.owner,
+        "statement_id": new_id("stm"),
+        "memory_id": memory_id,
+        "session_id": None if talk.session is None else talk.session["session_id"],
+        "message_seq": one.quote.line.seq,
+        "said_at": one.quote.line.at,
+        "subject": one.statement.subject,
+        "text": one.text,
+        "quote": one.quote.text,
+        "kind": one.statement.kind,
+        "holds": one.statement.holds,
+        "at": None if one.at is None else one.at.at,
+        "until": None if one.until is None else one.until.last,
+        "predicate": one.statement.predicate,
+        "object": one.statement.object,
+        "profile_field": one.statement.profile_field,
+        "created_at": now,
+    }
+    return Insert(STATEMENTS, given)
 
 
 JUDGED = 0.75

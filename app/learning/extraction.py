@@ -16,7 +16,7 @@ from app.facts.schemas import FACTS, USER, FactCreate
 from app.findings.service import meant
 from app.learning import checks
 from app.learning.checks import Quote, TimeSaid
-from app.learning.prompts import CitedItem, LearnedLesson, Statement, TranscriptLine
+from app.learning.prompts import CitedItem, LearnedLesson, LearnedStatement, TranscriptLine
 from app.memories.repository import same_partition
 from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
 from app.profiles.users import ProfilePatch
@@ -53,7 +53,7 @@ class Replaced(NamedTuple):
 class Accepted(NamedTuple):
     """A statement that passed the checks. `at`, `until`: its times, as far as its message supports them."""
 
-    statement: Statement
+    statement: LearnedStatement
     quote: Quote
     text: str
     of_user: bool
@@ -84,11 +84,11 @@ class Rules:
     dropped: DroppedCounts = field(default_factory=Counter)
     replaced: dict[str, Replaced] = field(default_factory=dict)
 
-    def accepted(self, statements: Sequence[Statement | None]) -> list[Accepted]:
+    def accepted(self, statements: Sequence[LearnedStatement | None]) -> list[Accepted]:
         """Returns the statements that may be stored. Counts the others by reason."""
         result: list[Accepted] = []
         for statement in statements:
-            of_user = isinstance(statement, Statement) and is_user(statement.subject, self.names)
+            of_user = isinstance(statement, LearnedStatement) and is_user(statement.subject, self.names)
             quote = self._quoted(statement, of_user=of_user)
             if quote is None or statement is None:
                 continue

@@ -201,7 +201,7 @@ class ReplacedText(Shape):
     left: QuoteText = ""
 
 
-class Statement(CitedItem):
+class LearnedStatement(CitedItem):
     """One claim. Memories, facts and values of the profile are made of it, with its time and its quote.
 
     `at`, `until`: since when it holds, or when it happened or will, and until when; null where nobody said so.
@@ -226,7 +226,7 @@ class Statement(CitedItem):
 
 class Statements(Shape):
     answer_tokens = 4000
-    statements: Annotated[list[Annotated[Statement, LENIENT]], Field(max_length=80)]
+    statements: Annotated[list[Annotated[LearnedStatement, LENIENT]], Field(max_length=80)]
 
 
 class LearnedLesson(CitedItem):

@@ -31,6 +31,7 @@ from app.memories.schemas import (
     NOT_EMBEDDED,
     SMALL_TALK,
     STANDING,
+    STATEMENTS,
     EmbeddingInfo,
     EmbeddingStatus,
     EventPrecision,
@@ -620,10 +621,11 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             )
 
     def remove(self, records: Sequence[MemoryRecord]) -> list[Change]:
-        """Returns the changes that delete memories, at the versions that were read, with their history and feedback
-        notes."""
-        ids = tuple(memory["memory_id"] for memory in records)
-        return [*super().remove(records), DeleteWhere(FEEDBACK, self.scope.tenant, In("memory_id", ids))]
+        """Returns the changes that delete memories, at the versions that were read, with their history, feedback notes
+        and statements."""
+        of_memories = In("memory_id", tuple(memory["memory_id"] for memory in records))
+        others: tuple[Collection, ...] = (FEEDBACK, STATEMENTS)
+        return [*super().remove(records), *(DeleteWhere(each, self.scope.tenant, of_memories) for each in others)]
 
     def revise(
         self, record: MemoryRecord, changed: MemoryRecord, now: str, entry: IndexEntry | None = None

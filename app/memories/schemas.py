@@ -470,6 +470,37 @@ purged two days later; the counts stay with the memory.
 """
 
 
+class StatementRecord(OwnedRecord, total=False):
+    """A document of the collection `statements`."""
+
+    statement_id: str
+    memory_id: str
+    session_id: str | None
+    message_seq: int
+    said_at: str
+    subject: str
+    text: str
+    quote: str
+    kind: str
+    holds: str
+    at: str | None
+    until: str | None
+    predicate: str | None
+    object: str | None
+    profile_field: str | None
+
+
+STATEMENTS: Collection[StatementRecord] = Collection(
+    name="statements",
+    id_field="statement_id",
+    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "session_id": "text", "created_at": "time"},
+    indexes=(("memory_id",), ("user_id",)),
+    audited=False,
+)
+"""What a language model wrote down of a message, one claim each, with the memory that was made of it. It goes with that
+memory. `message_seq`: of the session, or of the messages of a request without one."""
+
+
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 SettableStatus = TypeAliasType("SettableStatus", Literal["active", "archived"])

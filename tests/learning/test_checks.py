@@ -7,7 +7,7 @@ import pytest
 from app.facts.schemas import FactCreate
 from app.learning.checks import Quote, find_quote, numbers_said, quoted, stands, value_shown
 from app.learning.extraction import REASONS, Rules, is_user
-from app.learning.prompts import CitedItem, LearnedLesson, Statement, TranscriptLine
+from app.learning.prompts import CitedItem, LearnedLesson, LearnedStatement, TranscriptLine
 from app.memories.schemas import MemoryCreate, Source
 
 AT = "2026-05-11T09:00:00.000Z"
@@ -22,12 +22,12 @@ def talk(*texts: str) -> list[TranscriptLine]:
     return [line(text, ("user", "assistant")[at % 2], at + 1) for at, text in enumerate(texts)]
 
 
-def stated(quote: str, **more: Any) -> Statement:
+def stated(quote: str, **more: Any) -> LearnedStatement:
     fields = {"subject": "user", "text": quote, "kind": "fact", "certainty": "stated", "holds": "now"}
-    return Statement.model_validate({"quote": quote, **fields, **more})
+    return LearnedStatement.model_validate({"quote": quote, **fields, **more})
 
 
-def fact(quote: str, **more: Any) -> Statement:
+def fact(quote: str, **more: Any) -> LearnedStatement:
     return stated(quote, **{"predicate": "lives_in", "object": "Oslo", "cardinality": "one", **more})
 
 
@@ -192,11 +192,11 @@ def test_a_value_may_be_a_number_word_or_stand_in_the_question() -> None:
 # --- What is stored ---------------------------------------------------------------------------------------------------
 
 
-def made_memories(said: Rules, *statements: Statement) -> list[tuple[MemoryCreate, Source]]:
+def made_memories(said: Rules, *statements: LearnedStatement) -> list[tuple[MemoryCreate, Source]]:
     return said.memories(said.accepted(statements), {})
 
 
-def made_facts(said: Rules, *statements: Statement, known: str = "") -> list[tuple[FactCreate, Source]]:
+def made_facts(said: Rules, *statements: LearnedStatement, known: str = "") -> list[tuple[FactCreate, Source]]:
     return said.facts(said.accepted(statements), known)
 
 

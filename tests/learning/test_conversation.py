@@ -5,6 +5,7 @@ import pytest
 
 from app.learning import prompts
 from app.learning.derivations import DERIVATIONS
+from app.memories.schemas import STATEMENTS, StatementRecord
 from app.settings import Settings
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service, Starter, TestParts
@@ -397,6 +398,52 @@ async def test_what_was_learned_is_noted_with_its_sources(service: Service, llm:
     (profile,) = [note["result"] for note in notes if "changed" in note["result"]]
     quoted = {"field": "interests", "value": "action films", "quote": "I prefer action films"}
     assert (profile["changed"], profile["quotes"]) == (["interests"], [quoted])
+
+
+async def test_statements_are_kept_beside_their_memories_and_go_with_them(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    async def statements() -> list[StatementRecord]:
+        return await service.resources.store.find(STATEMENTS, "default", EVERYTHING)
+
+    await talk(service, *FILMS, "My sister moves to Bergen in July 2027.")
+    bergen = {"subject": "sister", "predicate": "lives_in", "object": "Bergen", "holds": "planned", "at": "2027-07"}
+    llm.says["memories"] = {
+        "memories": [
+            learned("The user prefers action films.", 3, kind="preference"),
+            learned("The user prefers action films.", 3, kind="preference"),
+            learned("The user's sister moves to Bergen.", 5, **bergen),
+        ]
+    }
+    done = await end(service)
+    kept_now = {memory["content"]: memory["memory_id"] for memory in await kept(service)}
+    films, sister = sorted(await statements(), key=lambda one: one["message_seq"])
+    assert (films["text"], films["quote"], films["subject"]) == (
+        "The user prefers action films.",
+        "I prefer action films",
+        "user",
+    ), "once"
+    assert {one["text"]: one["memory_id"] for one in (films, sister)} == kept_now
+    assert (sister["session_id"], sister["message_seq"], sister["holds"]) == ("s", 5, "planned")
+    assert (sister["at"], sister["object"], sister["user_id"]) == ("2027-07-01T00:00:00.000Z", "Bergen", "u")
+    exported = (await api.get("/v1/users/u/export")).text.splitlines()
+    assert sum('"collection":"statements"' in line for line in exported) == 2
+    await api.delete(f"/v1/memories/{films['memory_id']}")
+    assert [one["text"] for one in await statements()] == ["The user's sister moves to Bergen."]
+    await end(service)
+    assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 1, "the first one is gone"
+    assert (await api.delete("/v1/users/u")).json()["erased"]["statements"] == 1
+    assert await statements() == []
+
+
+async def test_what_an_undo_takes_back_leaves_no_statement(service: Service, llm: Model) -> None:
+    await talk(service, *FILMS)
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
+    done = await end(service)
+    store = service.resources.store
+    assert len(await store.find(STATEMENTS, "default", EVERYTHING)) == 1
+    await undo(service, done["operation_id"])
+    assert await store.find(STATEMENTS, "default", EVERYTHING) == []
 
 
 async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
