@@ -20,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from app import VERSION
 from app.auth.keys import Principal
-from app.core.prompt_text import escape, framed
+from app.core.prompt_text import CONTEXT, CONTEXT_PREAMBLE, escape, framed
 from app.core.schemas import Json, identifier
 from app.core.work import characters, off_loop
 from app.mcp.schemas import ABSENT, schema
@@ -214,9 +214,10 @@ class _Handlers:
 
 
 def _shown(result: Json) -> tuple[Json, str]:
-    """Returns an object as a model may read it, as it is and as a block of a prompt."""
+    """Returns an object as a model may read it, as it is and as a block of a prompt. Some frameworks show the model the
+    object alone (PydanticAI 2.68), so it says what it is, too."""
     shown = quoted(result)
-    return shown, framed(shown)
+    return {CONTEXT: CONTEXT_PREAMBLE, **shown}, framed(shown)
 
 
 def server(tools: Toolbox) -> Server[Any]:

@@ -9,6 +9,7 @@ import pytest
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from app.core.prompt_text import CONTEXT
 from tests.conftest import Service, _with_state
 
 Json = dict[str, Any]
@@ -40,7 +41,9 @@ async def call(client: Client, tool: str, /, **arguments: Any) -> Any:
     """What the tool answered: an object, or text."""
     result: Any = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
-    return result.content[0].text if result.structured_content is None else result.structured_content
+    if result.structured_content is None:
+        return result.content[0].text
+    return {name: value for name, value in result.structured_content.items() if name != CONTEXT}
 
 
 async def refused(client: Client, tool: str, /, **arguments: Any) -> str:

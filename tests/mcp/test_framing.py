@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.prompt_text import CONTEXT, CONTEXT_PREAMBLE
 from app.core.served_text import strip_served
 from app.mcp.schemas import ABSENT
 from app.mcp.tools import TOOLS
@@ -61,7 +62,8 @@ async def test_every_result_is_framed_as_a_context_is(connect: Connect, api: htt
                 assert not {"\x1b", "\x07"} & {*shown}, tool
             assert delimiters(structured, unseen=True) == 0, tool
             if tool != "get_context":
-                assert json.loads(text.splitlines()[2]) == result.structured_content
+                structured = {CONTEXT: CONTEXT_PREAMBLE, **json.loads(text.splitlines()[2])}
+                assert structured == result.structured_content, "a host may show the model this alone"
 
 
 async def test_a_result_that_comes_back_in_a_conversation_is_known_as_ours(
