@@ -197,6 +197,8 @@ class System(StrEnum):
     CLAUDE = "claude"
     CLAUDE_CODE = "claude-code"
     CODEX = "codex"
+    GEMINI_CLI = "gemini-cli"
+    COPILOT = "copilot"
 
 
 def import_(

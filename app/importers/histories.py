@@ -3,6 +3,8 @@
     conversations-000.json   ChatGPT's or Claude's export    → sessions `chatgpt-…`, `claude-…`
     2b1c….jsonl              a session of Claude Code        → session `2b1c…`, as the hook has it
     rollout-….jsonl          a session of Codex              → session `codex-…`
+    session-….jsonl          a session of Gemini CLI         → session `gemini-cli-…`
+    …/events.jsonl           a session of Copilot CLI        → session `copilot-…`
 
 A conversation is read as it was shown last: of an answer that was asked for anew, the newest. Files are streams, and a
 zip archive is read where it lies: nothing is unpacked. What is damaged, or nobody said, is left out and counted.
@@ -116,8 +118,7 @@ def files_of(path: Path, name: str = "") -> Iterator[HistoryFile]:
 
 def read_history(system: str, path: Path, owner: DefaultOwner) -> Iterator[HistoryPart]:
     """Yields what each conversation gave. Raises OSError if the path cannot be read at all."""
-    read = {"chatgpt": _export, "claude": _export, "claude-code": _claude_code, "codex": _codex}[system]
-    files, seen = [*files_of(path)], set[str]()
+    files, seen, read = [*files_of(path)], set[str](), _READERS[system]
     names = [file.stem for file in files]
     if read is not _export:  # what was copied stands in two files, and is taken from the one that was begun first
         files.sort(key=HistoryFile.begun)
@@ -565,3 +566,106 @@ def _typed(payload: Json) -> str:
         ]
     texts = (said_by_user(_texts([part], "input_text", "text")) for part in parts)
     return "\n\n".join(filter(None, texts))
+
+
+def _gemini_cli(reading: _Reading) -> Iterator[HistoryPart]:
+    """Yields a session. A line has a message as it stands by then, so the last one with its id counts; a session that
+    goes on has a second file, too, with the same id."""
+    # {"id": "m1", "timestamp": "2026-…", "type": "user", "content": [{"text": "Hi"}], "displayContent": […]}
+    # {"$set": {"messages": [all that there are]}}, {"$rewindTo": "m1"}: it and what follows was taken back
+    talk = reading.conversation(reading.file.stem, {})
+    meta, messages = dict[str, Any](), dict[str, tuple[str, Json]]()
+    for place, record in _lines(reading, talk):
+        changes = _dict(record.get("$set"))
+        if "projectHash" in record:
+            meta = meta or record
+        elif isinstance(changes.get("messages"), list):
+            messages = {str(one["id"]): (place, one) for one in changes["messages"] if _dict(one).get("id")}
+        elif "$rewindTo" in record:
+            names = [*messages]
+            first = str(record["$rewindTo"])
+            for name in names[names.index(first) if first in messages else 0 :]:
+                talk.left(messages.pop(name)[0], BRANCH)
+        elif record.get("id"):
+            messages[str(record["id"])] = (place, record)
+    if not meta:
+        raise NoMemory(OTHER_FILE)
+    if meta.get("kind") == "subagent":
+        raise NoMemory(SUB_AGENT)
+    talk.session_id = reading.owner.id_of(f"gemini-cli-{meta.get('sessionId')}")
+    for name, (place, spoken) in messages.items():
+        at, kind, content = spoken.get("timestamp"), spoken.get("type"), spoken.get("displayContent")
+        parts = map(_dict, listed(spoken.get("content") if content is None else content))
+        # a resumed session has its thoughts among the parts, marked as such
+        text = "\n\n".join(str(part["text"]) for part in parts if part.get("text") and not part.get("thought"))
+        text = spoken["content"] if isinstance(spoken.get("content"), str) else text
+        if kind not in ("user", "gemini"):
+            talk.left(place, NOTE)
+            continue
+        if f"{talk.session_id}/{name}" in reading.seen:
+            talk.left(place, COPIED)
+            continue
+        reading.seen.add(f"{talk.session_id}/{name}")
+        if spoken.get("thoughts"):
+            talk.left(place, THOUGHT)
+        if said := said_by_user(text) if kind == "user" else text:
+            talk.said("user" if kind == "user" else "assistant", said, at, name, place)
+        elif text:
+            talk.left(place, INJECTED)
+        for call in map(_dict, listed(spoken.get("toolCalls"))):
+            gave = [_dict(_dict(one).get("functionResponse")).get("response") for one in listed(call.get("result"))]
+            output = next((_dict(one).get("output", _dict(one).get("error", one)) for one in gave if one), None)
+            began, failed = call.get("timestamp") or at, call.get("status") not in (None, "success")
+            talk.called(call.get("name"), call.get("args"), output, began, call.get("id"), place, failed)
+    yield reading.file.size, talk.results
+
+
+def _copilot(reading: _Reading) -> Iterator[HistoryPart]:
+    """Yields a session. A run that is resumed is appended to the same file."""
+    # A line: {"type": "user.message", "id": "e1", "timestamp": "2026-…", "data": {"content": "Hi", "messageId": "m1"}}
+    talk = reading.conversation(reading.file.stem, {})
+    meta, events, ended = dict[str, Any](), dict[str, tuple[str, Json]](), dict[str, Json]()
+    for place, record in _lines(reading, talk):
+        data, kind = _dict(record.get("data")), record.get("type")
+        if kind == "session.start":
+            meta = meta or data
+        elif kind == "session.snapshot_rewind" and (first := str(data.get("upToEventId"))) in events:
+            names = [*events]
+            undone = {str(name) for name in listed(data.get("eventIds")) or names[names.index(first) :]}
+            for name in filter(undone.__contains__, names):
+                talk.left(events.pop(name)[0], BRANCH)
+        else:
+            events[str(record.get("id"))] = (place, record)
+            if kind == "tool.execution_complete":
+                ended[str(data.get("toolCallId"))] = data
+    if not meta:
+        raise NoMemory(OTHER_FILE)
+    talk.session_id = reading.owner.id_of(f"copilot-{meta.get('sessionId')}")
+    talk.about["cwd"] = _dict(meta.get("context")).get("cwd")
+    for name, (place, record) in events.items():
+        data, kind, at = _dict(record.get("data")), record.get("type"), record.get("timestamp")
+        text = data.get("content") if isinstance(data.get("content"), str) else ""
+        if record.get("agentId") or data.get("parentToolCallId"):
+            talk.left(place, SUB_AGENT)
+        elif kind == "user.message" and (data.get("source") or data.get("isAutopilotContinuation")):
+            talk.left(place, INJECTED)
+        elif kind in ("user.message", "assistant.message") and text:
+            talk.said(str(kind).removesuffix(".message"), text, at, data.get("messageId") or name, place)
+        elif kind == "tool.execution_start":
+            end = ended.get(str(data.get("toolCallId")), {})
+            output = _dict(end.get("result")).get("content") or _dict(end.get("error")).get("message")
+            failed = not end.get("success") if end else None
+            talk.called(data.get("toolName"), data.get("arguments"), output, at, data.get("toolCallId"), place, failed)
+        elif kind == "system.message":
+            talk.left(place, INJECTED)
+    yield reading.file.size, talk.results
+
+
+_READERS = {
+    "chatgpt": _export,
+    "claude": _export,
+    "claude-code": _claude_code,
+    "codex": _codex,
+    "gemini-cli": _gemini_cli,
+    "copilot": _copilot,
+}

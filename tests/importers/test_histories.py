@@ -341,6 +341,104 @@ def test_a_fork_and_a_sub_agent_of_codex(tmp_path: Path) -> None:
     assert "it is compressed with zstd: unpack it first, with `zstd -d`" in reasons(found)
 
 
+def gemini(identity: str, kind: str, content: Any, **more: Any) -> Json:
+    return {
+        "id": identity,
+        "timestamp": f"2026-05-01T10:00:0{identity[1]}.000Z",
+        "type": kind,
+        "content": content,
+        **more,
+    }
+
+
+def part(text: str, **more: Any) -> Json:
+    return {"text": text, **more}
+
+
+LISTED = {"functionResponse": {"name": "list_directory", "response": {"output": "a.py"}}}
+LIST_FOLDER = {"name": "list_directory", "id": "t1", "args": {"path": "."}, "result": [LISTED], "status": "success"}
+LOOKS = gemini("m3", "gemini", "", thoughts=[{"subject": "Looking"}])
+GEMINI: list[Json] = [
+    {"sessionId": "g1", "projectHash": "h", "startTime": "2026-05-01T10:00:00.000Z", "kind": "main"},
+    {"$set": {"messages": [gemini("m1", "user", [part("<session_context>\nToday is Friday.\n</session_context>")])]}},
+    gemini("m2", "user", [part("Look at @a.py"), part("\n--- Content from referenced files ---")],
+           displayContent=[part("Look at @a.py")]),
+    LOOKS,
+    {**LOOKS, "toolCalls": [LIST_FOLDER]},
+    gemini("m4", "user", [{"functionResponse": {"name": "list_directory"}}]),
+    gemini("m5", "info", "Request cancelled."),
+    gemini("m6", "gemini", "It is a test."),
+    gemini("m7", "user", [part("Never mind")]),
+    {"$rewindTo": "m7"},
+]  # fmt: skip
+RESUMED: list[Json] = [
+    {"$set": {"messages": [
+        gemini("m2", "user", [part("Look at @a.py")], displayContent=[part("Look at @a.py")]),
+        gemini("m3", "gemini", [part("**Looking**", thought=True)], toolCalls=[LIST_FOLDER]),
+        gemini("m6", "gemini", [part("**Thinking**", thought=True), part("It is a test.")]),
+    ]}},
+    gemini("m8", "user", [part("Thanks")]),
+]  # fmt: skip
+
+
+def test_gemini_cli_as_it_stands_in_the_end(tmp_path: Path) -> None:
+    chats = tmp_path / "tmp" / "shop" / "chats"
+    chats.mkdir(parents=True)
+    (tmp_path / "projects.json").write_text("{}")
+    (chats / "session-2026-05-01T10-00-g1.jsonl").write_text(jsonl(GEMINI))
+    found = read("gemini-cli", tmp_path)
+    told = [("user", "Look at @a.py"), ("assistant", "It is a test.")]
+    assert texts(found) == told
+    assert calls(found) == [("list_directory", {"path": "."}, "a.py", "success")]
+    assert sessions(found) == {"gemini-cli-g1"}
+    assert reasons(found) == {
+        histories.INJECTED: 1, histories.THOUGHT: 1, histories.BRANCH: 1, histories.NOTE: 1, histories.OTHER_FILE: 1,
+    }  # fmt: skip
+    # a session that goes on rewrites what was said, and has a second file
+    (chats / "session-2026-05-01T10-00-g1.jsonl").write_text(jsonl([*GEMINI, *RESUMED]))
+    (chats / "session-2026-05-02T10-00-g1.jsonl").write_text(
+        jsonl([{**GEMINI[0], "startTime": "2026-05-02"}, GEMINI[2]])
+    )
+    (chats / "session-2026-05-03T10-00-g2.jsonl").write_text(jsonl([{**GEMINI[0], "kind": "subagent"}, GEMINI[2]]))
+    found = read("gemini-cli", tmp_path)
+    assert texts(found) == [*told, ("user", "Thanks")]
+    assert calls(found) == [("list_directory", {"path": "."}, "a.py", "success")]
+    assert (reasons(found)[histories.COPIED], reasons(found)[histories.SUB_AGENT]) == (1, 1)
+
+
+def event(number: int, kind: str, /, **data: Any) -> Json:
+    return {"type": kind, "id": f"e{number}", "timestamp": f"2026-05-01T10:00:0{number}.000Z", "data": data}
+
+
+COPILOT: list[Json] = [
+    event(0, "session.start", sessionId="p1", context={"cwd": "/home/ada/shop"}),
+    event(1, "user.message", content="Look at the folder", transformedContent="<now/>Look", messageId="u1"),
+    event(2, "system.message", role="system", content="You are …"),
+    event(3, "assistant.message", content="I look.", messageId="a1", toolRequests=[{"toolCallId": "t1"}]),
+    event(4, "tool.execution_start", toolCallId="t1", toolName="bash", arguments={"command": "ls"}),
+    event(5, "tool.execution_complete", toolCallId="t1", success=False, error={"message": "no shell"}),
+    event(6, "assistant.message", content="", messageId="a2", toolRequests=[]),
+    event(7, "user.message", content="Read the skill", source="skill-pdf", messageId="u2"),
+    {**event(8, "assistant.message", content="I am another", messageId="a3"), "agentId": "x"},
+    event(9, "user.message", content="Never mind", messageId="u3"),
+    event(0, "session.snapshot_rewind", upToEventId="e9", eventsRemoved=1),
+    event(0, "session.resume"),
+]
+
+
+def test_copilot_without_what_it_was_told(tmp_path: Path) -> None:
+    (tmp_path / "p1").mkdir()
+    (tmp_path / "p1" / "events.jsonl").write_text(jsonl(COPILOT))
+    (tmp_path / "p1" / "workspace.yaml").write_text("id: p1")
+    found = read("copilot", tmp_path)
+    assert texts(found) == [("user", "Look at the folder"), ("assistant", "I look.")]
+    assert calls(found) == [("bash", {"command": "ls"}, "no shell", "failure")]
+    assert sessions(found) == {"copilot-p1"}
+    assert reasons(found) == {
+        histories.INJECTED: 2, histories.SUB_AGENT: 1, histories.BRANCH: 1, histories.OTHER_FILE: 1,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("sent", "text"),
     [
@@ -432,7 +530,8 @@ def with_odd(value: Any) -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("system", "whole", "lines"),
     [("chatgpt", CHATGPT, False), ("claude", CLAUDE, False), ("claude", MEMORIES, False),
-     ("claude-code", CLAUDE_CODE[-8:], True), ("codex", CODEX, True)],
+     ("claude-code", CLAUDE_CODE[-8:], True), ("codex", CODEX, True), ("gemini-cli", GEMINI, True),
+     ("copilot", COPILOT, True)],
 )  # fmt: skip
 def test_no_odd_value_ends_it(system: str, whole: Any, lines: bool) -> None:
     def opened(content: str) -> histories.HistoryFile:
@@ -440,7 +539,7 @@ def test_no_odd_value_ends_it(system: str, whole: Any, lines: bool) -> None:
             "x.jsonl" if lines else "x.json", 1, lambda: io.BytesIO(content.encode(errors="replace"))
         )
 
-    reader = {"claude-code": histories._claude_code, "codex": histories._codex}.get(system, histories._export)
+    reader = histories._READERS[system]
     for changed in with_odd(whole):
         if lines and not isinstance(changed, list):
             continue
