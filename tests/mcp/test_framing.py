@@ -62,8 +62,8 @@ async def test_every_result_is_framed_as_a_context_is(connect: Connect, api: htt
                 assert not {"\x1b", "\x07"} & {*shown}, tool
             assert delimiters(structured, unseen=True) == 0, tool
             if tool != "get_context":
-                structured = {CONTEXT: CONTEXT_PREAMBLE, **json.loads(text.splitlines()[2])}
-                assert structured == result.structured_content, "a host may show the model this alone"
+                alone = {CONTEXT: CONTEXT_PREAMBLE, **json.loads(text.splitlines()[2])}
+                assert alone == result.structured_content, "a host may show the model this alone"
 
 
 async def test_a_result_that_comes_back_in_a_conversation_is_known_as_ours(
