@@ -195,9 +195,8 @@ def _anthropic_messages(message: Json) -> list[Json]:
         for block in blocks
         if block["type"] == "tool_result"
     ]
-    said = [
-        block for block in blocks if block["type"] not in ("tool_result", "tool_use", "thinking", "redacted_thinking")
-    ]
+    # nobody says a `server_tool_use`, a `web_search_tool_result` or a `redacted_thinking`
+    said = [block for block in blocks if not block["type"].endswith(("tool_result", "tool_use", "thinking"))]
     calls = [
         {"id": block["id"], "type": "function", "function": _function(block["name"], json.dumps(block["input"]))}
         for block in blocks

@@ -1,0 +1,25 @@
+"""What a program sent to a model and got, as messages of a session."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from recalld_client import _openai_messages
+
+ASKED: list[dict[str, Any]] = [
+    {"type": "thinking", "thinking": "hm", "signature": "x"},
+    {"type": "redacted_thinking", "data": "x"},
+    {"type": "text", "text": "I looked."},
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "tea"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+    {"type": "mcp_tool_use", "id": "s2", "name": "notes", "server_name": "n", "input": {}},
+    {"type": "mcp_tool_result", "tool_use_id": "s2", "content": "none"},
+    {"type": "text", "text": "It is tea."},
+]
+
+
+@pytest.mark.parametrize("blocks", [ASKED, ASKED[:-1], ASKED[2:]])
+def test_what_ran_at_the_provider_was_not_said(blocks: list[dict[str, Any]]) -> None:
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    answer = _openai_messages.anthropic_answer(SimpleNamespace(content=blocks))
+    assert answer == [{"role": "assistant", "content": "\n".join(texts)}]
