@@ -710,21 +710,25 @@ class SettingInForce(TypedDict):
     default: str
     changed: Annotated[bool, Field(description="Whether the value differs from the default.")]
     secret: Annotated[
-        bool, Field(description="Whether its value is not shown: a secret, or an address or path of the operator's.")
+        bool,
+        Field(
+            description="Whether its value is not shown: a secret, or, to a caller with a key, an address or path "
+            "of the operator's."
+        ),
     ]
     description: str
 
 
-def in_force(settings: Settings) -> list[SettingInForce]:
-    """Returns every setting with its value. The value of a secret, and of what concerns the operator alone, is `set`
-    where it differs from the default."""
+def in_force(settings: Settings, *, operator: bool) -> list[SettingInForce]:
+    """Returns every setting with its value. The value of a secret is `set` where it differs from the default, and to
+    others than the operator of this machine so is what concerns the operator alone."""
     rows = list[SettingInForce]()
     for name, default, description in describe():
         path = name.removeprefix(_PREFIX).lower()
         given, field = _setting(settings, path)
-        secret = isinstance(given, SecretStr) or field.json_schema_extra == OPERATOR
+        secret = isinstance(given, SecretStr) or (field.json_schema_extra == OPERATOR and not operator)
         changed = _shown(given) != default
-        value = ("set" if changed else default) if secret else str(given)
+        value = ("set" if changed else default) if secret else without_secrets(str(given))
         rows.append(
             {
                 "name": name,

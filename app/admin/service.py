@@ -108,10 +108,11 @@ class SettingsInForce(TypedDict):
 
 
 def settings_in_force(settings: Settings, principal: Principal) -> SettingsInForce:
-    """Returns the settings. Raises Forbidden for a caller with bindings."""
+    """Returns the settings, with the operator's addresses and paths to this machine while no key was ever made. Raises
+    Forbidden for a caller with bindings."""
     if principal.scope.agents is not None or principal.scope.users is not None:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")
-    return {"items": in_force(settings), "next_cursor": None}
+    return {"items": in_force(settings, operator=principal.key_id == ANONYMOUS), "next_cursor": None}
 
 
 def caller(principal: Principal, *, language_model: bool) -> Caller:

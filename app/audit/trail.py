@@ -31,6 +31,9 @@ class AuditEntry(TypedDict, total=False):
     user_hash: Annotated[str | None, Field(description="In place of the id of a user who was erased.")]
     records: Annotated[list[str], Field(description="Ids, at most 1,000.")]
     changes: Annotated[dict[str, dict[str, Any]], Field(description="Counts by collection and kind.")]
+    fields: Annotated[
+        dict[str, list[str]], Field(description="Which fields of updated records were set, by collection.")
+    ]
     created_at: str
 
 
@@ -66,7 +69,7 @@ AUDIT: Collection[AuditRecord] = Collection(
     },
     indexes=(("user_id",),),
     global_indexes=("created_at",),
-    opaque=("changes",),
+    opaque=("changes", "fields"),
     audited=False,
 )
 """One entry for each user that a commit touched. Entries contain ids and counts, no content. For an erased user,
@@ -86,6 +89,10 @@ MAX_RECORDS = 1_000
 """The limit of record ids in one entry; `changes` counts all of them."""
 
 
+_BOOKKEEPING = {"version", "updated_at"}
+"""Fields that each update sets."""
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The author of a change. `action` is the operation id of the API, or the command."""
@@ -101,6 +108,7 @@ class _Touched:
 
     ids: list[str] = field(default_factory=list)
     changes: dict[str, dict[str, int]] = field(default_factory=dict)
+    fields: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, collection: Collection, kind: str, record: str) -> None:
         """Counts a change of a record."""
@@ -120,9 +128,23 @@ def audit_entries(actor: Actor, changes: Sequence[Change], now: str) -> list[Cha
             case Update() | Delete() if change.collection.audited:
                 kind = "update" if isinstance(change, Update) else "delete"
                 touched[change.user].add(change.collection, kind, change.id)
+                if isinstance(change, Update):  # {"agent_memories": {"importance", "tags"}}
+                    touched[change.user].fields.setdefault(change.collection.name, set()).update(
+                        change.collection.public(change.set)
+                    )
             case _:
                 pass
-    return [entry(actor, now, user, records.ids, records.changes) for user, records in touched.items()]
+    return [
+        entry(
+            actor,
+            now,
+            user,
+            of.ids,
+            of.changes,
+            fields={name: sorted(fields - _BOOKKEEPING) for name, fields in of.fields.items()},
+        )
+        for user, of in touched.items()
+    ]
 
 
 def entry(
@@ -132,6 +154,7 @@ def entry(
     records: Sequence[str],
     changes: dict[str, dict[str, int]],
     user_hash: str | None = None,
+    fields: dict[str, list[str]] | None = None,
 ) -> Insert[AuditRecord]:
     """Returns the insert of one audit entry."""
     return Insert(
@@ -145,6 +168,7 @@ def entry(
             "user_hash": user_hash,
             "records": list(records),
             "changes": changes,
+            "fields": fields or {},
             "created_at": now,
         },
     )

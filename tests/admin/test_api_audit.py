@@ -125,3 +125,16 @@ def test_an_entry_for_each_user_and_none_for_bookkeeping() -> None:
     assert docs["ada"]["changes"] == {"agent_memories": {"insert": 1, "delete": 1}}
     assert len(docs["bob"]["records"]) == MAX_RECORDS
     assert docs["bob"]["changes"]["agent_memories"]["update"] == MAX_RECORDS + 5
+
+
+async def test_an_entry_names_the_fields_that_were_set_and_no_value(service: Service) -> None:
+    key, admin = await service.key(), await service.key(verbs="admin")
+    body = {"user_id": "ada", "content": "Ada likes tea"}
+    made = (await service.client.post("/v1/memories", json=body, headers=key)).json()
+    changed = {"tags": ["secret-tag"], "metadata": {"secret-key": 1}, "importance": 0.9}
+    path = f"/v1/memories/{made['memory_id']}"
+    assert (await service.client.patch(path, json=changed, headers=key)).status_code == 200
+    (entry,) = await trail(service, admin, action="update_memory")
+    assert set(changed) <= set(entry["fields"]["agent_memories"])
+    assert "version" not in entry["fields"]["agent_memories"]
+    assert "secret" not in json.dumps(entry)

@@ -48,6 +48,14 @@ async def test_an_admin_reads_the_settings_without_the_secrets(start: Starter, s
         problem(await service.client.get("/v1/settings", headers=bound), 403, "forbidden")
 
 
+async def test_the_operator_reads_addresses_and_paths_until_there_is_a_key(service: Service) -> None:
+    def value(answer: httpx.Response) -> str:
+        return next(str(row["value"]) for row in answer.json()["items"] if row["name"] == "RECALLD_DATA_DIR")
+
+    assert "/" in value(await service.client.get("/v1/settings"))
+    assert value(await service.client.get("/v1/settings", headers=await service.key(verbs="read,admin"))) == "set"
+
+
 def test_the_admin_of_a_tenant_reads_no_address_or_path_of_the_operators(tmp_path: Path) -> None:
     """Tried against the port of a service."""
     data = tmp_path / "zanzibar"

@@ -147,6 +147,10 @@ def test_the_audit_trail_is_filtered(visit: Visit, server: Server) -> None:
     expect(page.locator("main .list > li")).to_have_count(1)
     expect(page.locator("main .list > li")).to_contain_text("create memory without a key, about audited")
     expect(page.locator("main .list > li")).to_contain_text("1 memory added")
+    server.client.patch(f"/v1/memories/{made['memory_id']}", json={"tags": ["noted"]})
+    page = visit.open(f"operations/audit?record_id={made['memory_id']}&action=update_memory", "update memory")
+    expect(page.locator("main .list > li")).to_contain_text("1 memory changed (tags)")
+    page = visit.open(f"operations/audit?record_id={made['memory_id']}&action=create_memory", "create memory")
     assert f"record_id={made['memory_id']}" in page.url
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Route, ViewportSize, expect
@@ -400,6 +401,25 @@ def test_an_empty_store_says_how_to_fill_it(visitor: Visitor, empty: Server) -> 
     ):
         visit.open(address, text)
         visit.check()
+
+
+def test_what_somebody_just_stored_is_one_click_away(visitor: Visitor, tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as server:
+        said = [{"role": "user", "name": "Ada", "content": "I moved to Boston in May."}]
+        body = {"agent_id": "assistant", "user_id": "ada", "messages": said}
+        assert server.client.post("/v1/sessions/ada-monday/messages", json=body).status_code == 201
+        visit = visitor(base_of(server))
+        for link, shows in (
+            ("ada", "I moved to Boston in May."),
+            ("assistant", "This agent is not registered"),
+            ("ada-monday", "I moved to Boston in May."),
+            ("Prompt", "Make the prompt"),
+        ):
+            page = visit.open("overview", "Said lately")
+            page.get_by_role("region", name="Said lately").get_by_role("link", name=link, exact=True).click()
+            page.locator("main").get_by_text(shows).first.wait_for()
+        assert "agent_id=assistant" in page.url
+        assert "user_id=ada" in page.url
 
 
 def test_the_api_page_works_without_the_internet(visitor: Visitor, server: Server) -> None:

@@ -25,6 +25,15 @@ def test_people_and_agents_are_listed(visit: Visit) -> None:
     mira = page.locator("li", has=page.get_by_role("link", name="Mira", exact=True))
     expect(mira).to_contain_text(re.compile(r"\d+ memories, \d+ sessions, \d+ facts.*, last \d{4}-\d\d-\d\d"))
     visit.check()
+    people = page.locator("section", has=page.get_by_role("heading", name="People", exact=True)).locator("li")
+    days = [text[-10:] for text in people.all_inner_texts()]
+    assert len(days) > 2
+    assert days == sorted(days, reverse=True)
+    page.get_by_role("searchbox", name="Search people").fill("mir")
+    expect(page.get_by_role("link", name="Jonas", exact=True)).to_have_count(0)
+    page.get_by_role("searchbox", name="Search people").fill("nobody")
+    expect(page.get_by_text("Nobody has this name.")).to_be_visible()
+    page.get_by_role("searchbox", name="Search people").fill("")
     page.get_by_role("link", name="Mira", exact=True).click()
     expect(page.get_by_role("main").get_by_text("teacher at the nursing school", exact=True)).to_be_visible()
     expect(page.get_by_text("The light of the Halcyon E3 flickers on cobbles")).to_be_visible()

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract e770f42cfb39a37b7705439eca3e5beb."""
+"""Made by scripts/generate_clients.py; do not edit. Contract f48e99eb6b4f99694a863542907a44f4."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -264,6 +264,7 @@ class AuditEntry(TypedDict):
     user_hash: str | None
     records: list[str]
     changes: dict[str, Json]
+    fields: dict[str, list[str]]
     created_at: str
 
 

@@ -92,7 +92,8 @@ const CALLERS = /** @type {Record<string, string>} */ ({ anonymous: "without a k
 function Entry({ entry }) {
   const names = useNames();
   const by = CALLERS[entry.key_id] ?? `by key ${entry.key_id}`;
-  const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, Number(count))));
+  const set = (/** @type {string} */ kind, /** @type {string} */ what) => (what === "update" && entry.fields[kind]?.length ? ` (${entry.fields[kind].map(words).join(", ")})` : "");
+  const told = Object.entries(entry.changes).flatMap(([kind, made]) => Object.entries(made).map(([what, count]) => changed(kind, what, Number(count)) + set(kind, what)));
   const link = (/** @type {string} */ id) => html`<${RecordLink} key=${id} id=${id} kinds=${id === entry.user_id ? ["users"] : Object.keys(entry.changes)} /> `;
   const more = entry.records.slice(NAMED);
   return html`<li><b title=${entry.action}>${words(entry.action)}</b> <span class="quiet small">${by}${(entry.user_id || entry.user_hash) && `, about ${entry.user_id ? names.person(entry.user_id) : "an erased person"}`}, <${Time} at=${entry.created_at} /></span>

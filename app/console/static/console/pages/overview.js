@@ -7,7 +7,7 @@ import { aboutOf, idOf, waitingOf } from "../parts/doubts.js";
 import { Empty, Loaded, ProblemBox, Waiting } from "../parts/feedback.js";
 import { kindOf } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
-import { Fold, Tag, Text, Time, counted, curl, typeOf, words } from "../parts/text.js";
+import { Fold, Tag, Text, Time, counted, curl, typeOf, visible, words } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -27,6 +27,21 @@ const CALLED = /** @type {Record<string, string>} */ ({ facts: "statements of fa
 const ROUTES = 8;
 /** Of fewer requests the median and the 95th percentile say nothing. */
 const FEW = 20;
+
+/** So many sessions are named. */
+const LATELY = 5;
+
+/** The latest sessions, each with its person, its agent and a prompt of both. */
+function SaidLately() {
+  const loaded = useLoad(async (signal) => (await ask(api.GET("/v1/sessions", { params: { query: { limit: LATELY } }, signal }))).items, [], ["session"]);
+  const names = useNames();
+  return html`<section class="box" aria-label="Said lately"><h2>Said lately</h2><${Loaded} of=${loaded}>${(/** @type {Schemas["Session"][]} */ sessions) => html`
+    ${!sessions.length && html`<p class="quiet">Nobody has said anything yet.</p>`}
+    <ul class="list">${sessions.map(({ session_id, agent_id, user_id, message_count, last_message_at, created_at }) => html`<li key=${session_id}>
+      <a class="title" href=${to("sessions", [session_id])}><${Text} text=${session_id} /></a>
+      <div class="small quiet"><a href=${to("owners", ["users", user_id])}>${visible(names.person(user_id))}</a> with <a href=${to("owners", ["agents", agent_id])}>${visible(names.agent(agent_id))}</a>
+        · ${counted(message_count, "message")} · <${Time} at=${last_message_at ?? created_at} /> · <a href=${to("prompt", [], { agent_id, user_id })}>Prompt</a></div></li>`)}</ul>`}</${Loaded}></section>`;
+}
 
 /** How many there are; the kinds stand there before they are counted. @param {{ counts?: Stats["counts"] }} props */
 const Counts = ({ counts }) => html`<ul class="tiles" aria-busy=${!counts}>${KINDS.map((kind) => html`
@@ -230,7 +245,7 @@ export default function Overview({ caller }) {
       <div class="columns">
         <div>${admin && html`<${Costing} title="Storage" costs=${costs} lines=${4}>${(/** @type {Costs} */ { metrics }) => html`<${Stored} metrics=${metrics} />`}</${Costing}>`}
           ${!empty && html`<${Counted} title="Memories" stats=${stats} lines=${4}>${kinds}</${Counted}>`}</div>
-        ${!empty && html`<div><${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}></div>`}
+        ${!empty && html`<div><${SaidLately} /><${Counted} title="Growth" stats=${stats} lines=${8}>${growth}</${Counted}><${Counted} title="Recalled lately" stats=${stats}>${recalledLately}</${Counted}></div>`}
         ${admin && html`<div><${Counted} title="Latency" stats=${stats} lines=${8}>${latencies}</${Counted}></div>`}
       </div>
       ${stats && html`<p class="small quiet counted">Counted <${Time} at=${stats.counted_at} />. <button type="button" class="small" onClick=${again}>Count again</button></p>`}`}`;

@@ -112,6 +112,7 @@ function Shown({ id, writes, known, again }) {
   // The name stands in the heading.
   const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byTime);
   const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => when(other).localeCompare(when(one)));
+  const said = known.memories.filter((memory) => memory.status === "active" && SAID.has(memory.memory_type)).sort((one, other) => when(other).localeCompare(when(one)));
   const changed = changes(known, address, told);
   const loadedOf = (/** @type {(Fact | Memory)[]} */ sides) => (sides.length || !known.cut ? sides : undefined);
   const disputed = [
@@ -132,7 +133,9 @@ function Shown({ id, writes, known, again }) {
   return html`<${Who} id=${id} profile=${known.profile} findings=${known.findings} facts=${known.facts} />
     <div class="two">
       <section class="box" aria-label="What holds now"><h2>What holds now</h2>
-        ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet.</p>`}
+        ${!present.length && !noted.length && html`<p class="quiet">Nothing was made of what was said yet. What was said:</p>
+          <ul class="list">${said.slice(0, ROWS).map((memory) => html`<li key=${memory.memory_id}><a class="title" href=${to("memories", [memory.memory_id])}><${Text} text=${contentOf(memory)} long=${200} /></a>
+            <div class="small quiet"><${Time} at=${when(memory)} /> · <${Sources} of=${memory.source} said=${message(memory.source)} since=${when(memory)} /></div></li>`)}</ul>`}
         <${Facts} of=${own.slice(0, ROWS)} ...${rows} />
         ${ofOthers.length > 0 && html`<h3>About other people and things</h3><${Facts} of=${ofOthers} ...${rows} />`}
         ${present.length > ROWS && html`<p class="small"><a href=${to("owners", ["users", id, "facts"])}>All ${present.length} facts</a></p>`}

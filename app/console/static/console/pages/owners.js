@@ -1,5 +1,5 @@
 /** People and agents: what is known of them, and what they do. */
-import { html, useEffect } from "../ui.js";
+import { html, useEffect, useState } from "../ui.js";
 import { BASE, api, ask, key, useLoad, useModule, usePages } from "../api.js";
 import { Empty, Loaded, More, ProblemBox, WaitingRows } from "../parts/feedback.js";
 import { FieldValue, ToDecide, againstField, disputedOf } from "../parts/doubts.js";
@@ -47,7 +47,12 @@ function Heading({ kind, id }) {
 const LISTED = /** @type {const} */ (["occupation", "home"]);
 
 function Lists() {
-  const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 30 } }, signal })), []);
+  const users = usePages((cursor, signal) => ask(api.GET("/v1/users", { params: { query: { cursor, limit: 100 } }, signal })), []);
+  const [typed, type] = useState("");
+  const sought = typed.trim().toLowerCase();
+  useEffect(() => { if (sought && users.next) users.more(); }, [sought, users.items]); // a name may be on a page that is not here yet
+  const people = users.items?.filter((user) => called(user.user_id, user.name).toLowerCase().includes(sought))
+    .sort((one, other) => (other.last_active ?? "").localeCompare(one.last_active ?? "") || called(one.user_id, one.name).localeCompare(called(other.user_id, other.name)));
   const agents = usePages((cursor, signal) => ask(api.GET("/v1/agents", { params: { query: { cursor, limit: 30, order: "asc" } }, signal })), []);
   const findings = useLoad(async (signal) => (await ask(api.GET("/v1/findings", { params: { query: { status: "open", limit: 100 } }, signal }))).items, [], ["finding"]).data ?? [];
   const disputed = useLoad((signal) => disputedOf({}, signal), [], ["fact", "memory"]).data ?? [];
@@ -60,7 +65,10 @@ function Lists() {
     <section class="box"><h2>People</h2><${ProblemBox} problem=${users.error} /><${WaitingRows} of=${users} />
       ${users.items?.length === 0 && html`<${Empty} title="Nobody is known yet. Remember something of a person:"
         curl=${curl("POST", `${BASE}/v1/memories`, { user_id: "ada", content: "Ada prefers tea to coffee" }, withKey)} />`}
-      <ul class="list">${users.items?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
+      ${(users.items?.length ?? 0) > 0 && html`<div class="filters"><input type="search" aria-label="Search people" placeholder="Search people by name" value=${typed} onInput=${(/** @type {any} */ event) => type(event.target.value)} />
+        <span class="quiet small">Who was active last comes first${users.next && `, of the first ${users.items?.length}`}.</span></div>`}
+      ${sought && people?.length === 0 && !users.next && html`<p class="quiet">Nobody has this name.</p>`}
+      <ul class="list">${people?.map((user) => html`<li key=${user.user_id} class="marked"><a class="title" href=${to("owners", ["users", user.user_id])}><${Text} text=${called(user.user_id, user.name)} /></a>
         <${ToDecide} count=${waiting.get(`users/${user.user_id}`)?.length ?? 0} owner=${{ user_id: user.user_id }} />
         ${LISTED.some((field) => user[field]) && html`<div class="quiet small">${shown(user)}</div>`}<div class="quiet small">${owning(user)}</div></li>`)}</ul>
       <${More} of=${users} /></section>
