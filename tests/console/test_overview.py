@@ -418,8 +418,8 @@ def test_what_somebody_just_stored_is_one_click_away(visitor: Visitor, tmp_path:
             page = visit.open("overview", "Said lately")
             page.get_by_role("region", name="Said lately").get_by_role("link", name=link, exact=True).click()
             page.locator("main").get_by_text(shows).first.wait_for()
-        assert "agent_id=assistant" in page.url
-        assert "user_id=ada" in page.url
+        assert "agent_id=assistant" in visit.page.url
+        assert "user_id=ada" in visit.page.url
 
 
 def test_the_api_page_works_without_the_internet(visitor: Visitor, server: Server) -> None:
