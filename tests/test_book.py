@@ -109,3 +109,15 @@ def test_no_page_for_users_names_a_source_file() -> None:
     for page in PAGES:
         if name(page) not in NOT_YET:
             assert re.findall(r"\bapp/\w[\w/.]*", page.read_text(encoding="utf-8")) == [], name(page)
+
+
+def test_each_message_of_the_page_of_problems_is_one_that_is_said() -> None:
+    """Texts in bold and code quotes of three words and more; `…` and addresses stand for what differs."""
+    code = [path for folder in ("app", "clients/python/recalld_client") for path in (ROOT / folder).rglob("*.py")]
+    said = "".join(path.read_text(encoding="utf-8") for path in [*code, ROOT / "scripts" / "bootstrap.sh"])
+    said = re.sub(r'"\s*f?"', "", said)  # a text over several lines
+    bold = re.findall(r"^\*\*(.*?)\*\*", (DOCS / "faq.md").read_text(encoding="utf-8"), re.MULTILINE)
+    messages = [text for part in bold for text in re.findall(r"`([^`]+)`", part) if text.count(" ") > 1]
+    assert len(messages) > 12
+    parts = [part.strip() for text in messages for part in re.split(r"…|http\S+|127\S+|0\.0\.0\.0|RECALLD_\S+", text)]
+    assert [part for part in parts if part and part not in said] == []

@@ -41,6 +41,7 @@ _PART = rf"[^\W_{UNSPACED}][^\W_{UNSPACED}{marks()}]*(?:[{marks()}]+[^\W_{UNSPAC
 _TOKEN = re.compile(rf"[{UNSPACED}]|{_PART}(?:['-]{_PART})*")
 _PIECE = re.compile(rf"[{UNSPACED}]|{_PART}")
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PART}")
+_WORD_OR_TWO = re.compile(rf"[{UNSPACED}]{{1,2}}|[^\W\d_{UNSPACED}]+")
 _IN_UNSPACED = re.compile(f"[{UNSPACED}]")
 _LAST_WITH_ACCENTS = "\u03ff"
 """Accents of Latin and Greek letters are left out in a hurry; other scripts' marks are letters (й, が)."""
@@ -53,6 +54,13 @@ class Token:
     word: str
     start: int
     end: int
+
+
+def words_and_english(text: str) -> tuple[int, int]:
+    """Returns how many words a text has, and how many of them are small words of English: 40 in 100 of an English text,
+    under 10 of one in another language. Of a script without spaces two characters count as a word."""
+    words = _WORD_OR_TWO.findall(text)
+    return len(words), sum(word.isascii() and word.lower() in STOP_WORDS for word in words)
 
 
 @kept(16 << 20, longest=64)

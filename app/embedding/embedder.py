@@ -13,8 +13,9 @@ from typing import Protocol
 import numpy as np
 
 from app.core.caches import ENTRY_BYTES, ByteCache, digest
+from app.core.language import words_and_english
 from app.core.work import CHARACTERS_PER_UNIT, charge, give_way, in_parts, tenant_at_work
-from app.embedding.model import Model, Vectors, encode_checked, span_of
+from app.embedding.model import Model, Vectors, encode_checked, knows_all_scripts, span_of
 from app.errors import EmbeddingUnavailable
 from app.metrics import EMBEDDING_QUEUE
 
@@ -252,6 +253,8 @@ def _prune(lane: deque[EmbeddingRequest]) -> None:
 log = logging.getLogger(__name__)
 
 VECTOR_ITEM_BYTES = 4
+JUDGED_WORDS, LEAST_ENGLISH = 500, 0.15
+"""After so many words it is clear whether what is stored is English, and by which share of small words."""
 
 ObserveBatch = Callable[[int, float], None]  # takes the number of texts and the seconds; called in the model's thread
 
@@ -275,6 +278,8 @@ class BatchQueue:
         self.model = model
         self._observe = observe
         self._gives_way = gives_way
+        self._words = self._english = 0  # of what is stored, until it is known that the model suits it or not
+        self._knows_languages = knows_all_scripts(model.name)
         self._inbox: list[EmbeddingRequest] = []
         self._closing = False
         self._wake = threading.Condition()
@@ -350,11 +355,25 @@ class BatchQueue:
             return
         if self._observe:
             self._observe(len(batch), time.perf_counter() - start)
+        if not self._knows_languages:
+            self._read_language([request.texts[index] for request, index in batch if not request.urgent])
         for (request, index), vector, good in zip(batch, vectors, fit, strict=True):
             if good:
                 request.put(index, vector)
             else:
                 request.fail(EmbeddingUnavailable(f"{self.model.name} gave a vector that is not of unit length"))
+
+    def _read_language(self, stored: Sequence[str]) -> None:
+        """Warns once if most of what is stored is in a language that the model has not learned."""
+        for words, english in map(words_and_english, stored):
+            self._words, self._english = self._words + words, self._english + english
+        if self._words >= JUDGED_WORDS and self._english < LEAST_ENGLISH * self._words:
+            self._knows_languages = True  # said once
+            log.warning(
+                "most of the texts are not in English, which alone the embedding model has learned: they are found by "
+                "their words. RECALLD_EMBEDDING_MODEL=multilingual finds them by their meaning",
+                extra={"model": self.model.name, "how": "docs/guides/embedding.md#other-languages"},
+            )
 
     def _run_apart(self, batch: list[QueuedText], error: Exception) -> None:
         """Runs each caller's texts separately after a failure, so that only the failing caller gets the error."""

@@ -1,4 +1,6 @@
 import asyncio
+import json
+import logging
 from collections.abc import AsyncIterator
 
 import numpy as np
@@ -11,6 +13,7 @@ from app.embedding.factory import open_embedder
 from app.embedding.onnx import TAUGHT, OnnxModel
 from app.errors import EmbeddingUnavailable
 from tests.support.fake_model import FakeModel
+from tests.support.server import ROOT
 
 pytestmark = pytest.mark.anyio
 
@@ -206,3 +209,44 @@ async def test_windows_are_the_models_and_a_text_that_cannot_be_split_is_refused
     assert await fake.windows([]) == []
     with pytest.raises(EmbeddingUnavailable, match="tokenized"):
         await fake.windows(["fine", "poison"])
+
+
+# --- A model that has learned English, and a store that holds other languages -----------------------------------------
+
+
+def _told(life: str) -> list[str]:
+    """What somebody says in a made-up life, such as `choose/gebhard_montafon`: German."""
+    texts = list[str]()
+
+    def walk(value: object) -> None:
+        if isinstance(value, str) and len(value) > 8:
+            texts.append(value)
+        for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            walk(part)
+
+    walk(json.loads((ROOT / "benchmarks" / "data" / "lives" / f"{life}.json").read_text(encoding="utf-8")))
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("life", "name", "warnings"),
+    [
+        ("choose/gebhard_montafon", "recalld-minilm-1:onnx", 1),
+        ("test/nanyin_quanzhou", "all-MiniLM-L6-v2:onnx", 1),
+        ("test/omvati_gwalior", "recalld-minilm-1:onnx", 1),
+        ("choose/corliss_lewistown", "recalld-minilm-1:onnx", 0),
+        ("choose/gebhard_montafon", "multilingual-e5-small-aligned:onnx", 0),
+    ],
+)
+async def test_a_store_of_another_language_than_the_model_knows_is_warned_of_once(
+    life: str, name: str, warnings: int, model: FakeModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    model.name = name
+    embedder = BatchingEmbedder(BatchQueue(model))
+    with caplog.at_level(logging.WARNING, "app.embedding.embedder"):
+        for text in _told(life):
+            await embedder.embed_query("Wo wohnt sie jetzt?")
+            await embedder.embed_texts([text])
+    await embedder.close()
+    said = [record.message for record in caplog.records if "RECALLD_EMBEDDING_MODEL=multilingual" in record.message]
+    assert len(said) == warnings

@@ -6,6 +6,7 @@ the rest:
     <!-- not run: needs Atlas -->                    the next fence is not run
     <!-- tested: tests/clients/test_clients.py -->   it runs there
     <!-- not output -->                              the next `json` or `text` is no output
+    <!-- new store -->                               here the page says that the service starts with an empty store
     <!-- fails -->                                   the next block ends with an error, as the text says
     <!-- typed: Hello | What do I drink? -->         what is typed at the prompts of the next block
     <!-- model: You drink tea. -->                   what a language model answers from here on
@@ -44,19 +45,22 @@ _FENCE = re.compile(
 )
 _SERVE = """#!/bin/sh
 # As a reader ends the service with Ctrl+C and starts it again, with other settings perhaps.
-if [ -f "$BOOK/service.pid" ]; then
-    kill "$(cat $BOOK/service.pid)"
-    while kill -0 "$(cat $BOOK/service.pid)" 2>/dev/null; do sleep 0.05; done
-fi
+book-stop
 "$BOOK_PYTHON" -m app.cli serve --port "$BOOK_PORT" "$@" >> "$BOOK/service.log" 2>&1 &
 echo $! > "$BOOK/service.pid"
 for try in $(seq 600); do
     command curl -sf "http://127.0.0.1:$BOOK_PORT/readyz" > /dev/null && exit 0
-    kill -0 "$(cat $BOOK/service.pid)" || break
+    kill -0 "$(cat "$BOOK/service.pid")" || break
     sleep 0.05
 done
 tail -5 "$BOOK/service.log" >&2
 exit 1
+"""
+_STOP = """#!/bin/sh
+[ -f "$BOOK/service.pid" ] || exit 0
+kill "$(cat "$BOOK/service.pid")"
+while kill -0 "$(cat "$BOOK/service.pid")" 2>/dev/null; do sleep 0.05; done
+rm "$BOOK/service.pid"
 """
 _RECALLD = '#!/bin/sh\nexec "$BOOK_PYTHON" -m app.cli "$@"\n'
 _PYTHON = """
@@ -141,7 +145,12 @@ class Reader:
             (folder / name).symlink_to(ROOT / name)
         (folder / "node_modules").mkdir()
         (folder / "node_modules" / "recalld-client").symlink_to(ROOT / "clients" / "typescript")
-        programs = {"scripts/serve": _SERVE, "scripts/recalld": _RECALLD, "bin/recalld": _RECALLD}
+        programs = {
+            "scripts/serve": _SERVE,
+            "bin/book-stop": _STOP,
+            "scripts/recalld": _RECALLD,
+            "bin/recalld": _RECALLD,
+        }
         for name, text in programs.items():
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(text)
@@ -162,15 +171,19 @@ class Reader:
         self._python: subprocess.Popen[bytes] | None = None
         self._ask(
             self._shell,
-            "set -E -o pipefail; trap 'echo \"failed: $BASH_COMMAND\" >> $BOOK/failures' ERR;"
+            "set -E -o pipefail; trap 'echo \"$BASH_COMMAND\" >> $BOOK/failures' ERR;"
             'curl() { command curl --fail-with-body "$@"; }; echo',
         )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def _end_python(self) -> None:
         if self._python is not None:
             self._python.kill()
             self._python.communicate()
+            self._python = None
+
+    def __exit__(self, *_: object) -> None:
+        self._end_python()
         os.killpg(self._shell.pid, signal.SIGKILL)  # the service is of its session
         self._shell.communicate()
         self._server.__exit__(None, None, None)
@@ -178,6 +191,10 @@ class Reader:
     def run(self, block: Block) -> tuple[str, str]:
         """What failed, and what it printed."""
         text = self._here(block.text)
+        if "new store" in block.remarks:
+            again = "" if "scripts/serve" in text else "scripts/serve;"
+            self._ask(self._shell, f'book-stop; rm -rf "$BOOK/.recalld"; unset ${{!RECALLD_@}}; {again} echo')
+            self._end_python()
         if "model" in block.remarks:
             self.said = block.remarks["model"]
         if "learns" in block.remarks:
