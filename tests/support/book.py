@@ -36,7 +36,7 @@ from tests.support.scripted import Reply, scripted_server
 from tests.support.server import RESERVE_BYTES, ROOT
 
 LANGUAGES = ("sh", "python", "js")
-SECONDS = 40
+SECONDS = 120
 """Of a block."""
 ADDRESS, MODEL_ADDRESS = "127.0.0.1:8000", "http://127.0.0.1:11434/v1"
 """Of the service and of a language model, in the pages."""
@@ -171,7 +171,7 @@ class Reader:
         self._python: subprocess.Popen[bytes] | None = None
         self._ask(
             self._shell,
-            "set -E -o pipefail; trap 'echo \"$BASH_COMMAND\" >> $BOOK/failures' ERR;"
+            "set -E -o pipefail; trap 'echo \"failed: $BASH_COMMAND\" >> $BOOK/failures' ERR;"
             'curl() { command curl --fail-with-body "$@"; }; echo',
         )
         return self
