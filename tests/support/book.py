@@ -10,7 +10,7 @@ the rest:
     <!-- fails -->                                   the next block ends with an error, as the text says
     <!-- typed: Hello | What do I drink? -->         what is typed at the prompts of the next block
     <!-- model: You drink tea. -->                   what a language model answers from here on
-    <!-- learns: {"LearnedMemories": {…}} -->        what it learns from here on (`tests/support/model.py`)
+    <!-- learns: {"memories": {…}} -->               what it learns from here on (`tests/support/model.py`)
 
 In an output `…` stands for anything, alone in a line for any lines, last in a list for any more items. Ids, scores and
 times of this hour need not be equal. Of JSON, what is shown has to come; more may.
