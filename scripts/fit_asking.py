@@ -6,9 +6,9 @@ languages that were left out.
     .venv/bin/python -m benchmarks.collected /tmp/train-made $lives/train/*.json --queries made
     .venv/bin/python scripts/fit_asking.py --train /tmp/train /tmp/train-made --judge /tmp/choose /tmp/choose-made
 
-Writes `app/retrieval/data/asks_MODEL.npy` and prints the numbers for `model_weights.py`. Small talk asks for nothing;
-questions, orders, statements and keywords ask. The direction is a logistic regression of the queries' vectors. The two
-numbers beside it are fitted on directions that have not seen the life (`FOLDS`).
+Writes `app/retrieval/data/asks_MODEL.npy` and prints the numbers for `weights.toml` beside it. Small talk asks for
+nothing; questions, orders, statements and keywords ask. The direction is a logistic regression of the queries' vectors.
+The two numbers beside it are fitted on directions that have not seen the life (`FOLDS`).
 """
 
 import argparse

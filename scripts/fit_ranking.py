@@ -18,7 +18,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL
+from app.embedding.model import without_runtime
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
 from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, first_hits, order_first_hits, properties
 from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
@@ -402,7 +403,23 @@ def evaluate(
         rows.append(report(f"{name}, vector", [(case, case.columns.cosine) for case in mine]))
         rows.append(report(f"{name}, text", [(case, bm25(case.columns)) for case in mine]))
     rows.append(report("all questions together", judged_all))
-    print(f"{table(rows)}\n\nWeights and calibration to paste:\n\n{weights}\n{whole}")
+    name = without_runtime(embed.model)
+    numbers = [*tables(f"{name}.weights", weights), *tables(f"{name}.calibration", whole)]
+    print("\n\n".join((table(rows), "To paste into app/retrieval/data/weights.toml:", *numbers)))
+
+
+def tables(path: str, value: Any) -> Iterator[str]:
+    """Yields the fitted numbers as TOML, without those that have their default."""
+    numbers = [
+        f"{field.name} = {number}"
+        for field in fields(value)
+        if isinstance(number := getattr(value, field.name), float) and number != field.default
+    ]
+    if numbers:
+        yield "\n".join((f"[{path}]", *numbers))
+    for field in fields(value):
+        if is_dataclass(inner := getattr(value, field.name)):
+            yield from tables(f"{path}.{field.name}", inner)
 
 
 def _judged(path: Path) -> tuple[str, Sequence[World]]:

@@ -1,15 +1,18 @@
 """The fitted numbers of the ranking and of the calibration of its score, by the embedding model whose vectors they were
-fitted with.
+fitted with (`data/weights.toml`).
 
 Models differ in how far apart their cosines lie, and in how much a cosine adds to the words.
 """
 
+import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from pydantic import TypeAdapter
+
 from app.embedding.model import without_runtime
-from app.retrieval.query import AsksWeights
+from app.retrieval.query import FOLDER, AsksWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,41 +98,6 @@ class Weights:
     filler: float = -2.0
 
 
-# Fitted by scripts/fit_ranking.py
-DEFAULT_WEIGHTS = Weights(
-    person=Blend(
-        vector_scaled=2.21,
-        text_scaled=0.32,
-        vector_rank=13.03,
-        coverage=3.47,
-        repeats=-17.18,
-        speaker=2.46,
-        session=3.11,
-        neighbour=3.47,
-        number=0.66,
-        question=-1.39,
-        length=-2.12,
-        long_question=1.28,
-    ),
-    assistant=Blend(
-        base=-2.75,
-        vector_scaled=4.07,
-        text_scaled=1.54,
-        session=1.71,
-        neighbour=2.19,
-        number=2.23,
-        question=1.55,
-        length=-1.57,
-        long_question=-1.63,
-    ),
-    plain=Blend(
-        base=-0.3, vector_scaled=6.04, coverage=4.93, repeats=-48.74, session=3.43, number=0.35, question=-0.49
-    ),
-    foreign=Foreign(vector_scaled=0.2, text_scaled=2.38, repeats=7.9),
-    when=5.6,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Terms:
     """Fitted log-odds for each unit of the properties of a query.
@@ -178,17 +146,6 @@ class Calibration:
     of_kind: OfKind = LIKE_A_MEMORY
 
 
-# Fitted by scripts/fit_ranking.py
-DEFAULT_CALIBRATION = Calibration(
-    turn=Terms(
-        base=-0.796, share=1.487, tail=0.741, nearest=1.368, coverage=1.103, foreign=0.07, foreign_coverage=5.153
-    ),
-    plain=Terms(
-        base=-1.764, share=2.434, tail=0.699, nearest=7.421, coverage=-1.172, foreign=3.101, foreign_coverage=6.86
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class ModelWeights:
     """The numbers of one embedding model.
@@ -205,104 +162,11 @@ class ModelWeights:
     unrelated: float = 0.1
 
 
-DEFAULT = ModelWeights(DEFAULT_WEIGHTS, DEFAULT_CALIBRATION, AsksWeights(covered=3.526, base=4.506))
-"""Numbers of all-MiniLM-L6-v2, also used for models without fitted numbers."""
-
-# Fitted by `scripts/fit_ranking.py --model multilingual`
-MULTILINGUAL = ModelWeights(
-    Weights(
-        person=Blend(
-            vector_scaled=2.39,
-            text_scaled=0.12,
-            vector_rank=16.28,
-            coverage=2.64,
-            repeats=-18.02,
-            speaker=2.37,
-            session=3.43,
-            neighbour=3.61,
-            number=0.68,
-            question=-1.59,
-            length=-2.3,
-            long_question=1.49,
-        ),
-        assistant=Blend(
-            base=-3.07,
-            vector_scaled=5.47,
-            text_scaled=0.96,
-            session=1.55,
-            neighbour=2.3,
-            number=2.08,
-            question=1.44,
-            length=-1.54,
-            long_question=-1.56,
-        ),
-        plain=Blend(
-            base=-0.61, vector_scaled=7.0, coverage=4.28, repeats=-53.54, session=3.33, number=0.51, question=-0.64
-        ),
-        foreign=Foreign(vector_scaled=0.2),
-        when=5.14,
-    ),
-    Calibration(
-        turn=Terms(base=-0.491, share=1.171, tail=0.826, nearest=1.069, coverage=0.872),
-        plain=Terms(base=-1.085, share=2.045, tail=0.788, nearest=6.17, coverage=-0.082),
-    ),
+_OF_MODEL = TypeAdapter(dict[str, ModelWeights]).validate_python(
+    tomllib.loads((FOLDER / "weights.toml").read_text(encoding="utf-8"))
 )
-
-# Fitted by scripts/fit_ranking.py. `echo_cosine`, `related` and `unrelated` are where as many pairs of texts lie as
-# with all-MiniLM-L6-v2
-TAUGHT = ModelWeights(
-    Weights(
-        person=Blend(
-            vector_scaled=3.02,
-            text_scaled=0.81,
-            vector_rank=18.77,
-            coverage=2.81,
-            repeats=-22.56,
-            speaker=2.46,
-            session=2.16,
-            neighbour=2.49,
-            number=0.59,
-            question=-1.2,
-            length=-1.42,
-            long_question=1.06,
-        ),
-        assistant=Blend(
-            base=-1.05,
-            vector_scaled=5.1,
-            text_scaled=0.83,
-            session=1.93,
-            neighbour=2.8,
-            number=1.41,
-            question=-0.56,
-            length=-3.3,
-            long_question=0.08,
-        ),
-        plain=Blend(
-            base=-0.9, vector_scaled=6.93, coverage=4.4, repeats=-48.39, session=3.26, number=0.45, question=-0.52
-        ),
-        foreign=Foreign(vector_scaled=1.22, text_scaled=3.04, repeats=14.85),
-        first_turns=FirstHitWeights(
-            gap=-0.5, cosine=10.0, newness=3.0, statement=0.4, length=1.8, renewed=-2.0, second_hand=-2.0
-        ),
-        first_plain=FirstHitWeights(newness=0.6, replaced=-1.8),
-        when=4.67,
-        echo_cosine=0.68,
-    ),
-    Calibration(
-        turn=Terms(
-            base=-0.189, share=1.528, tail=0.671, nearest=1.149, coverage=0.511, foreign=0.279, foreign_coverage=2.789
-        ),
-        plain=Terms(
-            base=-2.354, share=2.211, tail=0.603, nearest=7.176, coverage=-0.438, foreign=3.422, foreign_coverage=5.814
-        ),
-    ),
-    asks=AsksWeights(covered=3.716, base=6.835),
-    related=0.43,
-    unrelated=0.21,
-)
-
-_OF_MODEL = {"multilingual-e5-small-aligned": MULTILINGUAL, "recalld-minilm-1": TAUGHT}
 """Fitted numbers by the part of a model's name before the runtime."""
+DEFAULT, MULTILINGUAL = _OF_MODEL["all-MiniLM-L6-v2"], _OF_MODEL["multilingual-e5-small-aligned"]
 
 
 @lru_cache(maxsize=16)

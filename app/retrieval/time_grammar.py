@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple, NotRequired, TypeAlias, TypedDict, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -345,52 +345,9 @@ ReadDate = Callable[[str, str, datetime], Span | None]
 """Reads a date as it is written in a language. Takes the text, the language and the current local time."""
 
 
-class WordTable(TypedDict):
-    """The table of a language in `data/time_words.toml`, whose head explains the entries. Words are separated by
-    spaces; what stands for "no words" is an empty text."""
-
-    spaced: NotRequired[bool]
-    """Whether words are separated by spaces, as in all languages but Chinese and Japanese. Default: True."""
-    function_words: str
-    lead: str
-    articles: str
-    between: str
-    joins: str
-    doubtful: str
-    doubtful_months: str
-    anchors: NotRequired[str]
-    """In tables of languages with spaces."""
-    rejected_after: str
-    rejected_before: str
-    present: str
-    latest: str
-    earliest: str
-    general: str
-    coming: str
-    gone: str
-    nth: dict[str, str]
-    days: dict[str, str]
-    one: dict[str, str]
-    many: dict[str, str]
-    numbers: dict[str, str]
-    tens: NotRequired[str]
-    """Words for 20, 30, 40, …, which may stand before a smaller number: "twenty five"."""
-    half: str
-    """What adds a half behind a number or a unit: "an hour and a half"."""
-    less: str
-    more: str
-    """Words of "less than a week ago" and of "more than a week ago"."""
-    months: dict[str, str]
-    weekdays: dict[str, str]
-    seasons: dict[str, str]
-    holidays: dict[str, str]
-    parts: dict[str, str]
-    shifts: dict[str, str]
-    years: dict[str, str]
-    templates: dict[str, list[str]]
-    """Patterns by the kind of expression that they match."""
-    ahead_of: dict[str, str]
-    behind: dict[str, str]
+WordTable: TypeAlias = Mapping[str, Any]
+"""The table of a language in `data/time_words.toml`, whose head explains the entries. Words are separated by spaces;
+what stands for "no words" is an empty text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
-from app.retrieval.model_weights import DEFAULT_CALIBRATION, OF_KIND, Calibration, OfKind, Terms
+from app.retrieval.model_weights import DEFAULT, OF_KIND, Calibration, OfKind, Terms
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import bm25, query_features
 from app.storage.search import Columns, Floats
@@ -30,7 +30,7 @@ FOREIGN = replace(NOBODY, foreign=1.0)
 QUERIES = st.sampled_from((NOBODY, FOREIGN, replace(NOBODY, foreign=0.3)))
 NUMBERS, SLOPES = st.floats(-4, 4, width=32), st.floats(0.1, 3)
 TERMS = st.builds(Terms, base=NUMBERS, share=SLOPES, tail=SLOPES, nearest=NUMBERS, coverage=NUMBERS, foreign=NUMBERS)
-CALIBRATIONS = st.one_of(st.just(DEFAULT_CALIBRATION), st.builds(Calibration, TERMS, TERMS))
+CALIBRATIONS = st.one_of(st.just(DEFAULT.calibration), st.builds(Calibration, TERMS, TERMS))
 
 
 @st.composite
@@ -140,7 +140,7 @@ def test_a_question_asked_ten_times_takes_no_more_from_the_answer_than_one_asked
         columns = columns_of(1 + questions, np.arange(1 + questions))
         columns.flags[1:] = flags
         odds = np.array([1.0, *[0.5] * questions], np.float32)
-        return float(scored(columns, odds, NOBODY, DEFAULT_CALIBRATION)[0])
+        return float(scored(columns, odds, NOBODY, DEFAULT.calibration)[0])
 
     assert answer_and(10, IS_QUESTION) == pytest.approx(answer_and(1, IS_QUESTION), rel=1e-5)
     assert answer_and(10, 0) < answer_and(1, 0) == pytest.approx(answer_and(1, IS_QUESTION), rel=1e-5)
@@ -153,7 +153,7 @@ def test_what_is_there_sixteen_times_is_as_probable_as_what_is_there_once() -> N
         columns = columns_of(1 + times)
         contents = replace(columns, content=np.array([1, *[2] * times]))
         odds = np.array([0.5, *[1.0] * times], np.float32)
-        return [float(score) for score in scored(contents, odds, NOBODY, DEFAULT_CALIBRATION)[:2]]
+        return [float(score) for score in scored(contents, odds, NOBODY, DEFAULT.calibration)[:2]]
 
     assert scores(4) == pytest.approx(scores(1), rel=1e-5)
     assert scores(16) == pytest.approx(scores(1), rel=1e-5)
@@ -163,10 +163,10 @@ def test_what_is_a_question_is_told_anew_when_the_flags_change() -> None:
     """What is kept between searches goes by the arrays that it was made of."""
     columns = columns_of(11, np.arange(11))
     odds = np.array([1.0, *[0.5] * 10], np.float32)
-    before = scored(columns, odds, NOBODY, DEFAULT_CALIBRATION)[0]
+    before = scored(columns, odds, NOBODY, DEFAULT.calibration)[0]
     asked_again = replace(columns, flags=np.array([0, *[IS_QUESTION] * 10]))
     assert asked_again.derived is columns.derived
-    assert scored(asked_again, odds, NOBODY, DEFAULT_CALIBRATION)[0] > before
+    assert scored(asked_again, odds, NOBODY, DEFAULT.calibration)[0] > before
 
 
 def test_where_the_model_does_not_know_the_script_the_cosine_counts_less() -> None:
@@ -180,8 +180,8 @@ def test_where_the_model_does_not_know_the_script_the_cosine_counts_less() -> No
 
 def test_nothing_matched_has_no_score_to_speak_of() -> None:
     columns = replace(columns_of(2), matched=np.zeros(2, np.bool_))
-    assert scored(columns, np.zeros(2, np.float32), NOBODY, DEFAULT_CALIBRATION).max() < 1e-20
-    assert len(scored(columns_of(0), np.zeros(0, np.float32), NOBODY, DEFAULT_CALIBRATION)) == 0
+    assert scored(columns, np.zeros(2, np.float32), NOBODY, DEFAULT.calibration).max() < 1e-20
+    assert len(scored(columns_of(0), np.zeros(0, np.float32), NOBODY, DEFAULT.calibration)) == 0
 
 
 def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_there() -> None:
@@ -195,8 +195,8 @@ def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_the
 def test_a_kind_moves_the_log_odds_and_keeps_their_order(ranked: tuple[Columns, Floats], kind: OfKind) -> None:
     columns, odds = ranked
     features = query_features(columns, NOBODY, bm25(columns))
-    as_memories = probabilities(columns, NOBODY, odds, features, DEFAULT_CALIBRATION)
-    moved = probabilities(columns, NOBODY, odds, features, replace(DEFAULT_CALIBRATION, of_kind=kind))
+    as_memories = probabilities(columns, NOBODY, odds, features, DEFAULT.calibration)
+    moved = probabilities(columns, NOBODY, odds, features, replace(DEFAULT.calibration, of_kind=kind))
     for before, after in zip(as_memories.tolist(), moved.tolist(), strict=True):
         if 1e-6 < before < 1 - 1e-6:
             assert after == pytest.approx(1 / (1 + exp(-kind.base - kind.slope * log(before / (1 - before)))), rel=1e-2)

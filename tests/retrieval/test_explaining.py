@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.model_weights import DEFAULT_WEIGHTS
+from app.retrieval.model_weights import DEFAULT
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import SearchMode, contributions, document_features, explained, log_odds, query_features
 from app.storage.search import Columns
@@ -26,9 +26,9 @@ def test_the_contributions_are_the_log_odds_that_order_the_hits(
     ranked = rank(columns, query, "hybrid", NOW, intervals=intervals)
     text = ranked.parts["text"]
     features = query_features(columns, query, text), document_features(columns, NOW)
-    odds, _ = log_odds(columns, query, *features, DEFAULT_WEIGHTS, intervals)
+    odds, _ = log_odds(columns, query, *features, DEFAULT.weights, intervals)
     for index in range(len(odds)):
-        found = contributions(ranked, columns, query, DEFAULT_WEIGHTS, index)
+        found = contributions(ranked, columns, query, DEFAULT.weights, index)
         assert sum(found.values()) == pytest.approx(float(odds[index]), rel=1e-4, abs=1e-3)
         assert all(found.values())
     ordered = odds[ranked.order]
@@ -40,6 +40,6 @@ def test_the_contributions_are_the_log_odds_that_order_the_hits(
 def test_one_feature_alone_has_no_contributions(mode: SearchMode, columns: Columns) -> None:
     ranked = rank(columns, NOBODY, mode, NOW)
     for index in ranked.order.tolist():
-        why = explained(ranked, columns, NOBODY, DEFAULT_WEIGHTS, index, None)
+        why = explained(ranked, columns, NOBODY, DEFAULT.weights, index, None)
         assert list(why.scores) == [mode]
         assert why.contributions == {}

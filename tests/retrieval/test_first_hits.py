@@ -22,16 +22,16 @@ from app.retrieval.first_hits import (
     same_subject,
     turned,
 )
-from app.retrieval.model_weights import DEFAULT_WEIGHTS, FirstHitWeights, Weights
+from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, rank, scopes
 
-NEWER = replace(DEFAULT_WEIGHTS, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
+NEWER = replace(DEFAULT.weights, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
 NO_PARTS: Mapping[str, Floats] = {}
-RENEWED = replace(DEFAULT_WEIGHTS, first_plain=FirstHitWeights(replaced=-1.0))
+RENEWED = replace(DEFAULT.weights, first_plain=FirstHitWeights(replaced=-1.0))
 
 
 def conversation(n: int, by_assistant: int | None) -> Columns:
@@ -199,7 +199,7 @@ def test_what_a_user_writes_down_alone_is_ordered() -> None:
 
 
 def test_without_weights_the_order_stays() -> None:
-    weights = replace(DEFAULT_WEIGHTS, first_turns=NO_ORDER)
+    weights = replace(DEFAULT.weights, first_turns=NO_ORDER)
     assert order_and_gain(conversation(4, by_assistant=3), [0] * 4, weights) == ([0, 1, 2, 3], None)
 
 
@@ -230,7 +230,7 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     found = properties(columns, -np.arange(n).astype(np.float32), first, {})
     assert found.shape == (len(PROPERTIES), n)
     of_both = FirstHitWeights(*weights)
-    gain = gains(found, first, replace(DEFAULT_WEIGHTS, first_turns=of_both, first_plain=of_both))
+    gain = gains(found, first, replace(DEFAULT.weights, first_turns=of_both, first_plain=of_both))
     assert gain[0] == gain[n // 2] == 0
 
 
@@ -242,7 +242,7 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
 def test_equal_hits_gain_the_same_at_every_place(n: int, weights: list[float], of_each: list[float]) -> None:
     values = np.tile(np.array(of_each, np.float32)[:, None], n)
     first = compare_hits(notes(*[[1]] * n), np.arange(n), past=True)
-    assert (gains(values, first, replace(DEFAULT_WEIGHTS, first_plain=FirstHitWeights(*weights))) == 0).all()
+    assert (gains(values, first, replace(DEFAULT.weights, first_plain=FirstHitWeights(*weights))) == 0).all()
 
 
 def test_a_first_hit_that_loses_is_placed_by_its_score_beyond_the_first() -> None:
@@ -294,8 +294,8 @@ def test_words_of_the_query_the_other_way_round_are_another_statement(query: str
 
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
-    first = first_hits(ranked, columns, NOBODY, DEFAULT_WEIGHTS)
+    first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
     assert first.alike == alike(columns, ranked.order, ranked.score) == [[0, 1]]
     first.turned = [0]
-    order_first_hits(ranked, columns, first, DEFAULT_WEIGHTS)
+    order_first_hits(ranked, columns, first, DEFAULT.weights)
     assert ranked.order.tolist() == [1, 0]

@@ -1,11 +1,14 @@
 """The ranking's weights belong to the model whose vectors they were fitted with."""
 
+import tomllib
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.retrieval.model_weights import DEFAULT, MULTILINGUAL, weights_for
+from app.retrieval.query import FOLDER
 from app.settings import Settings
 from tests.conftest import Starter, TestParts
 from tests.support.fake_model import FakeModel
@@ -22,6 +25,19 @@ def test_each_model_has_its_own_weights_and_others_have_the_defaults() -> None:
     assert weights_for(ALIGNED) is MULTILINGUAL
     assert MULTILINGUAL.weights != DEFAULT.weights
     assert MULTILINGUAL.calibration != DEFAULT.calibration
+
+
+def test_each_number_of_the_file_is_one_that_the_ranking_reads() -> None:
+    def read(table: dict[str, Any], value: object) -> None:
+        for name, number in table.items():
+            fitted = getattr(value, name)  # fails if the name is misspelled
+            if isinstance(number, dict):
+                read(number, fitted)
+            else:
+                assert fitted == number
+
+    for model, table in tomllib.loads((FOLDER / "weights.toml").read_text()).items():
+        read(table, weights_for(model))
 
 
 async def scores(start: Starter, parts: TestParts, settings: Settings, name: str, query: str) -> list[float]:

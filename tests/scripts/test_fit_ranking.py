@@ -1,7 +1,7 @@
 """The fit finds the numbers that made-up data was drawn with, and its cases are what the service would rank."""
 
 import json
-import re
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
+from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe
 from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
 from app.retrieval.query import SettledQuery
@@ -349,10 +350,9 @@ def test_a_run_prints_a_line_for_each_form_and_numbers_to_paste(
     ]
     assert [rows[name][1] for name in forms_of] == ["12", "8", "8"]
     assert float(rows["others, vector"][2]) == 1.0, "recall@1"
-    (weights,) = (line for line in lines if line.startswith("Weights("))
-    (calibration,) = (line for line in lines if line.startswith("Calibration("))
-    assert re.search(r"person=Blend\(base=0.0, vector_scaled=", weights)
-    assert "plain=Terms(base=" in calibration
+    (numbers,) = tomllib.loads("\n".join(lines[lines.index(f"[{DEFAULT_MODEL}.weights]") :])).values()
+    assert numbers["weights"]["person"]["vector_scaled"] > 0
+    assert "base" in numbers["calibration"]["plain"]
     with np.load(cache, allow_pickle=True) as stored:
         kept = set(stored["texts"].tolist())
     assert kept >= {item.content for item in TALK}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from app.retrieval.calibration import probabilities
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve
 from app.retrieval.first_hits import first_hits, order_first_hits
-from app.retrieval.model_weights import DEFAULT_CALIBRATION, DEFAULT_WEIGHTS, Calibration, Weights
+from app.retrieval.model_weights import DEFAULT, Calibration, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked, SearchMode, by_features
 from app.storage.search import Columns, Ints
@@ -126,11 +126,11 @@ def rank(
     query: SettledQuery,
     mode: SearchMode,
     now_ms: int,
-    weights: Weights = DEFAULT_WEIGHTS,
+    weights: Weights = DEFAULT.weights,
     decay: DecayCurve = DEFAULT_DECAY,
     *,
     intervals: Sequence[tuple[int, int]] = (),
-    calibration: Calibration = DEFAULT_CALIBRATION,
+    calibration: Calibration = DEFAULT.calibration,
 ) -> Ranked:
     """A whole ranking, as a search makes it, of documents whose texts tell nothing."""
     ranked = by_features(columns, query, mode, now_ms, weights, decay, intervals)
