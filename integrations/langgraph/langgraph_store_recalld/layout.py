@@ -1,7 +1,8 @@
 """How an item of LangGraph lies in Recalld. Pure.
 
 An item is a memory. Its key is a hash of namespace and key, so that both may be of any length. Its metadata holds both,
-and each entry of the value under the entry's name after `v:`, so that a search filters by them. Its content is the text
+and each entry of the value under the entry's name after `v:`, so that a search filters by them. A text that is too long
+for one, such as a file of deepagents, is a list of its parts, after `t:`. Its content is the text
 that is searched. A tag for each prefix of the namespace finds the items below it.
 """
 
@@ -18,7 +19,7 @@ from recalld_client import models
 
 UserLabel = int | None | Callable[[tuple[str, ...]], str | None]
 LONGEST_TEXT = 32_000
-"""Characters of a memory's content."""
+"""Characters of a memory's content, and of a text in its metadata."""
 LONGEST_TAG = 128
 DEFAULT_FIELDS = ("content", "text", "memory", "data")
 """Entries of a value that are searched where no fields are named; the whole value where it has none of them."""
@@ -61,7 +62,7 @@ class Layout:
         space = op.namespace
         text = self._text(op, value)
         kinds = ("ns",) if op.index is False else ("ns", "ix")
-        metadata: dict[str, Any] = {f"v:{name}": entry for name, entry in value.items()}
+        metadata: dict[str, Any] = dict(_stored(name, entry) for name, entry in value.items())
         metadata |= {"namespace": list(space), "key": op.key, "ttl": op.ttl}
         until = None if op.ttl is None else _rfc3339(now + timedelta(minutes=op.ttl))
         return {
@@ -108,8 +109,15 @@ def namespace_of(memory: Any) -> tuple[str, ...]:
     return tuple(memory["metadata"]["namespace"])
 
 
+def _stored(name: str, entry: Any) -> tuple[str, Any]:
+    if isinstance(entry, str) and len(entry) > LONGEST_TEXT:
+        return f"t:{name}", [entry[begin : begin + LONGEST_TEXT] for begin in range(0, len(entry), LONGEST_TEXT)]
+    return f"v:{name}", entry
+
+
 def value_of(memory: Any) -> dict[str, Any]:
-    return {name[2:]: entry for name, entry in memory["metadata"].items() if name.startswith("v:")}
+    entries = {name: entry for name, entry in memory["metadata"].items() if name[:2] in ("v:", "t:")}
+    return {name[2:]: entry if name[0] == "v" else "".join(entry) for name, entry in entries.items()}
 
 
 def item(memory: Any) -> Item:

@@ -194,6 +194,18 @@ def test_an_unknown_operator_is_an_error_and_not_an_empty_answer(store: RecalldS
         store.search(("u",), filter={"score": {"$in": [1]}})
 
 
+def test_a_long_text_comes_back_whole(store: RecalldStore) -> None:
+    value = {"content": "Ada drinks tea. " + "🦊 x\n" * 40_000, "encoding": "utf-8"}
+    store.put(("u", "files"), "/a.md", value)
+    store.put(("u", "files"), "/b.md", {"content": "It rains."})
+    kept = store.get(("u", "files"), "/a.md")
+    assert kept is not None
+    assert kept.value == value
+    assert store.search(("u", "files"), query="What does Ada drink?", filter={"encoding": "utf-8"})[0].value == value
+    store.put(("u", "files"), "/a.md", {"content": "short"})
+    assert store.search(("u", "files"), filter={"content": "short"})[0].value == {"content": "short"}
+
+
 def test_pages_have_each_item_once_also_over_a_hundred(store: RecalldStore) -> None:
     space = ("u", "many")
     store.batch([PutOp(space, f"{n:03}", {"content": f"Thing number {n}", "n": n}) for n in range(230)])
