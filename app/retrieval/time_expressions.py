@@ -12,6 +12,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache, lru_cache
@@ -22,7 +23,7 @@ import numpy as np
 from dateparser.date import DateDataParser
 from dateparser.languages.loader import default_loader
 
-from app.core.caches import kept
+from app.core.caches import CHARACTER_BYTES, ByteCache, kept
 from app.core.clock import to_ms, zone_named
 from app.core.language import PLAIN_APOSTROPHES
 from app.retrieval import time_grammar
@@ -121,13 +122,26 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
 
     The first date in a language takes up to 0.4 s, all others take at most a few milliseconds.
     """
-    text = fold(query[:MAX_CHARS])
-    if not may_hold_time(text):
+    if not may_hold_time(fold(query[:MAX_CHARS])):
         return None
     try:
-        return _interval(query[:MAX_CHARS], now.astimezone(zone).replace(second=0, microsecond=0), zone)
+        key = _of_minute(query, now, zone)
+        (interval,) = _read.get(key) or _read.keep(key, (_interval(*key),))
     except (OverflowError, ValueError):
         return None
+    return interval
+
+
+def _of_minute(query: str, now: datetime, zone: tzinfo) -> tuple[str, datetime, tzinfo]:
+    """Returns what an interval depends on: what is read of the query, the minute in the zone, and the zone. Raises
+    OverflowError."""
+    return query[:MAX_CHARS], now.astimezone(zone).replace(second=0, microsecond=0), zone
+
+
+_read = ByteCache[tuple[str, datetime, tzinfo], tuple["TimeInterval | None"]](
+    8 << 20, lambda key, _: 2 * CHARACTER_BYTES * len(key[0])
+)
+"""What was read in a thread. The words of an interval are a part of the query."""
 
 
 async def interval_of(query: str, now: datetime, timezone: str | None = None) -> TimeInterval | None:
@@ -140,7 +154,11 @@ async def interval_of(query: str, now: datetime, timezone: str | None = None) ->
         await asyncio.to_thread(prepare)
     if not may_hold_time(fold(query[:MAX_CHARS])):
         return None
-    return await asyncio.to_thread(read_interval, query, now, UTC if timezone is None else zone_named(timezone))
+    zone = UTC if timezone is None else zone_named(timezone)
+    with suppress(OverflowError):
+        if (known := _read.get(_of_minute(query, now, zone))) is not None:
+            return known[0]  # a change of threads takes longer than the rest of a search's analysis
+    return await asyncio.to_thread(read_interval, query, now, zone)
 
 
 def prepare() -> None:
@@ -183,7 +201,6 @@ def names_no_subject(query: str, words: str = "") -> bool:
     return any(grammar.names_no_subject(text) for grammar in likeliest(fold(query)))
 
 
-@kept(8 << 20, longest=MAX_CHARS)
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
     """Reads the interval. `now`: local time in the zone."""
     reading = _best(query, now)

@@ -1,3 +1,5 @@
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -214,6 +216,20 @@ def test_a_query_without_a_time_word_is_told_at_once(query: str) -> None:
 async def test_the_event_loop_gets_the_same_interval() -> None:
     assert await interval_of("what did I do yesterday", NOW) == read_interval("what did I do yesterday", NOW)
     assert await interval_of("what does she like?", NOW) is None
+
+
+@pytest.mark.anyio
+async def test_what_was_read_this_minute_needs_no_thread() -> None:
+    read = await interval_of("what did I do yesterday", NOW)
+    loop, ended = asyncio.get_running_loop(), ThreadPoolExecutor()
+    ended.shutdown()
+    loop.set_default_executor(ended)
+    try:
+        assert await interval_of("what did I do yesterday", NOW + timedelta(seconds=1)) == read
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            await interval_of("what did I do yesterday", NOW + timedelta(days=1))
+    finally:
+        loop.set_default_executor(ThreadPoolExecutor())
 
 
 @pytest.mark.parametrize(
