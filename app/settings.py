@@ -95,22 +95,21 @@ class LimitSettings(SettingGroup):
     requests_per_second: float = Field(
         2_000,
         ge=0,
-        description="Requests a second for each key, with bursts of twice that, unless the key has a limit of its own; "
-        "each worker process counts for itself. 0: no limit.",
+        description="Requests a second for each key and worker, with bursts of twice that, unless the key has a "
+        "limit of its own. 0: no limit.",
     )
     cost_per_second: float = Field(
         4_000,
         ge=0,
-        description="Units of work a second for each key: a unit is about a millisecond of one core, such as "
-        "embedding 32 characters. 30 seconds' worth may be used at once. What goes beyond it is refused"
-        " (429). Each worker process counts for itself. 0: no limit.",
+        description="Units of work a second for each key and worker: a unit is about a millisecond of one core, "
+        "such as embedding 32 characters. 30 seconds' worth may be used at once, then 429. 0: no "
+        "limit.",
     )
     wrong_keys: int = Field(
         20,
         ge=0,
-        description="Wrong keys of one address (of one /64 network with IPv6) that are answered with 401 within a "
-        "minute; further ones get 429. Right keys are served all the same. Each worker process counts "
-        "for itself. 0: no limit.",
+        description="Wrong keys of one address within a minute that are answered with 401, for each worker; "
+        "further ones get 429. Right keys are served all the same. 0: no limit.",
     )
 
 
@@ -146,16 +145,16 @@ _SHORTEST = 8
 class SecretSettings(SettingGroup):
     policy: SecretPolicy = Field(
         "flag",
-        description="What becomes of secrets and personal data in texts that come in: keys, passwords in addresses, "
-        "cards, IBANs. `flag`: they are stored, and the answer warns. `redact`: the name of the kind is stored in "
-        "their place. `block`: the request is refused (422). `off`: nobody looks.",
+        description="What becomes of keys, passwords, cards and IBANs in texts. `flag`: they are stored, and the "
+        "answer warns. `redact`: the kind is stored in their place. `block`: 422. `off`: nobody "
+        "looks.",
     )
     tenants: str = Field("", description="Tenants with a policy of their own: `acme=redact beta=off`.")
     patterns: str = Field(
         "",
-        description="Patterns of your own, each with the name of its kind: `badge=EMP-\\d{6} order=[A-Z]{3}\\d{5,8}`. "
-        "A pattern is a row of characters, `\\d`, `\\w`, `\\s` and classes, each with `{n}` or `{n,m}`; it has no "
-        "groups, no alternatives and no open repeats, so that every text is read in time.",
+        description="Patterns of your own, each with the name of its kind: `badge=EMP-\\d{6} "
+        "order=[A-Z]{3}\\d{5,8}`, of characters, `\\d`, `\\w`, `\\s` and classes, each with `{n}` or "
+        "`{n,m}`.",
     )
 
     @field_validator("tenants")
@@ -225,9 +224,9 @@ class ConnectionSettings(SettingGroup):
 class EmbeddingSettings(SettingGroup):
     model: str = Field(
         "auto",
-        description="Model that turns texts into vectors, by which they are found by their meaning: "
-        "`recalld-minilm-1`, `multilingual` (an extra), the folder of an ONNX model, a model hub's name, "
-        "`sentence-transformers:NAME` or `openai:NAME`. `auto`: `recalld-minilm-1`.",
+        description="Model that turns texts into vectors: `recalld-minilm-1`, `multilingual` (an extra), the "
+        "folder of an ONNX model, a model hub's name, `sentence-transformers:NAME` or `openai:NAME`. "
+        "`auto`: `recalld-minilm-1`.",
         json_schema_extra=OPERATOR,
     )
     text_chars: int = Field(
@@ -255,14 +254,13 @@ class RerankSettings(SettingGroup):
         0.3,
         gt=0,
         le=60,
-        description="Seconds that a search waits for the model of RECALLD_RERANKER; when they are over, the hits "
-        "stay in the order that they have without it.",
+        description="Seconds that a search waits for RECALLD_RERANKER; then the hits keep their first order.",
     )
     model: str = Field(
         "",
         max_length=200,
-        description="Model that a request to a `/rerank` endpoint names, as Jina and Cohere want it; empty: the "
-        "request is one of Text Embeddings Inference, which names none.",
+        description="Model that a request to a `/rerank` endpoint names, as Jina and Cohere want it; empty: none "
+        "is named.",
     )
     api_key: SecretStr = Field(
         SecretStr(""), description="Key for the endpoint of RECALLD_RERANKER; empty: none is sent."
@@ -292,8 +290,7 @@ class LLMSettings(SettingGroup):
     small_model: str = Field(
         "",
         max_length=200,
-        description="Model for simpler work, such as the summary of a session of which nothing else is learned, and"
-        " the text for a day of actions; empty: RECALLD_LLM_MODEL.",
+        description="Model for summaries of sessions and texts for days of actions; empty: RECALLD_LLM_MODEL.",
     )
     timeout_seconds: float = Field(
         60, gt=0, le=600, description="Seconds that one call of the language model may take."
@@ -306,9 +303,8 @@ class LLMSettings(SettingGroup):
     )
     verify: bool = Field(
         True,
-        description="Ask the model a second time, which of the items that it found are not supported by the words "
-        "that it quotes. Off: of an item that is worded otherwise than its quote, the quoted sentence "
-        "is stored.",
+        description="Ask the model a second time which of its items their quotes do not support. Off: what is "
+        "worded otherwise than its quote is stored as the quoted sentence.",
     )
     tokens_per_day: int = Field(
         0, ge=0, description="Most tokens of one tenant on one UTC day, prompts included; 0: any number."
@@ -341,8 +337,8 @@ RIGHTS = ("read", "write", "admin", "all_users")
 class OidcSettings(SettingGroup):
     issuer: str = Field(
         "",
-        description="OpenID Connect issuer whose tokens are accepted beside API keys, exactly as its tokens name it; "
-        "https, or http on this machine; empty: none.",
+        description="OpenID Connect issuer whose tokens are accepted in addition to API keys, exactly as its "
+        "tokens name it; empty: none.",
     )
     audience: str = Field(
         "",
@@ -429,8 +425,8 @@ class ReflectionSettings(SettingGroup):
 class ProcedureSettings(SettingGroup):
     share: bool = Field(
         True,
-        description="Procedures learned from one user's episodes serve the agent's other users once nothing in them "
-        "names a user. Off: they stay with their user.",
+        description="Procedures learned from one user serve the agent's other users if nothing in them names a "
+        "user. Off: they stay with their user.",
     )
 
 
@@ -468,8 +464,8 @@ class Settings(BaseSettings):
     )
     workers: str = Field(
         "1",
-        description="Processes that serve the address, 1 to 64, or `auto`: one for each core that the service may use. "
-        "Each has the limits of `RECALLD_LIMITS_…` and `RECALLD_CONNECTIONS_…` for itself.",
+        description="Processes that serve the address, 1 to 64, or `auto`: one for each core. Each has the limits "
+        "for itself.",
     )
     store: SecretStr = Field(
         SecretStr("embedded"), description="`embedded`, or the mongodb:// or mongodb+srv:// URI of a replica set."
@@ -487,22 +483,19 @@ class Settings(BaseSettings):
     )
     erasure_key: SecretStr = Field(
         SecretStr(""),
-        description="Secret without which the store does not tell who was erased: it seals the marks of erased "
-        "users (tombstones). At least 32 characters, the same for all processes of a store; empty: the "
-        "file `erasure.key` in the data directory, which is made when the first user is erased.",
+        description="Secret that seals the marks of erased users (tombstones): at least 32 characters, the same "
+        "for all processes of a store; empty: the file `erasure.key` in the data directory.",
     )
     auth: Literal["on", "off"] = Field(
         "on",
         description="`on`: requests need an API key from the first key on, and until then come from this machine "
-        "alone. `off`: whoever calls the address by one of the names of RECALLD_ALLOWED_HOSTS is served"
-        " without a key, as tenant `default`.",
+        "alone. `off`: nobody needs a key; all are tenant `default`.",
     )
     allowed_hosts: str = Field(
         "",
-        description="Names by which the service may be called while authentication is off (the header `Host`), "
-        "beside those of this machine, separated by commas: `recalld,memory.lan`. On an address that is"
-        " not a loopback one IP addresses are taken, too. `*`: any name; then a web page that somebody "
-        "here has open can call the service by a name of its own.",
+        description="Names by which the service may be called with RECALLD_AUTH=off (the header `Host`), in "
+        "addition to those of this machine: `recalld,memory.lan`. `*`: any name; then a web page that "
+        "somebody here has open can call the service.",
         json_schema_extra=OPERATOR,
     )
     cors_origins: str = Field(
@@ -519,16 +512,14 @@ class Settings(BaseSettings):
     console: Literal["on", "off"] = Field("on", description="`off`: `/console` is not served (404).")
     mcp_instructions: Literal["on", "off"] = Field(
         "off",
-        description="`on`: models may store, change and delete rules over MCP: memories of type `instruction` and"
-        " pinned ones. They stand in every prompt, so that a web page that a model reads could make it store one that"
-        " all later prompts follow, or delete one.",
+        description="`on`: models may store, change and delete rules over MCP: instructions and pinned memories. "
+        "They are in every prompt, and a web page that a model reads could plant one.",
     )
     public_url: str = Field(
         "",
         pattern=r"^(https?://[^\s@/?#]+)?$",
-        description="Address by which clients reach the service, without a path, such as "
-        "`https://memory.example.com`; empty: as the request says. Clients that log in with OpenID "
-        "Connect compare it with the one that they call.",
+        description="Address by which clients reach the service, such as `https://memory.example.com`; empty: as "
+        "the request says. Clients that log in with OpenID Connect compare it.",
     )
     trusted_proxies: str = Field(
         "",
@@ -542,22 +533,19 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="Bytes of main memory for copies of what was searched lately; what has no room there is read "
-        "from the store when it is searched again.",
+        description="Bytes of main memory for copies of what was searched lately.",
     )
     disk_reserve_bytes: int = Field(
         16 << 20,
         ge=0,
-        description="Bytes of the disk that the embedded store keeps for deletions, in the file "
-        "`recalld.db-reserve`; new data are refused (503) unless as many bytes again are free. So "
-        "records can be deleted and users erased when another program has filled the disk. An erasure "
-        "ends by writing the database anew, without the bytes of the user: on a full disk this last "
-        "step waits for room, unless the reserve is as large as the database. 0: nothing is kept.",
+        description="Bytes of the disk that the embedded store keeps back, so that records can be deleted when "
+        "the disk is full; new data are refused (503) unless as many bytes again are free. An erasure "
+        "then waits for room for a copy of the database. 0: nothing is kept back.",
     )
     reranker: str = Field(
         "",
-        description="Model that sorts the best hits of a hybrid search anew: the folder of an ONNX cross-encoder, "
-        "or the http(s) address of a `/rerank` endpoint; empty: none.",
+        description="Model that sorts the best hits of a hybrid search again: the folder of an ONNX "
+        "cross-encoder, or the address of a `/rerank` endpoint; empty: none.",
         json_schema_extra=OPERATOR,
     )
     limits: LimitSettings = LimitSettings()
