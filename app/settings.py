@@ -290,7 +290,7 @@ class LLMSettings(SettingGroup):
     small_model: str = Field(
         "",
         max_length=200,
-        description="Model for summaries of sessions and texts for days of actions; empty: RECALLD_LLM_MODEL.",
+        description="Model for merges of facts and texts for days of actions; empty: RECALLD_LLM_MODEL.",
     )
     timeout_seconds: float = Field(
         60, gt=0, le=600, description="Seconds that one call of the language model may take."

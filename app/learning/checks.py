@@ -200,12 +200,11 @@ def numbers_said(text: str, lines: Sequence[TranscriptLine], sentence: str | Non
     return Support(stands=worded, worded=bool(missing))
 
 
-def sentence_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool) -> bool:
-    """Returns whether the numbers of a sentence stand in the conversation, in its times or in the earlier summary. The
-    second look may find them there as words."""
+def sentence_said(sentence: str, lines: Sequence[TranscriptLine], earlier: str | None) -> bool:
+    """Returns whether the numbers of a sentence stand in the lines, in their times or in the earlier text."""
     before = replace(lines[0], text=earlier) if earlier else None
     times = replace(lines[0], text=" ".join(line.at for line in lines))
-    return numbers_said(sentence, [*lines, times, *([before] if before else [])]).enough(looked=looked)
+    return numbers_said(sentence, [*lines, times, *([before] if before else [])]).enough(looked=False)
 
 
 def _is_small(value: str) -> bool:

@@ -21,7 +21,7 @@ from app.findings.service import FindingRepository, meant, new_finding, of_memor
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
-from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is_user, profile_patch
+from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is_user, profile_patch, summary_of
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import LearnedLesson, LearnedStatement, TranscriptLine, data
 from app.llm.base import LLM, Budget
@@ -41,9 +41,9 @@ from app.memories.schemas import (
 )
 from app.profiles.agents import LESSONS, merge_experience
 from app.retrieval.retriever import RetrievalQuery, Retriever
-from app.sessions.repository import SessionRepository
+from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
-from app.storage.changes import Change, Insert, Update
+from app.storage.changes import Change, CommitConflict, Insert, Update
 from app.storage.repository import Repository, pages, unexpired
 from app.storage.schema import Collection, Eq, In, Not, OwnedRecord, both
 from app.storage.scope import Partition, Scope
@@ -144,7 +144,7 @@ class StatementsContext(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StatementExtractor:
-    """Learns statements, and makes of them what `names` says: memories, values of the profile, facts."""
+    """Learns statements, and makes of them what `names` says: memories, values of the profile, facts, the summary."""
 
     names: Sequence[str] = ("memories", "profile", "facts")
     prompt = "statements"
@@ -152,11 +152,11 @@ class StatementExtractor:
 
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns the user's name and profile, and known memories and facts near to what the user said, so that the
-        model can supersede them and reuse names and predicates."""
+        model can supersede them and reuse names and predicates. A summary alone is made of all that was said."""
         names = await _names_of_user(tools, talk)
         query, partitions = _query(talk), _own_partitions(talk)
         known, facts = list[MemoryRecord](), list[KnownFact]()
-        if query and partitions:
+        if query and partitions and "memories" in self.names:
             now = tools.clock.now()
             kinds = (
                 Not(Eq("memory_type", kind)) for kind in ("message", "summary", *KEPT_AS_IS)
@@ -198,19 +198,19 @@ class StatementExtractor:
             return stored.result, stored.changes
 
         async def facts() -> tuple[DerivationResult, list[Change]]:
-            rules, accepted = await _accepted(tools, talk, [answer])
+            rules, statements = await accepted(tools, talk, [answer])
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
             rules.dropped.clear()  # statements that are no memory, either, were counted there
-            pairs = await _by_rule(talk, rules.facts, accepted, "\n".join(known))
+            pairs = await _by_rule(talk, rules.facts, statements, "\n".join(known))
             return await asserted(tools, talk.scope, pairs, rules.dropped, source(talk, self.prompt, answer.model))
 
         async def profile() -> tuple[DerivationResult, list[Change]]:
             if talk.user_id is None:
                 raise Skipped("the conversation is nobody's")
             talk.scope.require_write(None, talk.user_id)
-            rules, accepted = await _accepted(tools, talk, [answer])
+            rules, statements = await accepted(tools, talk, [answer])
             rules.dropped.clear()
-            patches = await _by_rule(talk, rules.profile, accepted)
+            patches = await _by_rule(talk, rules.profile, statements)
             result: DerivationResult = {"changed": [], "dropped": dict(rules.dropped), "quotes": []}
             if not patches:
                 return result, []
@@ -227,7 +227,19 @@ class StatementExtractor:
             ]
             return result, list(changes)
 
-        plans = {"memories": memories, "profile": profile, "facts": facts}
+        async def summary() -> tuple[DerivationResult, list[Change]]:
+            if talk.session is None:
+                raise Skipped("there is no session")
+            earlier = talk.session["summary"]
+            if earlier and (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
+                raise Skipped("the summary covers these messages")
+            rules, statements = await accepted(tools, talk, [answer])
+            known = {one["memory_id"]: one["content"] for one in answer.request.known["known_memories"]}
+            text = summary_of(earlier or "", statements, known)
+            written = replace(written_by(answer.model, talk, text), rolls=earlier is not None)
+            return await stored(tools, talk, written, {} if "memories" in self.names else rules.dropped)()
+
+        plans = {"memories": memories, "profile": profile, "facts": facts, "summary": summary}
         return {name: plans[name] for name in self.names}
 
     def memories(
@@ -246,8 +258,8 @@ class StatementExtractor:
                 for memory_id, memory in current.items()
                 if memory["status"] == "active" and (talk.scope.rules or not is_rule(memory))
             }
-            rules, accepted = await _accepted(tools, talk, answers)
-            pairs = await _by_rule(talk, rules.memories, accepted, active)
+            rules, statements = await accepted(tools, talk, answers)
+            pairs = await _by_rule(talk, rules.memories, statements, active)
             pairs = [(body.model_copy(update={"metadata": talk.metadata}), more) for body, more in pairs]
             if not talk.scope.rules:  # a model appended the conversation: it could have made up who said what
                 preference = {"memory_type": "preference"}
@@ -265,10 +277,10 @@ class StatementExtractor:
                 for memory_id in body.supersedes
             ]
             replaced = [*whole, *rules.replaced.values()]
-            made = zip(accepted, planned.answers, planned.created, strict=True)
+            made = zip(statements, planned.answers, planned.created, strict=True)
             now = rfc3339(tools.clock.now())
-            statements = [_statement(talk, one, memory["memory_id"], now) for one, memory, new in made if new]
-            links = await _links(repository, replaced, planned, sources, rfc3339(tools.clock.now()))
+            noted = [_statement(talk, one, memory["memory_id"], now) for one, memory, new in made if new]
+            links = await _links(repository, replaced, planned, sources, now)
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
                 "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
@@ -279,9 +291,59 @@ class StatementExtractor:
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
             }
-            return StoredMemories(result, planned.answers, [*planned.changes, *links, *statements])
+            return StoredMemories(result, planned.answers, [*planned.changes, *links, *noted])
 
         return plan
+
+
+# --- The summary of a session -----------------------------------------------------------------------------------------
+
+
+def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
+    """Returns the model's text as a summary of the lines of `talk`."""
+    origin, last = source(talk, StatementExtractor.prompt, model), talk.lines[-1]
+    memories = talk.message_memories  # a message has the trust of the memory made of it, or else of its role
+    trust = min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
+    return SummaryText(text, trust, origin, last.seq, last.at)
+
+
+def stored(
+    tools: Tools, talk: Conversation, summary: SummaryText, dropped: Mapping[str, int] | None = None
+) -> DerivationPlan:
+    """Returns the plan that stores the summary of `talk`. It reads the session each time, and raises Skipped if the
+    session or its messages are gone, or if a later summary exists."""
+    sessions = SessionRepository(tools.store, talk.scope)
+    begun = talk.session
+    assert begun is not None
+    summaries = SessionSummaries(MemoryRepository(tools.store, talk.scope), Embeddings(tools.embedder))
+
+    async def plan() -> tuple[DerivationResult, list[Change]]:
+        if not summary.text:
+            raise Skipped("nothing changed")
+        session = await sessions.find_one(begun["session_id"])
+        if session is None or session["created_at"] != begun["created_at"]:
+            raise Skipped("the session is gone")
+        if session.get("revised") != begun.get("revised"):
+            raise CommitConflict(SESSIONS.name, session["session_id"], "revised")  # the job runs again
+        if (session.get("summary_seq") or 0) > (summary.seq or 0):
+            raise Skipped("a later summary stands")
+        last = None if summary.seq is None else sessions.within(session, summary.seq - 1, summary.seq + 1)
+        if last is not None and not await sessions.messages.find(last, limit=1):
+            raise Skipped("the messages are gone")
+        now = rfc3339(tools.clock.now())
+        fields, changes = await summaries.write(session, summary, now)
+        expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
+        fields["updated_at"] = now
+        update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
+        result: DerivationResult = {"summary": summary.text}
+        if dropped:
+            result["dropped"] = dict(dropped)
+        return result, [*changes, update]
+
+    return plan
+
+
+# --- Lessons ----------------------------------------------------------------------------------------------------------
 
 
 class ExperienceExtractor:
@@ -420,7 +482,7 @@ async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any)
     return await off_loop(sum(len(line.text) for line in talk.lines), rule, *args)
 
 
-async def _accepted(tools: Tools, talk: Conversation, answers: Sequence[ModelAnswer]) -> tuple[Rules, list[Accepted]]:
+async def accepted(tools: Tools, talk: Conversation, answers: Sequence[ModelAnswer]) -> tuple[Rules, list[Accepted]]:
     """Returns the statements of answers about a conversation that may be stored, and the rules that say so."""
     rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
     statements = [statement for answer in answers for statement in answer.reply.statements]

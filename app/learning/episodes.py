@@ -632,9 +632,7 @@ def day_teller(llm: LLM, tools: Tools) -> DescribeDay:
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)
                 written, logged = sentences(strip_served(reply.text)), lines(chunk)
-                text = (
-                    " ".join(part for part in written if checks.sentence_said(part, logged, text, looked=False)) or text
-                )
+                text = " ".join(part for part in written if checks.sentence_said(part, logged, text)) or text
         except (LLMUnavailable, LLMReplyInvalid, LLMBudgetSpent) as error:
             log.warning("a day was not told", extra={"code": error.code})
         if text is None or text == earlier:

@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+from unicodedata import category
 
 from pydantic import ValidationError
 
-from app.core.language import words
+from app.core.language import sentences, word_count, wording, words
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import Invalid
@@ -315,6 +316,33 @@ def is_user(subject: str, names: Sequence[str]) -> bool:
     if " ".join(own) in USER_WORDS or subject == USER:
         return True
     return bool(own) and any({*own} <= {*words(name)} for name in names)
+
+
+MAX_WORDS = 150
+"""The most words of a summary. In scripts without spaces two characters count as a word."""
+
+
+def summary_of(earlier: str, statements: Sequence[Accepted], known: Mapping[str, str]) -> str:
+    """Returns a session's summary: what still holds of the earlier one, and what the statements say that is new. If
+    that is too long, the oldest sentences go. An empty text: the statements change nothing.
+
+    `known`: the texts of the memories that the model was shown, by id. What a statement replaces of them goes.
+    """
+    left = {
+        wording(known[replaced.memory_id]): replaced.left.strip()
+        for one in statements
+        for replaced in one.statement.replaces
+        if replaced is not None and replaced.memory_id in known
+    }
+    texts = [left.get(wording(sentence), sentence) for sentence in sentences(earlier)]
+    said = {wording(text) for text in (*known.values(), *texts)}
+    new = [one.text for one in statements if wording(one.text) not in said and word_count(one.text) <= MAX_WORDS]
+    if not new:
+        return ""
+    texts = [text if category(text[-1]) == "Po" else f"{text}." for text in dict.fromkeys([*texts, *new]) if text]
+    while sum(map(word_count, texts)) > MAX_WORDS:
+        texts.pop(0)
+    return " ".join(texts)
 
 
 def profile_patch(patches: Sequence[Json]) -> ProfilePatch:

@@ -1,177 +1,52 @@
 """Jobs that learn from a conversation: when it ends, periodically while it continues, or when a summary is requested.
-And the session's summary, as the language model writes it; without one there is none."""
+Without a language model there is no summary."""
 
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 
-from app.core.clock import rfc3339
-from app.core.language import sentences, word_count
 from app.core.schemas import Json
-from app.core.served_text import strip_served
 from app.core.work import off_loop
 from app.jobs.queue import handled, skipping
 from app.jobs.runner import Done, Run
-from app.learning import checks, prompts
+from app.learning import prompts
 from app.learning.conversation_extractors import (
     Conversation,
     ExperienceExtractor,
     StatementExtractor,
-    source,
+    accepted,
+    stored,
+    written_by,
 )
 from app.learning.dependencies import Tools
-from app.learning.derivations import DerivationPlan, DerivationResult, commit_planned, undo_of
-from app.learning.extraction import UNSUPPORTED
+from app.learning.derivations import commit_planned, undo_of
+from app.learning.extraction import summary_of
 from app.learning.learning_run import (
     NO_LLM,
     SMALL_TALK_ONLY,
     Extractor,
     LearningRun,
-    ModelAnswer,
-    PartRequest,
     Report,
     Skipped,
-    ask,
-    looked_at,
 )
-from app.learning.prompts import TranscriptLine
-from app.llm.base import LLM, Budget, configured
-from app.memories.repository import Embeddings, MemoryRepository
+from app.llm.base import LLM, configured
+from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
-from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected, was_said_in
+from app.sessions.repository import SessionRepository, was_said_in
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
-from app.storage.changes import Change, CommitConflict, Update
+from app.storage.changes import CommitConflict, Update
 from app.storage.repository import pages
 from app.storage.schema import Eq, both, value_at
 from app.storage.scope import Scope
 
-# --- The summary of a session -----------------------------------------------------------------------------------------
-
-MAX_WORDS = 150
-"""The most words of a summary. In scripts without spaces two characters count as a word."""
-
-
-class SummaryExtractor:
-    """Updates the session's summary with a part of the conversation."""
-
-    names, prompt = ("summary",), "summary"
-    shape = prompts.Summary
-
-    async def request(self, _: Tools, talk: Conversation) -> PartRequest:
-        """Returns the earlier summary. Raises Skipped if there is no session, or if the summary covers the messages."""
-        if talk.session is None:
-            raise Skipped("there is no session")
-        earlier = talk.session["summary"]
-        if earlier and (talk.session.get("summary_seq") or 0) >= talk.lines[-1].seq:
-            raise Skipped("the summary covers these messages")
-        return PartRequest({"earlier": earlier})
-
-    def may_hold(self, talk: Conversation, answer: ModelAnswer, sentence: str) -> bool:
-        """Returns whether a sentence has no number that nobody said."""
-        return checks.sentence_said(sentence, talk.lines, answer.request.known["earlier"], looked=True)
-
-    def plans(self, tools: Tools, talk: Conversation, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
-        """Returns the plan that stores the summary of an answer. Raises Skipped if none of its sentences is kept."""
-        earlier = answer.request.known["earlier"]
-        summary = faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked)
-        written = replace(written_by(answer.model, talk, summary.text), rolls=earlier is not None)
-        return {"summary": stored(tools, talk, written, summary.dropped)}
-
-
-async def ask_for(tools: Tools, talk: Conversation, earlier: str | None, llm: LLM, budget: Budget) -> str:
-    """Returns a summary of `earlier` and the lines of `talk` after the second look, or `earlier` if nothing is kept.
-    Raises what the model's client raises."""
-    part, request = SummaryExtractor(), PartRequest({"earlier": earlier})
-    answer = ModelAnswer(await ask(talk, [(part, request)], llm, budget), request, llm.model_for(prompts.Summary))
-    if tools.settings.llm.verify:
-        ((_, answer),) = await looked_at(talk, [(part, answer)], llm, budget)
-    return faithful(answer.reply.summary, talk.lines, earlier, looked=answer.looked).text or earlier or ""
-
-
-@dataclass(frozen=True, slots=True)
-class Faithful:
-    """What is kept of a model's summary, and how many of its sentences were dropped, by reason."""
-
-    text: str
-    dropped: Counter[str]
-
-
-def faithful(
-    written: Sequence[str], lines: Sequence[TranscriptLine], earlier: str | None, *, looked: bool = False
-) -> Faithful:
-    """Returns the sentences of a model's summary that the second look left and whose numbers were said: at most
-    `MAX_WORDS` words of them, and no more words than were said."""
-    spoken = "\n".join([*(f"{line.name or ''} {line.text} {line.at}" for line in lines), earlier or ""])
-    left = min(MAX_WORDS, word_count(spoken))
-    taken: list[str] = []
-    dropped: Counter[str] = Counter()
-    dropped["unsupported"] = sum(sentence == UNSUPPORTED for sentence in written)
-    for sentence in sentences(strip_served("\n".join(part for part in written if part != UNSUPPORTED))):
-        if sentence in taken:
-            dropped["known"] += 1
-        elif not checks.sentence_said(sentence, lines, earlier, looked=looked):
-            dropped["not_said"] += 1
-        elif word_count(sentence) > left:
-            dropped["invalid"] += 1
-        else:
-            left -= word_count(sentence)
-            taken.append(sentence)
-    return Faithful(" ".join(taken), +dropped)
-
-
-def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
-    """Returns the model's text as a summary of the lines of `talk`."""
-    origin, last = source(talk, SummaryExtractor.prompt, model), talk.lines[-1]
-    memories = talk.message_memories  # a message has the trust of the memory made of it, or else of its role
-    trust = min(memories[line.seq]["trust"] if line.seq in memories else line.trust for line in talk.lines)
-    return SummaryText(text, trust, origin, last.seq, last.at)
-
-
-def stored(
-    tools: Tools, talk: Conversation, summary: SummaryText, dropped: Mapping[str, int] | None = None
-) -> DerivationPlan:
-    """Returns the plan that stores the summary of `talk`. It reads the session each time, and raises Skipped if the
-    session or its messages are gone, or if a later summary exists."""
-    sessions = SessionRepository(tools.store, talk.scope)
-    begun = talk.session
-    assert begun is not None
-    summaries = SessionSummaries(MemoryRepository(tools.store, talk.scope), Embeddings(tools.embedder))
-
-    async def plan() -> tuple[DerivationResult, list[Change]]:
-        if not summary.text:
-            raise Skipped("no sentence of the summary is kept")
-        session = await sessions.find_one(begun["session_id"])
-        if session is None or session["created_at"] != begun["created_at"]:
-            raise Skipped("the session is gone")
-        if session.get("revised") != begun.get("revised"):
-            raise CommitConflict(SESSIONS.name, session["session_id"], "revised")  # the job runs again
-        if (session.get("summary_seq") or 0) > (summary.seq or 0):
-            raise Skipped("a later summary stands")
-        last = None if summary.seq is None else sessions.within(session, summary.seq - 1, summary.seq + 1)
-        if last is not None and not await sessions.messages.find(last, limit=1):
-            raise Skipped("the messages are gone")
-        now = rfc3339(tools.clock.now())
-        fields, changes = await summaries.write(session, summary, now)
-        expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
-        fields["updated_at"] = now
-        update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
-        result: DerivationResult = {"summary": summary.text}
-        if dropped:
-            result["dropped"] = dict(dropped)
-        return result, [*changes, update]
-
-    return plan
-
-
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
+STATEMENTS = StatementExtractor(("memories", "profile", "facts", "summary"))
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
-    StatementExtractor(),
+    STATEMENTS,
     ExperienceExtractor(),
-    SummaryExtractor(),
 )
 """The extractors in the order in which they run."""
 PAGE = 500
@@ -250,12 +125,14 @@ class ConversationJobs:
         llm = configured(self._llm)
         budget, talk = llm.budget(self._tools.allowance(run.tenant)), await self._talk(scope, session, lines)
         with skipping(SESSIONS, session["session_id"]):
-            chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), None
-            for number, chunk in enumerate(chunks, start=1):  # each answer covers the earlier chunks, too
-                summary = await ask_for(self._tools, replace(talk, lines=chunk), summary, llm, budget)
+            chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), ""
+            for number, chunk in enumerate(chunks, start=1):
+                part = replace(talk, lines=chunk)
+                answer = await replace(STATEMENTS, names=("summary",)).ask(self._tools, part, llm, budget)
+                _, statements = await accepted(self._tools, part, [answer])
+                summary = summary_of(summary, statements, {}) or summary
                 await run.progress(number, len(chunks))
-            assert summary is not None
-            written = written_by(llm.model_for(prompts.Summary), talk, summary)
+            written = written_by(llm.model, talk, summary)
             try:
                 result = await commit_planned(run, stored(self._tools, talk, written))
             except Skipped as why:
@@ -323,7 +200,8 @@ def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversat
         return _skip_all_but("experience" if remembers else "", report, SMALL_TALK_ONLY)
     if remembers:
         return EXTRACTORS
-    return _skip_all_but("summary", report, "the session remembers nothing")
+    _skip_all_but("summary", report, "the session remembers nothing")
+    return [replace(STATEMENTS, names=("summary",))]
 
 
 def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:

@@ -218,8 +218,7 @@ async def looked_at(source: S, answers: Sequence[PartAnswer[S]], llm: LLM, budge
         items: list[Json] = []
         for number, (_, answer, name, at) in enumerate(places, start=1):
             item = getattr(answer.reply, name)[at]
-            says = {"says": item} if isinstance(item, str) else item.model_dump(exclude=NOT_SHOWN)
-            items.append({"number": number, "part": name, **says})
+            items.append({"number": number, "part": name, **item.model_dump(exclude=NOT_SHOWN)})
         known = {name: value for _, answer in answers for name, value in answer.request.known.items() if name in SEEN}
         instructions = prompts.load("second_look").text
         taken = prompt_text.count(f"{source.data({'items': items})}{instructions}") + prompts.SHAPE_TOKENS
@@ -241,7 +240,7 @@ def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[E
                     yield part, answer, name, at
 
 
-SEEN = ("tool_calls", "earlier")
+SEEN = ("tool_calls",)
 """What the second look sees besides the items, because they may be drawn from it."""
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal, cast
 
 import orjson
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -20,7 +19,6 @@ from pydantic import (
 
 from app.core import prompt_text
 from app.core.characters import says_nothing
-from app.core.language import sentences
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.core.work import off_loop
@@ -130,9 +128,9 @@ def data(lines: Sequence[TranscriptLine], **known: Any) -> str:
     return orjson.dumps({"conversation": conversation, **known}).decode()
 
 
-ASKED_IN_ORDER = ("statements", "experience", "summary")
+ASKED_IN_ORDER = ("statements", "experience")
 """The order of the parts in a request and in its answer."""
-CONVERSATION_PROMPTS = ("conversation", "statements", "experience", "summary")
+CONVERSATION_PROMPTS = ("conversation", "statements", "experience")
 """The prompts of a call for all parts of a conversation."""
 _FOLDER = Path(__file__).parent / "prompts"
 
@@ -238,24 +236,6 @@ class LearnedLesson(CitedItem):
 class LearnedExperience(Shape):
     answer_tokens = 1000
     lessons: Annotated[list[Annotated[LearnedLesson, LENIENT]], Field(max_length=20)]
-
-
-SUMMARY_SENTENCES = 8
-
-
-def _sentences(value: Any) -> Any:
-    """Returns the first sentences of a summary that differ. A text is split into sentences. A blank one is none."""
-    if isinstance(value, str) and value.strip():
-        value = sentences(value)
-    if not isinstance(value, list):
-        return value
-    texts = [part.strip()[:SENTENCE_CHARS] for part in value if isinstance(part, str)]
-    return list(dict.fromkeys(text for text in texts if text))[:SUMMARY_SENTENCES]
-
-
-class Summary(Shape):
-    answer_tokens, cheap = 600, True
-    summary: Annotated[list[ReplyLine], BeforeValidator(_sentences), Field(max_length=SUMMARY_SENTENCES)]
 
 
 class StatedFact(Shape):

@@ -15,11 +15,10 @@ from benchmarks.learned.meter import Json, completion
 from benchmarks.learned.sets import Conversation, Expected, Words, says
 
 Parts: TypeAlias = dict[str, Any]
-"""An answer: the items of each part, and the summary."""
+"""An answer: the items of each part."""
 Say: TypeAlias = Callable[[Conversation], Parts]
 
 FIELDS: Sequence[str] = ("name", "age", "home", "occupation", "interest", "conversation_preference", "preference")
-SUMMARY = "summary"
 OF_USER: Json = {"subject": "user", "kind": "fact", "certainty": "stated", "holds": "now"}
 """What an item says of itself. The liar and the echo say it of everything."""
 INVENTED = ("Bartholomew Quexley", "Zanzibar", "48213", "4 July 1987")
@@ -38,7 +37,7 @@ class MadeUpModel:
         assert self.current is not None
         told = self.say(self.current)
         asked = body["response_format"]["json_schema"]["schema"]["properties"]
-        given = {name: told.get(name, told[SUMMARY] if name == SUMMARY else []) for name in asked}
+        given = {name: told.get(name, []) for name in asked}
         return completion(json.dumps(given, ensure_ascii=False), body)
 
 
@@ -47,19 +46,15 @@ class MadeUpModel:
 
 def scripted(talk: Conversation) -> Parts:
     """Returns what must be learned, each item with the sentence that says it."""
-    told: Parts = {"statements": [], SUMMARY: ""}
-    summed: list[str] = []
+    told: Parts = {"statements": []}
     for one in talk.must:
         quote, words = _evidence(talk, one)
-        if one.part == "memory":
-            told["statements"].append(_memory(quote, quote))
-        elif one.part == "fact":
+        if one.part == "fact":
             told["statements"].append(_fact(talk, one, quote, words))
         elif one.part == "profile":
             told["statements"].append(_profile_item(one, quote, words))
-        else:
-            summed.append(quote)
-    told[SUMMARY] = " ".join(dict.fromkeys(summed)) or _first(talk)
+        else:  # a memory, or what the summary has to say
+            told["statements"].append(_memory(quote, quote))
     return told
 
 
@@ -135,7 +130,7 @@ def liar(talk: Conversation) -> Parts:
             told["statements"].append({**_memory(quote, f"The user: {claim}."), **value})
     lesson = {"about": "work", "certainty": "stated", "holds": "now", "kind": "heuristics"}
     told["lessons"] = [{"quote": _first(talk), **lesson, "text": f"Remember {INVENTED[0]}."}]
-    return {**_capped(told), SUMMARY: " ".join(f"The user said that {claim}." for claim in claims)}
+    return _capped(told)
 
 
 def _claimed(quote: str, claim: str) -> Json:
@@ -162,7 +157,7 @@ def echo(talk: Conversation) -> Parts:
         object_ = " ".join(words[2:])[:1000] or said[:1000]
         told["statements"].append({**_memory(said, said), "predicate": "_".join(words[:2]) or "is", "object": object_})
         told["statements"].append({**_memory(said, said), "profile_field": next(fields), "object": said[:1000]})
-    return {**_capped(told), SUMMARY: talk.text[:4000]}
+    return _capped(told)
 
 
 def _capped(told: Mapping[str, list[Json]]) -> Parts:

@@ -32,7 +32,6 @@ from benchmarks.learned.sets import Conversation, Forbidden, PromptCheck
 DEV = ROOT / "benchmarks" / "data" / "learning" / "dev.json"
 SAYS = {"memory": "content", "fact": "object", "profile": "value", "experience": "text"}
 """The field of an item that a record is recognised by."""
-LONGEST_SUMMARY = 5
 
 Say: TypeAlias = Callable[["ItemSet"], list[Json]]
 
@@ -182,9 +181,6 @@ class ItemModel:
             name = "statements" if "subject" in item else "lessons"
             if name in told:
                 told[name].append(item)
-        if "summary" in told:
-            told["summary"] = [item["content"] for item in self.current.right if item["part"] == "memory"]
-            told["summary"] = told["summary"][:LONGEST_SUMMARY]
         return completion(json.dumps(told, ensure_ascii=False), body)
 
     def _objections(self, body: Json) -> list[Json]:

@@ -29,7 +29,6 @@ async def told(service: Service, llm: Model) -> None:
     await talk(service, *TURNS)
     llm.says = {
         "memories": {"memories": [ROME, learned("The user prefers tea.", 3), SISTER]},
-        "Summary": {"summary": "The user lives in Rome, prefers tea and has a sister in Oslo."},
     }
     assert (await end(service))["status"] == "succeeded"
 
@@ -54,8 +53,7 @@ async def test_what_came_of_a_deleted_message_goes_and_the_rest_is_learned_again
 ) -> None:
     await told(service, llm)
     llm.says = {
-        "memories": {"memories": [SISTER]},
-        "Summary": {"summary": "The user prefers tea and has a sister in Oslo."},
+        "memories": {"memories": [learned("The user prefers tea.", 3), SISTER]},
     }
     asked = len(llm.asked)
     assert (await api.delete("/v1/sessions/s/messages/1")).status_code == 204
@@ -65,7 +63,7 @@ async def test_what_came_of_a_deleted_message_goes_and_the_rest_is_learned_again
     assert await contents(service) == {"The user prefers tea.", "The user has a sister in Oslo."}
     assert await stated_of(api) == {"Oslo"}
     assert "Rome" not in str(llm.asked[asked:])
-    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user prefers tea and has a sister in Oslo."
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user prefers tea. The user has a sister in Oslo."
     assert ["Rome" in one["content"] for one in await summaries(service)] == [False]
     assert "Rome" not in str([*await found(api, "where does the user live?")])
 
@@ -76,7 +74,6 @@ async def test_what_came_of_an_edited_message_says_what_it_says_now(
     await told(service, llm)
     llm.says = {
         "memories": {"memories": [lives("The user lives in Turin.", 1, "user", "Turin"), SISTER]},
-        "Summary": {"summary": "The user lives in Turin."},
     }
     edited = await api.patch("/v1/sessions/s/messages/1", json={"content": "I live in Turin."})
     assert edited.status_code == 200
@@ -87,7 +84,9 @@ async def test_what_came_of_an_edited_message_says_what_it_says_now(
         "The user lives in Turin.",
     }
     assert await stated_of(api) == {"Turin", "Oslo"}
-    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user lives in Turin."
+    assert (await api.get("/v1/sessions/s")).json()[
+        "summary"
+    ] == "The user lives in Turin. The user has a sister in Oslo."
 
 
 async def test_an_edit_of_metadata_alone_judges_nothing(service: Service, llm: Model, api: httpx.AsyncClient) -> None:

@@ -6,7 +6,7 @@ from app.core import prompt_text
 from app.learning import prompts
 from app.settings import Settings
 from tests.conftest import Service
-from tests.support.learning import end, learned, operation, talk, work
+from tests.support.learning import end, talk
 from tests.support.memories import remember
 from tests.support.model import Model
 
@@ -39,18 +39,6 @@ async def test_every_prompt_of_a_long_session_fits_into_the_context(service: Ser
     assert any(shown)
     read = {line["seq"] for data in llm.shown("Statements") for line in data["conversation"]}
     assert read == set(range(1, 32))
-
-
-async def test_a_summary_alone_goes_to_the_small_model_with_few_tokens(service: Service, llm: Model) -> None:
-    llm.says["memories"] = {"memories": [learned("Ada prefers tea.", 1)]}
-    await talk(service, "I prefer tea.")
-    asked = await service.client.post("/v1/sessions/s/summarize")
-    await work(service)
-    assert (await operation(service, asked.json()["operation_id"]))["status"] == "succeeded"
-    await talk(service, "I prefer green tea.")
-    await end(service)
-    sent = [(seen.body["model"], seen.body["max_tokens"]) for seen in llm.server.seen]
-    assert sent == [("smaller", 600), ("scripted", 1024), ("scripted", 1024), ("scripted", 1024)]
 
 
 def test_a_large_context_has_the_longest_stretch_and_a_small_one_a_shorter() -> None:

@@ -35,7 +35,6 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
             ]
         },
         "LearnedExperience": {"lessons": [lesson("Ask which films somebody prefers before you recommend one.")]},
-        "Summary": {"summary": "The user wanted a film and took an action film."},
     }
     done = await end(service)
     assert (done["status"], done["error"]) == ("succeeded", None)
@@ -64,7 +63,7 @@ async def test_the_films_next_day(service: Service, llm: Model, api: httpx.Async
     assert (await api.get("/v1/users/u/profile")).json()["interests"] == ["action films"]
     experience = (await api.get("/v1/agents/a/experience")).json()
     assert [lesson["source"]["origin"] for lesson in experience["heuristics"]] == ["extraction"]
-    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user wanted a film and took an action film."
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == "The user prefers action films."
     assert (await api.get("/v1/users/u/interactions")).json()["items"] == [], "the session's summary says it"
 
     service.clock.move(days=1)
@@ -300,9 +299,16 @@ async def test_a_learned_fact_has_the_cardinality_that_the_model_says(service: S
 
 async def test_a_session_that_remembers_nothing_is_not_learned_from(service: Service, llm: Model) -> None:
     await talk(service, *FILMS, memorize="none")
+    llm.says["memories"] = {
+        "memories": [learned("The user prefers action films.", 3), learned("Guess.", 3, holds="no")]
+    }
     done = await end(service)
-    assert [shape for shape, *_ in llm.asked] == ["Summary", "SecondLook"]
-    assert done["result"]["parts"].pop("summary")["status"] == "done"
+    assert [shape for shape, *_ in llm.asked] == ["Statements", "SecondLook"]
+    assert done["result"]["parts"].pop("summary") == {
+        "status": "done",
+        "summary": "The user prefers action films.",
+        "dropped": {"invalid": 1},
+    }
     assert {part["status"] for part in done["result"]["parts"].values()} == {"skipped"}
     assert await kept(service) == []
 
@@ -326,18 +332,19 @@ async def test_without_a_model_it_is_said_what_was_left_out(service: Service, ap
 
 async def test_a_part_that_fails_is_tried_again_alone(service: Service, llm: Model) -> None:
     await talk(service, *FILMS)
+    await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Films"})
     llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
-    llm.says["Summary"] = {"summary": " "}
+    llm.says["LearnedExperience"] = {"lessons": 7}
     waiting = await end(service)
     assert waiting["status"] == "queued"
-    assert "summary: The model's answer cannot be used" in waiting["error"]
+    assert "experience: The model's answer cannot be used" in waiting["error"]
     assert len(await kept(service)) == 1
-    llm.says["Summary"] = {"summary": "They talked of films."}
+    llm.says["LearnedExperience"] = {"lessons": []}
     asked = len(llm.asked)
     assert await work(service, minutes=1) == 1
-    assert {shape for shape, *_ in llm.asked[asked:]} == {"Summary", "SecondLook"}
+    assert {shape for shape, *_ in llm.asked[asked:]} == {"LearnedExperience"}
     done = await operation(service, waiting["operation_id"])
-    assert (done["status"], done["result"]["parts"]["summary"]["status"]) == ("succeeded", "done")
+    assert (done["status"], done["result"]["parts"]["experience"]["status"]) == ("succeeded", "done")
     assert len(await kept(service)) == 1
 
 
@@ -448,7 +455,7 @@ async def test_what_an_undo_takes_back_leaves_no_statement(service: Service, llm
 
 async def test_a_summary_by_hand(service: Service, llm: Model, api: httpx.AsyncClient) -> None:
     await talk(service, *FILMS)
-    llm.says["Summary"] = {"summary": "The user prefers action films."}
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 3)]}
     answer = await api.post("/v1/sessions/s/summarize")
     assert answer.status_code == 202
     await work(service)

@@ -95,7 +95,7 @@ async def test_a_long_conversation_is_read_in_stretches(api: httpx.AsyncClient, 
 
 
 async def test_an_extracted_memory_that_cites_no_real_message_is_not_stored(api: httpx.AsyncClient, llm: Model) -> None:
-    llm.says["memories"] = {"memories": [learned("Ada is the owner.", 99), learned("Ada may do all.")]}
+    llm.says["memories"] = {"memories": [learned("Ada is the owner.", 99), learned("Ada may do all.", quote="")]}
     made = await extract(api, "I prefer tea.", "Noted.", "Thanks.", "Welcome.")
     assert (made["created"], made["items"]) == (0, [])
     assert made["dropped"] == {"not_quoted": 2}

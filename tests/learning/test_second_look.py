@@ -20,7 +20,6 @@ def says(llm: Model) -> None:
     home = learned(OSLO, 1, profile_field="home", object="Oslo")
     llm.says = {
         "memories": {"memories": [home, learned(DOG, 3, predicate="has_pet", object="Rex")]},
-        "Summary": {"summary": ["The user lives in Oslo.", "The user walks a dog."]},
     }
 
 
@@ -40,7 +39,7 @@ async def test_what_it_objects_to_is_stored_in_no_part(service: Service, llm: Mo
     await talk(service, *SAID)
     done = await end(service)
     parts = done["result"]["parts"]
-    assert [parts[name]["dropped"] for name in ("memories", "summary")] == [{"unsupported": 1}] * 2
+    assert parts["memories"]["dropped"] == {"unsupported": 1}
     assert [memory["content"] for memory in await kept(service)] == [OSLO]
     assert "Rex" not in str((await api.get("/v1/facts", params={"user_id": "u"})).json())
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Oslo"
@@ -57,14 +56,13 @@ async def test_it_sees_the_conversation_first_and_the_items_of_all_parts(service
     (asked,), (shown,) = llm.shown("Statements"), llm.shown("SecondLook")
     assert shown["conversation"] == asked["conversation"]
     assert [next(iter(data)) for data in (asked, shown)] == ["conversation", "conversation"], "what a cache may hold"
-    assert [item["part"] for item in shown["items"]] == ["statements", "statements", "summary", "summary"]
-    assert [item["number"] for item in shown["items"]] == [1, 2, 3, 4]
+    assert [item["part"] for item in shown["items"]] == ["statements", "statements"]
+    assert [item["number"] for item in shown["items"]] == [1, 2]
 
 
 async def test_without_an_item_that_may_be_stored_nothing_is_asked(service: Service, llm: Model) -> None:
     llm.says = {
         "memories": {"memories": [learned(DOG, 3, certainty="guessed"), learned(DOG, quote="I have a dog")]},
-        "Summary": {"summary": []},
     }
     await talk(service, *SAID)
     done = await end(service)
@@ -109,7 +107,7 @@ async def test_objections_that_were_cut_off_let_nothing_pass(service: Service, l
     items = [{**STATED, "quote": "I had a dog", "text": text} for text in (OSLO, DOG)]
     cut = answers('{"unsupported": [{"why": "a condition", "number": 2}, {"why": "a con', finish="length")
     await talk(service, *SAID)
-    llm.server.then(answers({"statements": items, "summary": []}), cut, cut)
+    llm.server.then(answers({"statements": items}), cut, cut)
     waiting = await end(service)
     assert (waiting["status"], await kept(service)) == ("queued", [])
     assert "it was cut off" in waiting["error"]

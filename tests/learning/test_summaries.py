@@ -5,15 +5,14 @@ import asyncio
 import httpx
 import pytest
 
-from app.learning.conversation_extractors import Conversation
+from app.learning.conversation_extractors import Conversation, stored
 from app.learning.dependencies import Tools
-from app.learning.jobs import stored
 from app.learning.learning_run import Skipped
 from app.sessions.repository import SummaryText
 from app.sessions.schemas import SESSIONS
 from app.storage.scope import Scope
 from tests.conftest import Service
-from tests.support.learning import end, learned, operation, summaries, talk, undo, work
+from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
 from tests.support.memories import Json, found, history
 from tests.support.model import Model
 
@@ -22,8 +21,8 @@ pytestmark = pytest.mark.anyio
 FILMS = ("Recommend me a film.", "How about a romance?", "I prefer action films.", "Then: Action Blockbuster!")
 
 
-def says(llm: Model, text: str) -> None:
-    llm.says["Summary"] = {"summary": text}
+def says(llm: Model, *texts: str) -> None:
+    llm.says["memories"] = {"memories": [learned(text) for text in texts]}
 
 
 async def summarized(service: Service, session: str = "s") -> Json:
@@ -45,7 +44,7 @@ async def test_a_summary_is_a_memory_that_searches_find(service: Service, llm: M
     assert memory["event_at"] == session["last_message_at"]
     source = memory["source"]
     assert (source["origin"], source["session_id"], source["model"]) == ("extraction", "s", "scripted")
-    assert source["prompt_version"].startswith("summary.")
+    assert source["prompt_version"].startswith("statements.")
     assert "The user chose an action film." in await found(api, "Which kind of film was chosen?")
     assert not {"summary_id", "summary_seq"} & set(session)
 
@@ -54,28 +53,54 @@ async def test_a_session_has_one_summary_which_is_changed_in_place(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
     await talk(service, *(f"line {number}" for number in range(20)))
-    says(llm, "They counted to line 19.")
+    says(llm, "They counted to line 18.")
     await work(service, minutes=2)
     (first,) = await summaries(service)
     await api.patch(f"/v1/memories/{first['memory_id']}", json={"tags": ["mine"], "importance": 0.8})
     service.clock.move(minutes=5)
     await talk(service, "And what about penguins?")
-    says(llm, "The user asked about penguins.")
+    says(llm, "The user asked about penguins")
     await end(service)
     (second,) = await summaries(service)
-    assert (second["memory_id"], second["content"]) == (first["memory_id"], llm.says["Summary"]["summary"])  # type: ignore[index]
+    assert second["memory_id"] == first["memory_id"]
+    assert second["content"] == "They counted to line 18. The user asked about penguins."
     assert (second["tags"], second["importance"]) == (["mine"], 0.8), "what a caller set stays"
     assert second["event_at"] > first["event_at"]
-    assert llm.shown("Summary")[1]["earlier"] == "They counted to line 19."
     texts = [version["record"]["content"] for version in await history(api, first["memory_id"])]
-    assert texts == ["They counted to line 19."] * 2
+    assert texts == ["They counted to line 18."] * 2
     assert second["content"] in await found(api, "penguins", memory_types=["summary"])
+    says(llm, "They counted to line 18.", "The user asked about penguins.")
     done = await summarized(service)
     assert done["result"]["summary"] == second["content"]
     assert len(await summaries(service)) == 1
 
 
-async def test_summaries_written_at_the_same_time_leave_one_memory(service: Service, api: httpx.AsyncClient) -> None:
+async def test_what_changed_nothing_has_no_summary_and_leaves_the_one_before(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    await talk(service, "Tell me a joke.", "No.")
+    assert (await end(service))["result"]["parts"]["summary"] == {"status": "skipped", "reason": "nothing changed"}
+    says(llm, "The user lives in Oslo.", "The user likes tea.")
+
+    async def goes_on(text: str) -> Json:
+        await api.post("/v1/sessions/s/reopen")
+        await talk(service, text)
+        return await end(service)
+
+    await goes_on("I live in Oslo and like tea.")
+    assert (await goes_on("I told you that I live in Oslo."))["result"]["parts"]["summary"]["status"] == "skipped"
+    (oslo,) = [one for one in await kept(service) if "Oslo" in one["content"]]
+    moved = learned("The user lives in Bergen.", superseded_ids=[oslo["memory_id"]])
+    llm.says["memories"] = {"memories": [moved]}
+    await goes_on("I moved to Bergen.")
+    summary = "The user likes tea. The user lives in Bergen."
+    assert (await api.get("/v1/sessions/s")).json()["summary"] == summary, "what was replaced is gone"
+
+
+async def test_summaries_written_at_the_same_time_leave_one_memory(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
     for _ in range(3):
         assert (await api.post("/v1/sessions/s/summarize")).status_code == 202
@@ -94,7 +119,10 @@ async def test_a_session_that_remembers_nothing_leaves_no_summary_behind(
     assert await summaries(service, status="any") == []
 
 
-async def test_a_memory_that_a_caller_deleted_is_made_anew(service: Service, api: httpx.AsyncClient) -> None:
+async def test_a_memory_that_a_caller_deleted_is_made_anew(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
     await summarized(service)
     (first,) = await summaries(service)
@@ -141,7 +169,8 @@ async def test_an_undo_brings_an_earlier_summary_back_as_it_was(
     await talk(service, "And now about quantum computing.")
     says(llm, "The user asked about quantum computing.")
     done = await end(service)
-    assert (await summaries(service))[0]["content"] == "The user asked about quantum computing."
+    longer = "The user asked about penguins. The user asked about quantum computing."
+    assert (await summaries(service))[0]["content"] == longer
     assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 0
     (memory,) = await summaries(service)
     assert memory["memory_id"] == first["memory_id"]
@@ -152,7 +181,10 @@ async def test_an_undo_brings_an_earlier_summary_back_as_it_was(
     assert await found(api, "quantum", memory_types=["summary"], mode="text") == []
 
 
-async def test_a_session_that_was_deleted_does_not_stop_an_undo(service: Service, api: httpx.AsyncClient) -> None:
+async def test_a_session_that_was_deleted_does_not_stop_an_undo(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
     done = await end(service)
     assert (await api.delete("/v1/sessions/s")).status_code == 204
@@ -164,6 +196,7 @@ async def test_a_session_that_was_deleted_does_not_stop_an_undo(service: Service
 async def test_a_summary_that_a_caller_changed_since_is_not_taken_back(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:
+    says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
     done = await end(service)
     await api.patch("/v1/sessions/s", json={"summary": "I chose a film."})
@@ -183,7 +216,8 @@ async def planned(service: Service, seq: int) -> tuple[Tools, Conversation, Summ
     return tools, Conversation(Scope("default"), "a", "u", (), session=session), SummaryText("Late.", 1.0, {}, seq)
 
 
-async def test_a_summary_of_less_does_not_replace_one_of_more(service: Service) -> None:
+async def test_a_summary_of_less_does_not_replace_one_of_more(service: Service, llm: Model) -> None:
+    says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
     late = stored(*await planned(service, 2))
     await summarized(service)

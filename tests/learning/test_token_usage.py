@@ -74,6 +74,7 @@ async def test_a_run_past_the_limit_goes_on_on_the_next_day(service: Service, ll
 async def test_a_summary_that_was_asked_for_waits_too(service: Service, llm: Model) -> None:
     await allowance(service).reserve(LIMIT)
     await talk(service, "I prefer tea.")
+    llm.says["memories"] = {"memories": [learned("The user prefers tea.", 1)]}
     asked = await service.client.post("/v1/sessions/s/summarize")
     await work(service)
     waits = await operation(service, asked.json()["operation_id"])

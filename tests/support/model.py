@@ -18,7 +18,6 @@ NOTHING: dict[str, Json] = {
     "FoundProcedures": {"procedures": []},
     "RevisedSteps": {"revised_steps": []},
     "JudgedPairs": {"pairs": []},
-    "Summary": {"summary": "They talked."},
     "MergedFact": {"value": None},
     "FoundInsight": {"sources": [], "insight": None},
     "SecondLook": {"unsupported": []},
@@ -32,7 +31,6 @@ PARTS = {
     "statements": "Statements",
     "lessons": "LearnedExperience",
     "procedures": "FoundProcedures",
-    "summary": "Summary",
 }
 """The shape of each part of an answer to one call for several parts."""
 
@@ -102,6 +100,8 @@ def _lessons(said: Json, data: Json) -> Json:
     if lessons is None:
         found = [(kind, text) for kind, texts in said.items() for text in texts]
         lessons = [{"quote": _of(text, lines), "kind": kind, "text": text} for kind, text in found]
+    if not isinstance(lessons, list):
+        return {"lessons": lessons}
     return {"lessons": [LESSON | one if isinstance(one, dict) else one for one in lessons]}
 
 
@@ -110,7 +110,8 @@ def _cited(one: Json, lines: list[tuple[int, str, str]]) -> Json:
         return one
     texts = {seq: text for seq, _, text in lines}
     cited = [texts[seq] for seq in one["message_seqs"] if seq in texts]
-    return {"quote": cited[0][:2000] if cited else ""} | {
+    said = [text for _, role, text in lines if role == "user"] if not one["message_seqs"] else []
+    return {"quote": [*cited, *said, ""][0][:2000]} | {
         name: value for name, value in one.items() if name != "message_seqs"
     }
 
