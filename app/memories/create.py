@@ -519,7 +519,10 @@ class NearDuplicates:
         written = [(memory, other) for memory, other in self._written.values() if other is not None]
         if not written:
             return []
-        cosines: list[float] = (np.stack([other for _, other in written]) @ vector).tolist()
+        vectors = np.concatenate([other for _, other in written]).reshape(
+            len(written), -1
+        )  # `stack` takes ten times as long
+        cosines: list[float] = (vectors @ vector).tolist()
         return [
             NearDuplicate(memory, cosine)
             for (memory, _), cosine in zip(written, cosines, strict=True)
