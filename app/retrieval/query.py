@@ -128,6 +128,8 @@ class AnalysedQuery:
     """Where `terms` has the others."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are numbers."""
+    name: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms of the name of that one speaker."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
     dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -196,11 +198,11 @@ def adapted_to_model(model: str, query: AnalysedQuery) -> AnalysedQuery:
 
 def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     pattern, owners = _MATCHERS.get(speakers) or _MATCHERS.keep(speakers, _matcher(speakers))
-    stripped, named = query, set[int]()
+    stripped, named, forms = query, set[int](), list[str]()
     if pattern is not None:
         stripped = " ".join(pattern.sub(" ", query).split())
-        for match in pattern.finditer(query):
-            named |= owners.get(_form(match[1]), set())
+        forms = [match[1] for match in pattern.finditer(query)]
+        named = {speaker for form in forms for speaker in owners.get(_form(form), ())}
     if not any(character.isalnum() for character in stripped):
         stripped = query
     ids, first = np.unique(text_ids(query), return_index=True)
@@ -226,7 +228,8 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     return AnalysedQuery(
         stripped,
         ids,
-        speaker=named.pop() if len(named) == 1 else 0,
+        speaker=next(iter(named)) if len(named) == 1 else 0,
+        name=text_ids(" ".join(forms) if len(named) == 1 else ""),
         foreign=_foreign(query),
         order=asked_order(query),
         identifiers=spaced | identifiers,
@@ -448,6 +451,9 @@ PART_OF_IDENTIFIER = 0.3
 parts."""
 CHARACTER = 0.4
 """Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
+NAME = 0.3
+"""Factor of the weight of the name of the speaker whom the query names. The ranking knows who speaks (`speaker`), and
+"Congratulations, Mira." is said to her and tells nothing of her address."""
 IDENTIFIER = 1.5
 """Factor of the weight of an identifier: in a scope where all words are rare, "10.0.4.117" tells more than "uses"."""
 CORRECTED = 0.7
@@ -531,9 +537,11 @@ def settle(
         or query.acronyms
         or len(query.numbers)
         or len(query.characters)
+        or len(query.name)
     ):
         return columns, settled
-    only_spaced = len(query.identifiers) == len(query.spaced) and not len(query.numbers) and not len(query.characters)
+    emphasised = len(query.numbers) or len(query.characters) or len(query.name)
+    only_spaced = len(query.identifiers) == len(query.spaced) and not emphasised
     if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
         # the usual query: no two of its words are an identifier that the scope has
         settled.terms = query.terms[query.other_rows]
@@ -558,6 +566,9 @@ def settle(
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     settled.exact |= _are(settled.terms, query.numbers.tolist())
     emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
+    is_name = _are(settled.terms, query.name.tolist())
+    if not is_name.all():
+        emphasis[is_name] *= np.float32(NAME)
     settled.dates = _are(settled.terms, query.dates.tolist())
     settled.identifiers = identifiers
     settled.unknown = any(

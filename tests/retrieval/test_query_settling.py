@@ -9,6 +9,7 @@ from app.retrieval.query import (
     CORRECTED,
     EXPANDED,
     IDENTIFIER,
+    NAME,
     PART_OF_IDENTIFIER,
     AnalysedQuery,
     analyse,
@@ -44,6 +45,16 @@ def test_a_time_that_the_scope_has_is_all_that_its_parts_say() -> None:
     counted = np.isin(settled.terms, term_ids(["7", "5", "@1145"]))
     assert settled.terms[counted].tolist() == term_ids(["@1145"]).tolist()
     assert (columns.term_counts[counted] > 0).tolist() == [[True, False]]
+
+
+def test_the_name_of_the_one_speaker_that_a_query_names_weighs_less() -> None:
+    """ "Congratulations, Mira." is said to her, and tells nothing of her address."""
+    query = analyse("What is Mira's address?", ("Mira", "Olaf"))
+    found = emphasis(query, "Congratulations, Mira.", "My address is 12 Elm Road")
+    assert [found[term] for term in (*ids("Mira"), *ids("address"))] == [NAME, 1.0]
+    assert emphasis(analyse("Mira", ("Mira", "Olaf")), "Mira met Olaf") == {ids("Mira")[0]: 1.0}
+    two = analyse("When did Mira meet Olaf?", ("Mira", "Olaf"))  # which of them said it, nobody knows
+    assert set(emphasis(two, "Mira met Olaf").values()) == {1.0}
 
 
 def test_parts_of_an_identifier_that_the_scope_has_weigh_less() -> None:
