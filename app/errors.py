@@ -169,7 +169,7 @@ class TooLarge(RecalldError):
 
 
 class UnsupportedMediaType(RecalldError):
-    status, code, title = 415, "unsupported_media_type", "Send application/json"
+    status, code, title = 415, "unsupported_media_type", "The body has a media type that this request does not take"
 
 
 class Invalid(RecalldError):
