@@ -438,23 +438,28 @@ async def _links(
     memories: MemoryRepository, replaced: Iterable[Replaced], planned: MemoryPlan, sources: Sequence[Source], now: str
 ) -> list[Change]:
     """Returns the changes that mark what was replaced wherever it stands. A memory that says other things, too, gets a
-    link to the new one, and a finding proposes its shortened text. So does the message that the memory was learned
-    from, with its quote; there the link is enough."""
+    link to the new one, and a finding proposes its shortened text. The link is enough in the message that the memory
+    was learned from, which has its quote, and in the summary of that session, which has its text."""
     findings, changes = FindingRepository(memories.store, memories.scope), list[Change]()
     changed = {change.id for change in planned.changes if isinstance(change, Update)}
+    linked: dict[str, tuple[MemoryRecord, list[ReplacementLink]]] = {}
     for old, clause, by in replaced:
         new, source = MEMORIES.as_record(planned.answers[by]), sources[by]
         if new["status"] != "active" or new["memory_id"] == old["memory_id"]:
             continue
-        said = quoted(clause, old["content"]) if clause else old["source"].get("quote") or ""
-        for message in (await memories.get_many(old["source"].get("memory_ids") or ())).values():
-            part = meant(said, "", message["content"])
-            if part is None or message["memory_id"] in changed or message["trust"] > new["trust"]:
+        words_replaced, session = quoted(clause, old["content"]), old["source"].get("session_id")
+        said = words_replaced if clause else old["source"].get("quote") or ""
+        messages = await memories.get_many(old["source"].get("memory_ids") or ())
+        of_session = both(Eq("memory_type", "summary"), Eq("source.session_id", session or ""))
+        summaries = await memories.find(of_session, limit=1)
+        places = [(message, said) for message in messages.values()]
+        for text, there in [*places, *((summary, words_replaced) for summary in summaries)]:
+            part = meant(there, "", text["content"])
+            if part is None or text["memory_id"] in changed or text["trust"] > new["trust"]:
                 continue
-            of_message: EvidenceName = {**of_memory(message).named(), **part}
-            link: ReplacementLink = {**of_memory(new).named(), "finding_id": "", "at": now, "said": of_message}
-            changes += memories.revise(message, {"replaced_by": [*(message.get("replaced_by") or ()), link]}, now)
-            changed.add(message["memory_id"])
+            of_text: EvidenceName = {**of_memory(text).named(), **part}
+            link: ReplacementLink = {**of_memory(new).named(), "finding_id": "", "at": now, "said": of_text}
+            linked.setdefault(text["memory_id"], (text, []))[1].append(link)
         if not clause or old["memory_id"] in changed:
             continue
         proposal: Proposal = {
@@ -474,6 +479,8 @@ async def _links(
         )
         if finding["evidence"][0]["id"] == old["memory_id"] and not await findings.find_one(finding["finding_id"]):
             changes += [findings.insert(finding), *await linking(memories, finding, now)]
+    for text, links in linked.values():
+        changes += memories.revise(text, {"replaced_by": [*(text.get("replaced_by") or ()), *links]}, now)
     return changes
 
 

@@ -97,6 +97,34 @@ async def test_what_changed_nothing_has_no_summary_and_leaves_the_one_before(
     assert (await api.get("/v1/sessions/s")).json()["summary"] == summary, "what was replaced is gone"
 
 
+async def test_what_was_replaced_since_is_marked_in_the_summary_of_its_session(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    says(llm, "The user drives a Fiat.", "The user rows.", "The user plays the harp.")
+    await talk(service, "I drive a Fiat, I row and I play the harp.")
+    await end(service)
+    known = {one["content"]: one["memory_id"] for one in await kept(service)}
+    saab = learned("The user drives a Saab.", superseded_ids=[known["The user drives a Fiat."]])
+    oboe = learned("The user plays the oboe.", superseded_ids=[known["The user plays the harp."]])
+    llm.says["memories"] = {"memories": [saab, oboe]}
+    service.clock.move(days=1)
+    await talk(service, "I drive a Saab now, and play the oboe.", session="later")
+    done = await end(service, "later")
+
+    async def told() -> str:
+        body = {"agent_id": "a", "user_id": "u", "query": "What do I do?", "session_id": "new"}
+        return str((await api.post("/v1/context", json=body)).json()["text"])
+
+    (line,) = [line for line in (await told()).splitlines() if "The user rows." in line and "session of" in line]
+    fiat, _, harp = line.partition("The user rows.")
+    assert "The user drives a Fiat (until" in fiat or "The user drives a Fiat. (until" in fiat, line
+    assert "The user drives a Saab." in fiat
+    assert "(until" in harp
+    assert "The user plays the oboe." in harp
+    assert (await undo(service, done["operation_id"]))["result"]["not_restored"] == 0
+    assert "(until" not in await told()
+
+
 async def test_summaries_written_at_the_same_time_leave_one_memory(
     service: Service, llm: Model, api: httpx.AsyncClient
 ) -> None:

@@ -13,6 +13,7 @@ from app.context.schemas import PromptMessage, SectionName
 from app.context.source import (
     Candidate,
     ContextSource,
+    JudgedStatement,
     ReadingOrder,
     SourceRequest,
     SourceResult,
@@ -30,6 +31,7 @@ from app.core.work import characters, off_loop
 from app.entities.upcoming import OWN_TIME, times_of
 from app.errors import NotFound, no_such
 from app.facts.outdated import Utterance
+from app.findings.replacing import replaced
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.repository import SessionRepository, content
@@ -233,7 +235,7 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is not None and session["message_count"] >= BEGUN_MESSAGES:
-        return SourceResult(await _so_far(request, session))
+        return await _with_marks(request, await _so_far(request, session))
     bounds = request.body.sections.get("summary")
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
     items = await _last_times(request, sessions, most)
@@ -241,7 +243,15 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
         told_days = {item.place[0][:10] for item in items}
         recorded = await interactions(request)
         items += [item for item in recorded if item.place[0][:10] not in told_days][:most]
-    return SourceResult(sorted(items, key=lambda item: item.place, reverse=True))
+    return await _with_marks(request, sorted(items, key=lambda item: item.place, reverse=True))
+
+
+async def _with_marks(request: SourceRequest, items: Sequence[Candidate]) -> SourceResult:
+    """Returns the items, with what was replaced of the summaries among them."""
+    store, ids = request.resources.store, [item.memory_id for item in items if item.memory_id is not None]
+    memories = await MemoryRepository(store, request.scope).get_many(ids)
+    statements = await replaced(store, request.scope, request.viewpoint, list(memories.values()))
+    return SourceResult(items, judged=[JudgedStatement.of_replaced(statement) for statement in statements])
 
 
 async def session_of(request: SourceRequest, sessions: SessionRepository) -> SessionRecord | None:
