@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from typing_extensions import TypeAliasType
+from typing_extensions import TypeAliasType, get_type_hints, is_typeddict
 
 from app import errors
 from app.api.strict import has_slash, slash_in_id
@@ -222,7 +222,7 @@ def _within(steps: Sequence[int | str], value: Any, annotation: Any) -> Iterator
         yield step
 
 
-def sentence(fault: ErrorDetails, models: Iterable[type[BaseModel]] = (), what: str = "field") -> str:
+def sentence(fault: ErrorDetails, models: Iterable[type[Any]] = (), what: str = "field") -> str:
     """Returns what is wrong, in words. `models`: what may stand around an unknown field."""
     kind, text = fault["type"], in_words(fault)
     if kind == "extra_forbidden":
@@ -232,16 +232,16 @@ def sentence(fault: ErrorDetails, models: Iterable[type[BaseModel]] = (), what: 
     return text
 
 
-def _meant(name: str, models: Iterable[type[BaseModel]]) -> str:
+def _meant(name: str, models: Iterable[type[Any]]) -> str:
     """Returns the end of a sentence about a field that the models do not have: what does its work here, or the field
     that was probably meant."""
-    known = {field.alias or name for model in models for name, field in model.model_fields.items()}
+    known = {name for model in models for name in _fields(model)}
     return did_you_mean(name, known) + (
         ": what has no field of its own goes into `custom`" if "custom" in known else ""
     )
 
 
-def models_at(annotation: Any, steps: Iterable[int | str]) -> list[type[BaseModel]]:
+def models_at(annotation: Any, steps: Iterable[int | str]) -> list[type[Any]]:
     """Returns the models that may stand where the steps lead in a value of that type."""
     annotations = [annotation]
     for step in steps:
@@ -252,7 +252,7 @@ def models_at(annotation: Any, steps: Iterable[int | str]) -> list[type[BaseMode
 def _inside(annotation: Any, step: int | str) -> Iterator[Any]:
     for option in _options(annotation):
         if _is_model(option):
-            yield from (f.annotation for name, f in option.model_fields.items() if step in (name, f.alias))
+            yield from (annotation for name, annotation in _fields(option).items() if step == name)
         elif get_origin(option) in (list, dict):
             yield get_args(option)[-1]
 
@@ -271,7 +271,17 @@ def _options(annotation: Any) -> Iterator[Any]:
 
 
 def _is_model(option: Any) -> bool:
-    return isinstance(option, type) and get_origin(option) is None and issubclass(option, BaseModel)
+    """Returns whether a type has fields: a pydantic class, or a `TypedDict`, as the settings of an agent."""
+    return is_typeddict(option) or (
+        isinstance(option, type) and get_origin(option) is None and issubclass(option, BaseModel)
+    )
+
+
+def _fields(model: Any) -> dict[str, Any]:
+    """Returns the types of the fields of a model by the names that a body has them by."""
+    if is_typeddict(model):
+        return get_type_hints(model)
+    return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
 
 
 class SaysWhy:
