@@ -302,9 +302,11 @@ def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
     order = np.argsort(-odds, kind="stable")
     rows = np.concatenate((order[:10], order[10:60:5]))
     weight = np.where(np.arange(len(rows)) == 0, 1.0, np.where(np.arange(len(rows)) < 10, 0.1, 0.5))
-    shares, _ = log_shares(case.columns, odds)
+    shares, _ = log_shares(case.columns, odds, case.columns.matching)
     share = shares[rows].astype(np.float64)
-    of_query = np.broadcast_to(describe(case.columns, case.query, case.known[: len(QUERY_FEATURES)]), (len(rows), 4))
+    of_query = np.broadcast_to(
+        describe(case.columns, case.query, case.known[: len(QUERY_FEATURES)], ...), (len(rows), 4)
+    )
     values = np.column_stack((np.maximum(share, KNEE), np.minimum(share - KNEE, 0), of_query))
     return values, case.evidence[rows].astype(np.float64), weight
 

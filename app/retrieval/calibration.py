@@ -80,12 +80,12 @@ def probabilities(
     if not len(odds):
         return odds
     among = columns.matching
-    shares, on_plain = log_shares(columns, odds)
+    shares, on_plain = log_shares(columns, odds, among)
     terms = calibration.plain if on_plain else calibration.turn
     if 0 < on_plain < 1:  # mixed by the part of the odds that each of the two kinds has
         turn, plain = _TERMS(calibration.turn), _TERMS(calibration.plain)
         terms = Terms(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
-    of_query = describe(columns, query, query_features)
+    of_query = describe(columns, query, query_features, among)
     base = terms.base + terms.nearest * of_query.nearest + terms.coverage * of_query.coverage
     base += terms.foreign * of_query.foreign + terms.foreign_coverage * of_query.foreign_coverage
     if query.unknown:
@@ -110,15 +110,14 @@ def probabilities(
     return np.reciprocal(score, out=score)
 
 
-def log_shares(columns: Columns, odds: Floats) -> tuple[Floats, float]:
+def log_shares(columns: Columns, odds: Floats, among: DocumentIndex) -> tuple[Floats, float]:
     """Returns the log of each document's share of the odds of all that matched, of `CROWD` times the best one's at the
     most, and the part of the odds that plain memories have.
 
     The logs have shape (n,) and are at most 0. What is there several times counts once: of documents of one content,
     and of all questions of a conversation, the best alone takes from the others. "I live in Oslo", told four times, is
-    as probable as told once.
+    as probable as told once. `among`: `columns.matching`.
     """
-    among = columns.matching
     matched = odds[among]
     if not len(matched):
         return np.full(len(odds), -SMALLEST, np.float32), 0.0
@@ -150,9 +149,8 @@ def _sum_of_contents(columns: Columns, parts: Floats, among: DocumentIndex) -> f
     return float(np.add.reduce(groups.most(every)))
 
 
-def describe(columns: Columns, query: SettledQuery, query_features: Floats) -> QueryProperties:
-    """Returns the properties of the whole query."""
-    among = columns.matching
+def describe(columns: Columns, query: SettledQuery, query_features: Floats, among: DocumentIndex) -> QueryProperties:
+    """Returns the properties of the whole query. `among`: `columns.matching`."""
     nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(query_features[COVERAGE][among])
     return QueryProperties(nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage)

@@ -220,12 +220,12 @@ class Columns:
             by_assistant: Bools = ~self.plain & (self.flags & SAID_BY_ASSISTANT != 0) & (self.speaker == _ASSISTANT)
             return by_assistant
 
-        return self.derived.get("assistants", (self.plain, self.flags, self.speaker), compute)
+        return self.derived.get("assistants", (self.session, self.speaker, self.flags), compute)
 
     @property
     def questions(self) -> Bools:
         """Mask of the turns that are questions."""
-        sources = self.plain, self.flags
+        sources = self.session, self.speaker, self.flags
         return self.derived.get("questions", sources, lambda: ~self.plain & (self.flags & IS_QUESTION != 0))
 
     @property

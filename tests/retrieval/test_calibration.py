@@ -173,9 +173,9 @@ def test_where_the_model_does_not_know_the_script_the_cosine_counts_less() -> No
     columns = replace(columns_of(1), cosine=np.array([0.8], np.float32), df=np.ones(2, np.float32))
     columns.term_counts[:, 0] = 1
     known = query_features(columns, NOBODY, bm25(columns))
-    assert describe(columns, NOBODY, known) == pytest.approx((0.8, 1.0, 0.0, 0.0))
-    assert describe(columns, FOREIGN, known) == pytest.approx((0.0, 1.0, 1.0, 1.0))
-    assert describe(columns, replace(NOBODY, foreign=0.5), known) == pytest.approx((0.4, 1.0, 0.5, 0.5))
+    assert describe(columns, NOBODY, known, ...) == pytest.approx((0.8, 1.0, 0.0, 0.0))
+    assert describe(columns, FOREIGN, known, ...) == pytest.approx((0.0, 1.0, 1.0, 1.0))
+    assert describe(columns, replace(NOBODY, foreign=0.5), known, ...) == pytest.approx((0.4, 1.0, 0.5, 0.5))
 
 
 def test_nothing_matched_has_no_score_to_speak_of() -> None:

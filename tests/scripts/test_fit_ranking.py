@@ -146,7 +146,7 @@ def drawn(random: np.random.Generator, true: Terms, count: int, foreign: float, 
         columns = columns_of(6, np.full(6, -1 if plain else 0))
         case = replace(case, columns=replace(columns, cosine=case.columns.cosine))
         odds = (5 * random.random(6)).astype(np.float32)
-        nearest, coverage, share, both = describe(case.columns, case.query, case.known)
+        nearest, coverage, share, both = describe(case.columns, case.query, case.known, ...)
         part = odds - np.log(np.exp(odds).sum())
         logit = true.base + true.share * np.maximum(part, KNEE) + true.tail * np.minimum(part - KNEE, 0)
         logit += true.nearest * nearest + true.coverage * coverage + true.foreign * share
