@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from statistics import mean
@@ -53,11 +53,12 @@ class User:
 
 
 def users_of(worlds: Sequence[World], size: Size) -> list[User]:
-    """As many users, each with as many texts: of one world, or of several where they are short.
+    """As many users, each with as many texts: of one world, of a part of a long one, or of several that are short.
 
     A text is what was said, after its speaker's name; nothing is stored twice for a user. A question is asked if all
     that answers it is stored. Raises ValueError for too few texts."""
-    each, users, waiting = size.memories // size.users, list[User](), iter(worlds)
+    each, users = size.memories // size.users, list[User]()
+    waiting = iter([part for world in worlds for part in _parts(world, each)])
     while len(users) < size.users:
         texts: dict[str, None] = {}
         questions = list[Asked]()
@@ -69,11 +70,17 @@ def users_of(worlds: Sequence[World], size: Size) -> list[User]:
             texts |= dict.fromkeys(own[content] for content in own if content.strip())
             kept = dict(list(texts.items())[:each])
             for question in world.questions:
-                evidence = tuple(own[content] for content in question.evidence)
+                evidence = tuple(own.get(content, "") for content in question.evidence)
                 if evidence and all(text in kept for text in evidence):
                     questions.append(Asked(question.query, evidence))
         users.append(User(list(texts)[:each], questions))
     return users
+
+
+def _parts(world: World, each: int) -> Iterator[World]:
+    """A world of so many texts that several users have enough, in parts; an end that is too short is left out."""
+    for at in range(0, max(each, len(world.items) - each + 1), each):
+        yield replace(world, items=world.items[at : at + each])
 
 
 def turns(users: Sequence[User]) -> Iterator[tuple[str, Asked]]:

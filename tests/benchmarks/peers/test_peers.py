@@ -118,6 +118,14 @@ def test_users_have_as_many_texts_and_only_questions_that_these_answer() -> None
         users_of(worlds[:2], size)
 
 
+def test_a_long_conversation_is_that_of_several_users() -> None:
+    items = tuple(Item(f"text {number}") for number in range(8))
+    world = World("Ada", items, tuple(Question(item.content, (item.content,), 8, "", "") for item in items))
+    users = users_of([world], replace(SMALL, memories=6, users=2))
+    assert [user.texts for user in users] == [[f"text {at}" for at in range(3)], [f"text {at}" for at in range(3, 6)]]
+    assert [[asked.query for asked in user.questions] for user in users] == [user.texts for user in users]
+
+
 def test_the_share_that_was_found_knows_no_white_space() -> None:
     assert recalled(["a  b\nc"], Asked("", ("a b c", "d"))) == 0.5
 
