@@ -4,11 +4,11 @@
     query.stripped  # "When did sign the NDA?", the text to embed
     query.speaker  # name_id("Ann")
 
-The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied` and
-`along`; and after the scope was searched for its terms, which `settle` weighs by what the scope has of them:
+The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied`; and
+after the scope was searched for its terms, `settle` weighs them by what the scope has of them:
 
     corrections = find_corrections(columns, query)  # mistyped words; if there are any, the scope is searched again
-    columns, settled = settle(columns, query, corrections)
+    columns, settled = settle(columns, query, corrections, vector, model)
 
 All functions are pure: columns come back as new ones.
 """
