@@ -284,7 +284,7 @@ _LIKE = {  # what is shown: what may come in its place
     r"\b\d{4}-\d\d-\d\d\b": r"\d{4}-\d\d-\d\d",
     r"\b\d\d:\d\d(?::\d\d)?\b": r"\d\d:\d\d(?::\d\d)?",
     r"\d*\.\d+": r"\d*\.\d+",
-    r"\d+(?= ?(?:ms|s|MB|kB)\b)": r"\d+",
+    r"[\d,]+(?= ?(?:ms|s|MB|kB|bytes)\b)": r"[\d,]+",
     r"\s+": r"\s+",
 }
 _TOKENS = re.compile("|".join(f"({pattern})" for pattern in _LIKE))
