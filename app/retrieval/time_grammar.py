@@ -533,11 +533,13 @@ class Grammar:
 
     @cached_property
     def _amount_before(self) -> re.Pattern[str]:
-        """Matches a text that ends in another amount."""
+        """Matches a text that ends in another amount, or in the first words of the same: "one hundred and" of "one
+        hundred and twenty days ago", and "1" of "1 000 days ago"."""
         if not self.spaced:
             return re.compile(rf"{self._number_pattern}个?(?:{_any(self._units)})\w?\Z")
         many = _any(_by_word(self._table["many"], str))
-        return re.compile(rf"(?:{many})(?:\s*,)?(?:\s+(?:{_AND}))?\s+\Z")
+        number = rf"(?<!\w)(?:\d+|{_any(self._numbers)})"
+        return re.compile(rf"(?:(?:{many})(?:\s*,)?|{number})(?:\s+(?:{_AND}))?\s+\Z")
 
     def read(self, query: str, text: str, now: datetime) -> list[Reading]:
         """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap.
@@ -656,7 +658,7 @@ class Grammar:
         least, most = list[tuple[str, float]](), list[tuple[str, float]]()
         if groups.get("amount"):
             if self._amount_before.search(match.string, 0, match.start("amount")):
-                return None  # "seventeen hours and 30 minutes ago", of which one number is not known
+                return None  # "seventeen hours and 30 minutes ago" has a number that is not known
             for part in self._amount_part.finditer(match["amount"]):
                 unit, half = self._units[_phrase(part["unit"])], 0.5 if part["half"] or part["more"] else 0.0
                 low = self._number(part["low"]) + half

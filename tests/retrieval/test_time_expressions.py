@@ -308,3 +308,19 @@ def test_a_query_with_a_subject_or_without_a_time_is_none(query: str) -> None:
 )  # fmt: skip
 def test_other_queries_do_not(query: str) -> None:
     assert asked_order(query) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("What did I do one hundred days ago?", "one hundred days ago"),
+        ("Was war vor hundert Tagen?", "vor hundert Tagen"),
+        ("What did I do one hundred and twenty days ago?", None),
+        ("a hundred and five days ago", None),
+        ("1 000 days ago", None),
+        ("1,000 days ago", "1,000 days ago"),
+    ],
+)
+def test_no_part_of_a_number_is_read_for_the_whole(query: str, words: str | None) -> None:
+    interval = read_interval(query, NOW)
+    assert (interval and interval.words) == words
