@@ -228,7 +228,8 @@ def _searches(driver: Driver, users: Sequence[User], size: Size) -> dict[str, An
     alone = driver.run([product.search(user, question.query) for user, question in asked[: size.new]], 1)
     known = [product.search(user, question.query) for user, question in asked[:KNOWN]]
     again = driver.run(list(chain.from_iterable([known] * math.ceil(size.known / KNOWN))), 1)
-    together = driver.run(numbered(WARM_UP, size.new_together), CALLERS)
+    driver.run(numbered(WARM_UP, 2 * CALLERS), CALLERS)  # connections are made, too
+    together = driver.run(numbered(WARM_UP + 2 * CALLERS, size.new_together), CALLERS)
     all_known = driver.run(list(chain.from_iterable([known] * math.ceil(size.known_together / KNOWN))), CALLERS)
     found = [product.texts(json.loads(answer))[:HITS] for answer in alone.timing.answers]
     shares = [recalled(texts, question) for texts, (_, question) in zip(found, asked, strict=False)]
