@@ -141,16 +141,9 @@ class _Draft:
     entry: IndexEntry
 
 
-@dataclass(frozen=True, slots=True)
-class _Similar:
-    """The near-duplicates of a draft that the answer lists, and those that the body retires."""
-
-    listed: Sequence["NearDuplicate"] = ()
-    retired: Sequence[MemoryRecord] = ()
-
-
 class MemoryPlanner:
-    """Plans the memories of one request. It commits nothing."""
+    """Plans the memories of one request. It commits nothing. There is one for each run of the write handler, because
+    the plan of a body adds to the changes at once (`_remove_expired`)."""
 
     def __init__(
         self,
@@ -197,6 +190,7 @@ class MemoryPlanner:
         for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
             items.append(await with_a_turn_for_others(self._item(body, pointer, derivation)))
+        # an If-Match names the version of one memory, so none fits a batch of two: 412
         self._precondition.check(items[0].stored if len(items) == 1 else None)
 
         new_texts = [item.new_text for item in items]
@@ -260,13 +254,14 @@ class MemoryPlanner:
         if isinstance(outcome, Repeat):
             draft = None  # its text is there already
         own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
-        similar = _Similar() if draft is None else await self._similar(item.body, draft)
-        retired = [*similar.retired, *await self._named_by_caller(item, own_id)]
+        similar, to_retire = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
+        retired = [*to_retire, *await self._named_by_caller(item, own_id)]
         retired_ids = [memory["memory_id"] for memory in retired]
 
         if isinstance(outcome, Contend):
             return await self._dispute(item, [outcome.stored, *retired], similar, draft)
         if any(_is_guarded(memory, item.body) for memory in retired):
+            # the draft of a Revise is the stored memory with the changes, and the dispute is of the body alone
             return await self._dispute(item, retired, similar, None if isinstance(outcome, Revise) else draft)
 
         match outcome:
@@ -303,18 +298,23 @@ class MemoryPlanner:
             raise Conflict(f"{item.pointer}: {memory_id} is superseded by an earlier item.")
         return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
-    async def _answer(self, memory: MemoryRecord, similar: _Similar, superseded: Sequence[str]) -> MemoryCreated:
-        listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar.listed]
+    async def _answer(
+        self, memory: MemoryRecord, similar: list["NearDuplicate"], superseded: Sequence[str]
+    ) -> MemoryCreated:
+        listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar]
         return {**await self._decays.render_at(memory, self._now_ms), "similar": listed}
 
-    async def _similar(self, body: MemoryCreate, draft: _Draft) -> _Similar:
+    async def _near_duplicates(
+        self, body: MemoryCreate, draft: _Draft
+    ) -> tuple[list["NearDuplicate"], list[MemoryRecord]]:
+        """Returns the near-duplicates that the answer lists, and those that the body retires."""
         visible = await self._near.visible(draft.memory, draft.entry, self._retired)
         if body.on_similar == "keep" or not visible:
-            return _Similar(visible)
+            return visible, []
         retirable = await self._near.retirable(draft.memory, draft.entry, self._retired)
         by_id = {near.memory["memory_id"]: near for near in [*visible, *retirable]}
         listed = sorted(by_id.values(), key=lambda near: -near.cosine)
-        return _Similar(listed, [near.memory for near in retirable])
+        return listed, [near.memory for near in retirable]
 
     async def _named_by_caller(self, item: _Item, own_id: str) -> list[MemoryRecord]:
         """Returns the active memories that the body names in `supersedes`. They must belong to the same partition."""
@@ -382,7 +382,7 @@ class MemoryPlanner:
         return gains
 
     async def _dispute(
-        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: _Similar, draft: _Draft | None
+        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: list["NearDuplicate"], draft: _Draft | None
     ) -> tuple[MemoryCreated, bool]:
         """Stores the body as disputed, out of search, until a caller settles it. An equal dispute is answered instead.
 

@@ -384,7 +384,7 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     changed = differing(memory, fields)
     if "memory_type" in changed and FILE in (memory["memory_type"], changed["memory_type"]):
         raise invalid("/memory_type", "a file stays a file, and nothing else becomes one")
-    changed.pop("importance", None)
+    changed.pop("importance", None)  # .8 that has faded to .3 is set to .8 anew, though .8 is what is stored
     if "importance" in fields:
         anchor = TIMELESS if memory["memory_type"] in KEPT_AS_IS else now
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": anchor}
@@ -517,7 +517,9 @@ class VersionedRepository(Repository[R]):
     def with_entry(
         self, record: R, changed: R, now: str, entry: IndexEntry | None, embeddings: Embeddings
     ) -> tuple[R, list[Change]]:
-        """Returns the same as `rewritten`, where the new index entry is there already. None: the text stays."""
+        """Returns the same as `rewritten`, where the new index entry is there already. None: the text stays. Of `mem_1`
+        at version 3 the changes are the `Update` of these fields, which expects version 3, and the `Insert` of version
+        3 as history."""
         if not changed:
             return record, []
         if entry is not None:
@@ -564,8 +566,8 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
     async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
-        """Returns the memories of this status, partition and type that are equal to `memory` in the fields
-        `records.IDENTITY`.
+        """Returns the memories of this status, partition and type that are equal to `memory` in the `IDENTITY`
+        fields.
 
         They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: of what
         was learned from a message, the stored one is the hash of that message.
@@ -585,7 +587,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return equal
 
     async def repeating(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """Returns the active memories that were learned from `memory` word for word (`records.repeats`)."""
+        """Returns the active memories that were learned from `memory` word for word (`repeats`)."""
         where = both(
             of_partition(memory["agent_id"], memory["user_id"]),
             Eq("content_hash", memory["content_hash"]),

@@ -375,7 +375,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 `due_from` is the time from which on prompts show that it is due, null where nothing is to be done.
 `anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
-`identity_hash` say the same (`records.IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
+`identity_hash` say the same (`IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
 memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
 key that a disputed memory was sent with. `standing` is `STANDING` for a memory that belongs into every prompt: it is
 pinned, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out.

@@ -65,7 +65,7 @@ class MemoryService:
 
     async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult[MemoryCreated]:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
-        plan = await self._planner(precondition).plan([body], "")
+        plan = await self._planner(precondition).plan([body], base_pointer="")
         (answer,), (created,) = plan.answers, plan.created
         return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
 

@@ -397,7 +397,7 @@ class RequestWriter:
             users = () if user_id is None else (user_id,)
             keyed_request = KeyedRequest(tenant, self._caller.lineage, self._key, fingerprint, users)
 
-        async def warning() -> WriteResult[A]:
+        async def with_warnings() -> WriteResult[A]:
             """Adds to the answer what was found in the texts of the body (`StrictRequest.warnings`)."""
             outcome = await handler()
             found, body = getattr(request, "warnings", ()), outcome.body
@@ -411,7 +411,7 @@ class RequestWriter:
         quota = None if exempt else quota_of(self._resources.settings.quotas, tenant)
         try:
             answer = await run_write(
-                self._resources.store, self._resources.clock, keyed_request, warning, actor, quota=quota
+                self._resources.store, self._resources.clock, keyed_request, with_warnings, actor, quota=quota
             )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()
