@@ -157,7 +157,7 @@ class Decays:
             names = "factor", "grace_days", "floor"
             return DecayCurve(*(np.array([getattr(row, name) for row in rows]) for name in names))
 
-        return columns.derived.get("decay", (columns.agent, curves), by_document)
+        return columns.memo.get("decay", (columns.agent, curves), by_document)
 
     async def importance(self, memory: MemoryRecord, now_ms: int) -> float:
         """Returns the importance of a memory at `now_ms`. A pinned one and one of this moment, as each new one is, have

@@ -446,7 +446,7 @@ async def in_full(
     """Returns memories as JSON, with their importance at that time."""
 
     def shown() -> list[MemoryFragment]:
-        return [memory.derived.once("shown", MemoryFragment, memory.doc) for memory in found]
+        return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found]
 
     texts = [[memory.doc["content"], memory.doc["context"], memory.doc["metadata"]] for memory in found]
     fragments = await in_turn(shown) if characters(texts, most=MOST_ENCODED) > MOST_ENCODED else shown()
@@ -479,7 +479,7 @@ class MemorySearch:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
-        named_time = await interval_of(leading_part(body.query), now, body.timezone)
+        interval = await interval_of(leading_part(body.query), now, body.timezone)
         wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
         whose, among = (body.agent_id, body.user_id), (self._store, self._scope, MEMORIES)
         partitions = await partitions_of(*among, *whose, include_shared=body.include_shared, everyone=body.everyone)
@@ -498,12 +498,12 @@ class MemorySearch:
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
                 min_score=body.min_score or 0.0,
-                interval=named_time,
+                interval=interval,
                 merge_repetitions="always",
             )
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
-        if retrieved.mode_used == "hybrid" and body.status == "active" and named_time is None:
+        if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
             viewpoint = Viewpoint(partitions, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:

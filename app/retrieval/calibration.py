@@ -124,7 +124,7 @@ def log_shares(columns: Columns, odds: Floats, among: DocumentIndex) -> tuple[Fl
     shares: Floats = odds - matched[matched.argmax()]
     parts = np.exp(shares[among])
     plain = columns.plain
-    on_plain = columns.derived.get("all plain", (plain,), lambda: float(plain.mean()))  # 1.0: all, 0.0: none
+    on_plain = columns.memo.get("all plain", (plain,), lambda: float(plain.mean()))  # 1.0: all, 0.0: none
     if on_plain < 1:
         of_questions = parts * columns.questions[among]
         together = float(np.add.reduce(of_questions))

@@ -141,11 +141,11 @@ def by_features(
     now_ms: int,
     weights: Weights,
     decay: DecayCurve,
-    intervals: Sequence[tuple[int, int]] = (),
+    readings: Sequence[tuple[int, int]] = (),
     k: int | None = None,
 ) -> Ranked:
     """Ranks the documents that matched: all, or so many of the best that at least `k` have distinct contents.
-    `intervals`: the milliseconds that the query names.
+    `readings`: the milliseconds that the query names (`TimeInterval.readings`).
 
     Scores: `vector` the cosine (documents without a vector are left out), `text` BM25 (documents without any of the
     terms are left out), `hybrid` log-odds, no document is left out: `first_hits.py` and `calibration.py` do the rest.
@@ -160,7 +160,7 @@ def by_features(
         return Ranked(_sorted(columns, text, matched & (columns.term_counts > 0).any(axis=0), k), text, {"text": text})
     of_query = query_features(columns, query, text)
     of_documents = document_features(columns, now_ms, decay)
-    odds, parts = log_odds(columns, query, of_query, of_documents, weights, intervals)
+    odds, parts = log_odds(columns, query, of_query, of_documents, weights, readings)
     order = _sorted(columns, odds, matched, k)
     return Ranked(order, odds, {"vector": columns.cosine, "text": text, **parts}, of_query, of_documents)
 
@@ -207,7 +207,7 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
             weights = [weight * factor for weight, factor in zip(weights, columns.emphasis.tolist(), strict=True)]
         return np.array(weights, np.float32).reshape(-1, 1), sum(weights)
 
-    return columns.derived.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
+    return columns.memo.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
 
 
 def word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
@@ -262,7 +262,7 @@ def neighbour_arrays(columns: Columns) -> NeighbourArrays:
     """Returns what the features need of lengths, sessions and neighbours. It is computed once for the same columns."""
     terms, neighbours = (columns.length, columns.mean_length), (columns.previous, columns.following)
     sources = (*terms, *neighbours, columns.session, columns.time, columns.flags)
-    return columns.derived.get("neighbours", sources, lambda: NeighbourArrays(columns))
+    return columns.memo.get("neighbours", sources, lambda: NeighbourArrays(columns))
 
 
 # --- Features ---------------------------------------------------------------------------------------------------------
@@ -392,13 +392,13 @@ def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT
         return rows
 
     sources = columns.flags, columns.base_importance, columns.anchor, columns.pinned, columns.time, decay, minute
-    return columns.derived.get("document features", sources, compute)
+    return columns.memo.get("document features", sources, compute)
 
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
     """Returns the decayed importance of each document, shape (n,)."""
     anchors = columns.base_importance, columns.anchor, columns.pinned
-    fading = columns.derived.get("importance", (*anchors, decay), lambda: DecayedImportance(*anchors, decay))
+    fading = columns.memo.get("importance", (*anchors, decay), lambda: DecayedImportance(*anchors, decay))
     return fading.at(now_ms).astype(np.float32)
 
 
@@ -408,26 +408,26 @@ def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DEC
 def log_odds(
     columns: Columns,
     query: SettledQuery,
-    query_features: Floats,
-    document_features: Floats,
+    of_query: Floats,
+    of_documents: Floats,
     weights: Weights,
-    intervals: Sequence[tuple[int, int]],
+    readings: Sequence[tuple[int, int]],
 ) -> tuple[Floats, dict[str, Floats]]:
     """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
     has."""
     sources = columns.session, columns.speaker, columns.flags, weights
-    query_weights, document_weights, base = columns.derived.get(
+    query_weights, document_weights, base = columns.memo.get(
         "weights", sources, lambda: weight_columns(columns, weights)
     )
-    odds: Floats = np.add.reduce(query_features * query_weights, axis=0)
-    odds += columns.derived.get(
+    odds: Floats = np.add.reduce(of_query * query_weights, axis=0)
+    odds += columns.memo.get(
         "odds of documents",
-        (document_features, document_weights, base),
-        lambda: np.add.reduce(document_features * document_weights, axis=0) + base,
+        (of_documents, document_weights, base),
+        lambda: np.add.reduce(of_documents * document_weights, axis=0) + base,
     )
     if query.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
-        odds += np.float32(query.foreign) * np.add.reduce(query_features * change, axis=0)
+        odds += np.float32(query.foreign) * np.add.reduce(of_query * change, axis=0)
     parts: dict[str, Floats] = {}
     for name, weight, indices in (
         ("echo", weights.echo, echoes(columns, weights.echo_cosine)),
@@ -437,15 +437,15 @@ def log_odds(
             parts[name] = np.zeros(len(odds), np.float32)
             parts[name][indices] = 1
             odds[indices] += np.float32(weight)
-    if intervals:
+    if readings:
         starts = columns.time if columns.starts is None else columns.starts
-        fits = [when(starts, interval, columns.ends) for interval in intervals]
+        fits = [when(starts, reading, columns.ends) for reading in readings]
         parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
         if query.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
             parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
     if query.order is not None:
-        parts["latest"] = _latest(columns, query, query_features, odds, parts, weights.latest)
+        parts["latest"] = _latest(columns, query, of_query, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -519,7 +519,7 @@ def turn_kinds(columns: Columns) -> TurnKinds:
         return TurnKinds(question & (own <= SHORT_QUESTION), short, asking, per_length)
 
     sources = columns.session, columns.speaker, columns.flags, columns.length
-    return columns.derived.get("turns", sources, compute)
+    return columns.memo.get("turns", sources, compute)
 
 
 def echoes(columns: Columns, nearest: float) -> Ints:
@@ -610,7 +610,7 @@ def _sorted(columns: Columns, score: Floats, among: Bools, k: int | None) -> Int
         if len(order) < enough or len(top(order, columns, k)) == k:
             return order
     rows, time = columns.rows, columns.time
-    order = columns.derived.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
+    order = columns.memo.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
     if not all_of_them:
         order = order[among[order]]
     if len(order) <= FEW:

@@ -77,7 +77,7 @@ from app.retrieval.ranking import (
     top,
     word_weights,
 )
-from app.retrieval.time_expressions import TimeInterval, names_no_subject, settle_time
+from app.retrieval.time_expressions import TimeInterval, names_subject, settle_time
 from app.storage.protocol import Fetched, Store
 from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
@@ -239,7 +239,7 @@ class Hit(NamedTuple, Generic[R]):
     """A record that was found, with its score and, if the query asks for them, its partner and its explanation."""
 
     doc: R
-    derived: Memo
+    memo: Memo
     """Results that were computed from the record."""
     score: float
     partner: R | None = None
@@ -282,7 +282,7 @@ class RetrievalResult(Generic[R]):
 
 
 @dataclass(slots=True)
-class _RankedScope(Generic[R]):
+class _Ranking(Generic[R]):
     """The documents of a scope, ranked."""
 
     columns: Columns
@@ -352,7 +352,7 @@ class Retriever(Generic[R]):
 
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
-        wanted.query = leading_part(wanted.query)
+        wanted = replace(wanted, query=leading_part(wanted.query))  # of a transcript the last turn: "Who has my keys?"
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
         overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.partitions)
         names: Sequence[Sequence[str]] = ()
@@ -379,32 +379,32 @@ class Retriever(Generic[R]):
 
         second_stage = self._second_stage if mode == "hybrid" else None
         fitted = weights_for(self._embedder.name)
-        if not self._collection.spec.later_replaces:
+        if not self._collection.spec.later_replaces:  # of actions no later one replaces an earlier one
             calibration = replace(fitted.calibration, of_kind=OF_KIND.get(self._collection.name, LIKE_A_MEMORY))
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER), calibration=calibration)
         k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
-        scope = await self._search(wanted, mode, query, vector, overview, k, fitted)
-        columns = scope.columns
+        ranking = await self._search(wanted, mode, query, vector, overview, k, fitted)
+        columns = ranking.columns
         if second_stage is not None:
-            warnings += await self._rerank(second_stage, wanted, scope)
+            warnings += await self._rerank(second_stage, wanted, ranking)
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        hits = await self._hits(wanted, scope, fitted)
+        hits = await self._hits(wanted, ranking, fitted)
         total = time.perf_counter() - started
-        searching = total - embedding - (scope.reranking or 0.0)
+        searching = total - embedding - (ranking.reranking or 0.0)
         took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
-        if scope.reranking is not None:
-            took["rerank"] = _ms(scope.reranking)
+        if ranking.reranking is not None:
+            took["rerank"] = _ms(ranking.reranking)
         SEARCH_SECONDS.observe(took["search"] / 1_000)  # of an empty scope there is no search
         return RetrievalResult(
             hits,
             took,
             mode,
             warnings,
-            scope.word_weights,
-            scope.interval,
-            scope.evidence,
-            scope.asks,
+            ranking.word_weights,
+            ranking.interval,
+            ranking.evidence,
+            ranking.asks,
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
@@ -435,7 +435,7 @@ class Retriever(Generic[R]):
         overview: ScopeOverview,
         k: int,
         fitted: ModelWeights,
-    ) -> _RankedScope[R]:
+    ) -> _Ranking[R]:
         """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too few of
         them match, or too many say the same."""
         search = SearchQuery(
@@ -473,14 +473,14 @@ class Retriever(Generic[R]):
                 matched[columns.matched] = [passing[row] for row in rows]
                 columns.matched = matched
             columns, interval = settle_time(columns, wanted.now_ms, wanted.interval)
-            subject = True
-            if interval is None or not interval.empty:
-                subject = not names_no_subject(wanted.query, "" if interval is None else interval.words)
+            # "What happened yesterday?" names no subject; if nothing is from then, its words and its vector count
+            words = "" if interval is None else interval.words
+            subject = (interval is not None and interval.empty) or names_subject(wanted.query, words)
             columns, settled = settle(columns, query, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                scope = await self._rank(wanted, mode, columns, settled, decay, interval, k, fitted)
-            if columns.complete or len(scope.best) >= wanted.k:
-                return scope
+                ranking = await self._rank(wanted, mode, columns, settled, decay, interval, k, fitted)
+            if columns.complete or len(ranking.best) >= wanted.k:
+                return ranking
             search.depth += 1
 
     async def _rank(
@@ -493,7 +493,7 @@ class Retriever(Generic[R]):
         interval: TimeInterval | None,
         k: int,
         fitted: ModelWeights,
-    ) -> _RankedScope[R]:
+    ) -> _Ranking[R]:
         """Ranks, reads the first hits, and ranks again without repetitions of other documents. At most `ROUNDS` times
         what comes in their place is read, too. What the texts tell of the first hits goes into their order."""
         spec, documents = self._collection.spec, dict[int, Fetched[R]]()
@@ -501,9 +501,9 @@ class Retriever(Generic[R]):
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         rounds = ROUNDS if wanted.merge_repetitions is not None and wanted.interval is None and spec.said_with else 0
         findable, repetitions, known = columns.matched, list[list[int]](), set[int]()
-        times = () if interval is None else interval.readings
+        readings = () if interval is None else interval.readings
         while True:
-            ranked = by_features(columns, query, mode, wanted.now_ms, fitted.weights, decay, times, k=k)
+            ranked = by_features(columns, query, mode, wanted.now_ms, fitted.weights, decay, readings, k=k)
             without = set[int]()
             first = top(ranked.order, columns, compared) if rounds else []
             while rounds and not known.issuperset(first):
@@ -543,48 +543,48 @@ class Retriever(Generic[R]):
                     wanted.query,
                 )
             order_first_hits(ranked, columns, hits, fitted.weights)
-            when = ranked.other_parts["when"] if times and times[0][1] <= wanted.now_ms else None
+            when = ranked.other_parts["when"] if readings and readings[0][1] <= wanted.now_ms else None
             ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, fitted.calibration, when)
         best = top(ranked.order, columns, k)
-        scope = _RankedScope(columns, query, interval, ranked, best, best, findable, repetitions, documents)
-        scope.asks = asks_of(columns, query, ranked.query_features, fitted.asks)
+        ranking = _Ranking(columns, query, interval, ranked, best, best, findable, repetitions, documents)
+        ranking.asks = asks_of(columns, query, ranked.query_features, fitted.asks)
         if wanted.evidence:
-            scope.word_weights = word_weights(columns, query)
-            scope.evidence = evidence_of(columns, query, fitted.asks)
-        return scope
+            ranking.word_weights = word_weights(columns, query)
+            ranking.evidence = evidence_of(columns, query, fitted.asks)
+        return ranking
 
     async def _rerank(
-        self, stage: SecondStage, wanted: RetrievalQuery[R], scope: _RankedScope[R]
+        self, stage: SecondStage, wanted: RetrievalQuery[R], ranking: _Ranking[R]
     ) -> Sequence[SearchWarning]:
         """Reorders the first hits by the reranker. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
         started, depth = time.perf_counter(), stage.depth(wanted.k)
-        first, rest = scope.best[:depth], scope.best[depth:]
-        await self._read(scope.columns, first, scope.documents)
-        placed = [index for index in first if index in scope.documents]
+        first, rest = ranking.best[:depth], ranking.best[depth:]
+        await self._read(ranking.columns, first, ranking.documents)
+        placed = [index for index in first if index in ranking.documents]
         if len(placed) < 2:
             return ()
-        texts = [self._collection.spec.text(scope.documents[index].doc) for index in placed]
+        texts = [self._collection.spec.text(ranking.documents[index].doc) for index in placed]
         try:
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
                 scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
         except RerankingFailed as error:
-            scope.reranking = time.perf_counter() - started
+            ranking.reranking = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
             return [{"code": RERANKER_UNAVAILABLE, "detail": detail}]
-        scope.best, scope.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
-        scope.reranked, scope.reranking = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
+        ranking.best, ranking.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
+        ranking.reranked, ranking.reranking = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
-    async def _hits(self, wanted: RetrievalQuery[R], scope: _RankedScope[R], fitted: ModelWeights) -> list[Hit[R]]:
+    async def _hits(self, wanted: RetrievalQuery[R], ranking: _Ranking[R], fitted: ModelWeights) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the query asks for."""
-        columns, documents, findable = scope.columns, scope.documents, scope.findable
-        scores = as_short(scope.ranked.score.take(scope.scored_as[: wanted.k]))
+        columns, documents, findable = ranking.columns, ranking.documents, ranking.findable
+        scores = as_short(ranking.ranked.score.take(ranking.scored_as[: wanted.k]))
         if wanted.min_score > 0:
             scores = [score for score in scores if score >= wanted.min_score]  # the first few, since scores fall
-        best = scope.best[: len(scores)]
+        best = ranking.best[: len(scores)]
         # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
         partners = dict[int, int]()
         if wanted.partners:
@@ -596,10 +596,10 @@ class Retriever(Generic[R]):
                     partners[index] = partner
         repeated_by = dict[int, Ints]()
         if wanted.merge_repetitions is not None:
-            repeated_by = repetitions_of_hits(columns, findable, best, scope.repetitions)
+            repeated_by = repetitions_of_hits(columns, findable, best, ranking.repetitions)
         named = [others[:MOST_NAMED].tolist() if wanted.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
-        others_of = {index: [documents[other].doc for other in rest] for index, *rest in scope.repetitions}
+        others_of = {index: [documents[other].doc for other in rest] for index, *rest in ranking.repetitions}
         hits = list[Hit[R]]()
         for index, score in zip(best, scores, strict=True):
             document, partner_of = documents.get(index), documents.get(partners.get(index, -1))
@@ -607,8 +607,8 @@ class Retriever(Generic[R]):
                 continue
             explanation = repeated = None
             if wanted.explain:
-                reranked = scope.reranked.get(index)
-                explanation = explained(scope.ranked, columns, scope.query, fitted.weights, index, reranked)
+                reranked = ranking.reranked.get(index)
+                explanation = explained(ranking.ranked, columns, ranking.query, fitted.weights, index, reranked)
             if (others := repeated_by.get(index)) is not None:
                 since = min(int(columns.time[index]), int(columns.time[others[-1]]))
                 repeated = Repetition(count=len(others) + 1, since=from_ms(since))
@@ -619,7 +619,7 @@ class Retriever(Generic[R]):
             hits.append(
                 Hit(
                     document.doc,
-                    document.derived,
+                    document.memo,
                     score,
                     partner_doc,
                     explanation,

@@ -107,7 +107,7 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
         ahead = starts > minute
         return np.where(ahead, told, starts) if ahead.any() else starts
 
-    time = columns.derived.get("known since", (starts, told, minute), known_since)  # the same array for a minute
+    time = columns.memo.get("known since", (starts, told, minute), known_since)  # the same array for a minute
     if interval is not None:
         shift = np.where(ends > starts, interval.offset, 0)
         starts, ends = starts - shift, ends - shift
@@ -189,16 +189,16 @@ def asked_order(query: str) -> TimeOrder | None:
 
 
 @kept(8 << 20, longest=MAX_CHARS)
-def names_no_subject(query: str, words: str = "") -> bool:
-    """Returns whether the query asks for a time alone: "What happened yesterday?", "What did I do last?".
+def names_subject(query: str, words: str = "") -> bool:
+    """Returns whether the query asks for more than a time: not "What happened yesterday?", "What did I do last?".
 
     `words`: the part of the query that names a time (`TimeInterval.words`). Without a time, and without a word that
-    asks for the newest or the oldest, it is False.
+    asks for the newest or the oldest, it is True.
     """
     if len(query) > MAX_CHARS or not (words or asked_order(query)):
-        return False
+        return True
     text = fold(query.replace(words, " ", 1) if words else query)
-    return any(grammar.names_no_subject(text) for grammar in likeliest(fold(query)))
+    return not any(grammar.names_no_subject(text) for grammar in likeliest(fold(query)))
 
 
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:

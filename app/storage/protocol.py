@@ -84,11 +84,11 @@ Order: TypeAlias = Literal["asc", "desc"]
 class Fetched(Generic[R]):
     """A document found by a search. It is read-only, because the engine may return the same object again.
 
-    `derived` memoizes what readers compute from the document.
+    `memo` keeps what readers compute from the document.
     """
 
     doc: R
-    derived: Memo = field(default_factory=Memo, compare=False)
+    memo: Memo = field(default_factory=Memo, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ async def render_items(
         try:
             item = render(document.doc)
             shown: A = await item if isinstance(item, Awaitable) else item
-            fault = document.derived.once("fault", partial(_fault, shape), shown)  # the same for the same text
+            fault = document.memo.once("fault", partial(_fault, shape), shown)  # the same for the same text
         except RecalldError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)
@@ -163,7 +163,7 @@ def is_shown(collection: Collection[R], document: Fetched[R], render: Callable[[
         except Exception as error:  # noqa: BLE001 (as above)
             return type(error).__name__
 
-    fault = document.derived.once("fault", fault_of, document.doc)
+    fault = document.memo.once("fault", fault_of, document.doc)
     if fault is not None:
         left_out(collection, document.doc[collection.id_field], fault)
     return fault is None

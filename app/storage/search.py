@@ -169,7 +169,7 @@ class Columns:
     """crc32 of the casefolded speaker's name, 0 for none."""
     time: Ints
     """Milliseconds since 1970: when it happened (`event_at`), else when it was told. The retriever sets it to when it
-    was told for what lies ahead, so that no plan is the newest (`with_plans`)."""
+    was told for what lies ahead, so that no plan is the newest (`settle_time`)."""
     flags: Ints
     """Bits of `storage/text.py`: about the text (a number or time word, a question mark at its end) and about the
     document (who said it, whether it is derived or a summary)."""
@@ -181,7 +181,7 @@ class Columns:
     """crc32 of the agent's id, 0 for none."""
     content: Ints
     """64-bit hash of the normalised content. Of equal contents, results show one."""
-    derived: Memo = field(default_factory=Memo, compare=False)
+    memo: Memo = field(default_factory=Memo, compare=False)
     """Memo of results computed from the columns. The same object as long as the engine's own columns are the same."""
     complete: bool = True
     """False if documents that match may be missing here, which a search with a greater `depth` returns."""
@@ -191,7 +191,7 @@ class Columns:
     """The terms of documents that are close to an unknown one of `SearchQuery.spelled`, by its id, each with the number
     of documents. A partition that has the term itself returns none for it."""
     emphasis: Floats | None = None
-    """(terms,): factor of each query term's weight; None: 1 for all. The ranking sets it, no engine does."""
+    """(terms,): factor of each query term's weight; None: 1 for all. `settle` sets it, no engine does."""
     repeated: Sequence[int] = ()
     """Indices of the documents that stand for others that say the same. The retriever sets it, no engine does."""
     starts: Ints | None = None
@@ -210,7 +210,7 @@ class Columns:
     def plain(self) -> Bools:
         """Mask of the documents that belong to no conversation: they have no session, or nobody says them."""
         sources = self.session, self.speaker
-        return self.derived.get("plain", sources, lambda: (self.session < 0) | (self.speaker == 0))
+        return self.memo.get("plain", sources, lambda: (self.session < 0) | (self.speaker == 0))
 
     @property
     def assistants(self) -> Bools:
@@ -220,13 +220,13 @@ class Columns:
             by_assistant: Bools = ~self.plain & (self.flags & SAID_BY_ASSISTANT != 0) & (self.speaker == _ASSISTANT)
             return by_assistant
 
-        return self.derived.get("assistants", (self.session, self.speaker, self.flags), compute)
+        return self.memo.get("assistants", (self.session, self.speaker, self.flags), compute)
 
     @property
     def questions(self) -> Bools:
         """Mask of the turns that are questions."""
         sources = self.session, self.speaker, self.flags
-        return self.derived.get("questions", sources, lambda: ~self.plain & (self.flags & IS_QUESTION != 0))
+        return self.memo.get("questions", sources, lambda: ~self.plain & (self.flags & IS_QUESTION != 0))
 
     @property
     def contents(self) -> EqualContents | None:
@@ -243,7 +243,7 @@ class Columns:
             code[order] = np.cumsum(begins) - 1
             return EqualContents(order, np.append(starts, len(order)), code)
 
-        groups: EqualContents | None = self.derived.get("contents", (self.content,), group)
+        groups: EqualContents | None = self.memo.get("contents", (self.content,), group)
         return groups
 
     @property
@@ -259,7 +259,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
     """
     if len(parts) == 1:
         return parts[0]
-    memo = parts[0].derived
+    memo = parts[0].memo
     given = [p.vectors for p in parts if p.vectors is not None]
     fixed = memo.get("joined", _sources(parts, _FIXED), lambda: _joined(parts))
     fading = memo.get("fading", _sources(parts, _FADING), lambda: _in_a_row(parts, _FADING))
@@ -307,7 +307,7 @@ def _joined(parts: Sequence[Columns]) -> dict[str, Any]:
         "previous": np.concatenate([_shifted(p.previous, by) for p, by in zip(parts, shifts, strict=False)]),
         "following": np.concatenate([_shifted(p.following, by) for p, by in zip(parts, shifts, strict=False)]),
         "session": np.concatenate([_shifted(p.session, by) for p, by in zip(parts, codes, strict=False)]),
-        "derived": Memo(),
+        "memo": Memo(),
     }
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.retrieval.query import SettledQuery, adapted_to_model, analyse, settle, towards_what_is_denied
 from app.retrieval.ranking import TINY, base_score, bm25, document_features, neighbour_arrays, query_features
-from app.retrieval.time_expressions import names_no_subject, read_interval
+from app.retrieval.time_expressions import names_subject, read_interval
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
 from benchmarks.evaluation.sets import Item, Question, World
@@ -172,7 +172,7 @@ def _case(
     query = adapted_to_model(embed.model, analyse(question.query, speakers))
     subject = True
     if interval is None or not interval.empty:
-        subject = not names_no_subject(question.query, interval.words if interval else "")
+        subject = names_subject(question.query, interval.words if interval else "")
     n = len(known_items)
     wanted = towards_what_is_denied(embed.queries([query.stripped])[0], embed.model)
     nearest = np.maximum.reduceat(scope.vectors @ wanted, scope.first)[:n]

@@ -91,7 +91,7 @@ async def test_what_is_shown_is_what_is_stored_now(store: Store) -> None:
     for score in (1, 2, 1):
         await store.commit([Update(THINGS, T, doc["thing_id"], set={"score": score})])
         (shown,) = await store.find_fetched(THINGS, T, Eq("thing_id", doc["thing_id"]))
-        assert shown.doc["score"] == shown.derived.once("score", lambda known: known["score"], shown.doc) == score
+        assert shown.doc["score"] == shown.memo.once("score", lambda known: known["score"], shown.doc) == score
 
 
 @moderate

@@ -165,7 +165,7 @@ def test_what_is_a_question_is_told_anew_when_the_flags_change() -> None:
     odds = np.array([1.0, *[0.5] * 10], np.float32)
     before = scored(columns, odds, NOBODY, DEFAULT.calibration)[0]
     asked_again = replace(columns, flags=np.array([0, *[IS_QUESTION] * 10]))
-    assert asked_again.derived is columns.derived
+    assert asked_again.memo is columns.memo
     assert scored(asked_again, odds, NOBODY, DEFAULT.calibration)[0] > before
 
 

@@ -21,12 +21,12 @@ PAST = (NOW - 40 * 86_400_000, NOW)
 
 @given(scopes(), st.sampled_from((NOBODY, SPOKEN, FOREIGN, NOW_ASKED, WITHOUT_SUBJECT)), st.sampled_from(((), (PAST,))))
 def test_the_contributions_are_the_log_odds_that_order_the_hits(
-    columns: Columns, query: SettledQuery, intervals: tuple[tuple[int, int], ...]
+    columns: Columns, query: SettledQuery, readings: tuple[tuple[int, int], ...]
 ) -> None:
-    ranked = rank(columns, query, "hybrid", NOW, intervals=intervals)
+    ranked = rank(columns, query, "hybrid", NOW, readings=readings)
     text = ranked.parts["text"]
     features = query_features(columns, query, text), document_features(columns, NOW)
-    odds, _ = log_odds(columns, query, *features, DEFAULT.weights, intervals)
+    odds, _ = log_odds(columns, query, *features, DEFAULT.weights, readings)
     for index in range(len(odds)):
         found = contributions(ranked, columns, query, DEFAULT.weights, index)
         assert sum(found.values()) == pytest.approx(float(odds[index]), rel=1e-4, abs=1e-3)

@@ -289,7 +289,7 @@ def test_what_lies_in_the_time_that_the_query_speaks_of_comes_first_and_nothing_
     columns = replace(columns_of(4), cosine=np.array([0.4, 0.38, 0.39, 0.36], np.float32), time=NOW - days * DAY_MS)
     assert rank(columns, NOBODY, "hybrid", NOW).order[0] == 0
     yesterday = NOW - DAY_MS - DAY_MS // 2, NOW - DAY_MS // 2
-    ranked = rank(columns, NOBODY, "hybrid", NOW, intervals=[yesterday])
+    ranked = rank(columns, NOBODY, "hybrid", NOW, readings=[yesterday])
     assert ranked.order[0] == 1
     assert sorted(ranked.order.tolist()) == [0, 1, 2, 3]
     assert ranked.parts["when"][1] == 1
@@ -301,7 +301,7 @@ def test_what_lies_in_the_time_that_the_query_speaks_of_comes_first_and_nothing_
 @given(scopes())
 def test_a_time_that_every_memory_fits_alike_changes_nothing(columns: Columns) -> None:
     ranked = rank(columns, NOBODY, "hybrid", NOW)
-    other = rank(columns, NOBODY, "hybrid", NOW, intervals=[(-1, 2 * NOW)])
+    other = rank(columns, NOBODY, "hybrid", NOW, readings=[(-1, 2 * NOW)])
     assert ranked.order.tolist() == other.order.tolist()
     assert ranked.score.tolist() == pytest.approx(other.score.tolist(), rel=1e-3)
 
@@ -377,7 +377,7 @@ def test_of_a_query_without_a_subject_the_asked_time_counts_before_words_and_vec
     columns = replace(columns_of(3), cosine=np.array([0.9, 0.1, 0.5], np.float32), time=NOW - np.arange(3) * DAY_MS)
     columns.term_counts[0, 0] = columns.term_counts[1, 0] = 1
     query, yesterday = replace(NOBODY, subject=False), (NOW - DAY_MS, NOW - DAY_MS + 1)
-    assert rank(columns, query, "hybrid", NOW, intervals=[yesterday]).order[0] == 1
+    assert rank(columns, query, "hybrid", NOW, readings=[yesterday]).order[0] == 1
 
 
 def test_in_a_script_that_the_model_does_not_know_the_words_decide() -> None:

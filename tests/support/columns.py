@@ -129,13 +129,13 @@ def rank(
     weights: Weights = DEFAULT.weights,
     decay: DecayCurve = DEFAULT_DECAY,
     *,
-    intervals: Sequence[tuple[int, int]] = (),
+    readings: Sequence[tuple[int, int]] = (),
     calibration: Calibration = DEFAULT.calibration,
 ) -> Ranked:
     """A whole ranking, as a search makes it, of documents whose texts tell nothing."""
-    ranked = by_features(columns, query, mode, now_ms, weights, decay, intervals)
+    ranked = by_features(columns, query, mode, now_ms, weights, decay, readings)
     if ranked.query_features is not None:
         order_first_hits(ranked, columns, first_hits(ranked, columns, query, weights), weights)
-        when = ranked.other_parts["when"] if intervals and intervals[0][1] <= now_ms else None
+        when = ranked.other_parts["when"] if readings and readings[0][1] <= now_ms else None
         ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, calibration, when)
     return ranked

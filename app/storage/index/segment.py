@@ -672,7 +672,7 @@ class Segment:
                 **fading(heads, live),
                 "agent": np.full(len(length), self._agent, np.int64),
                 "content": heads["content"][at].copy(),
-                "derived": Memo(),
+                "memo": Memo(),
             },
         )
 

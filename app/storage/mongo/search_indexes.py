@@ -589,7 +589,7 @@ class Candidates:
             count=count,
             mean_length=sum(state.length for state in states) / max(1, count),
             complete=complete,
-            derived=Memo(),
+            memo=Memo(),
         )
 
     def _has_vector(self, query: SearchQuery) -> bool:

@@ -490,7 +490,7 @@ class EmbeddedStore:
                         f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?", (row,)
                     ).fetchone()
                 left_out(collection, named[0] if named else f"row {row}", orjson.JSONDecodeError.__name__)
-            elif (fault := document.derived.once("damage", partial(damage, collection), document.doc)) is not None:
+            elif (fault := document.memo.once("damage", partial(damage, collection), document.doc)) is not None:
                 left_out(collection, document.doc.get(collection.id_field), fault)
                 document = None
             documents[row] = document

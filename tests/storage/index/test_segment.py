@@ -95,13 +95,13 @@ def test_an_access_keeps_what_was_derived_from_everything_else() -> None:
     before = columns(segment)
     segment.apply([row(2, base_importance=0.125, anchored_at=at(9)), row(3, pinned=True)])
     after = columns(segment)
-    assert after.derived is before.derived
+    assert after.memo is before.memo
     assert after.length is before.length
     assert (after.base_importance.tolist(), after.pinned.tolist()) == ([0.5, 0.125, 0.5], [False, False, True])
     assert after.anchor.tolist() == [before.anchor[0], to_ms(at(9)), before.anchor[2]]
     assert (before.base_importance.tolist(), before.pinned.tolist()) == ([0.5] * 3, [False] * 3)
     segment.apply([row(2, weight=3)])
-    assert columns(segment).derived is not after.derived
+    assert columns(segment).memo is not after.memo
     assert columns(segment, Eq("kind", "x")).matched.tolist() == [False] * 3
     assert columns(segment, Range("weight", ge=3)).matched.tolist() == [False, True, False]
 
