@@ -237,10 +237,9 @@ def of_first_hits(
         only: dict[str, Any] = {**dict.fromkeys(ORDERED_BY, NO_ORDER), kind: wanted}
         ordered = replace(by_fold[case.fold], **only)
         first = first_hits(Ranked(order, odds, parts), case.columns, case.query, ordered)
-        first.replaced = []  # the texts are not at hand that would tell
         right = case.evidence[first.group]
         if right.any() and not right.all():
-            known = properties(case.columns, odds, first, parts)
+            known = properties(case.columns, odds, first, parts)  # without the texts, none is known to be replaced
             used.append((case, known[[PROPERTIES.index(name) for name in names]].T, right, odds[first.group]))
     count = Counter(case.group for case, *_ in used)
     found = ConditionalLogit([-np.inf] * len(names), one_will_do=True)
@@ -287,9 +286,7 @@ def with_order(weights: Weights, fitted: Mapping[str, ConditionalLogit], without
 def odds_of(case: Case, weights: Weights) -> Floats:
     odds, parts = compared(case, weights)
     ranked = Ranked(np.argsort(-odds, kind="stable"), odds, parts)
-    first = first_hits(ranked, case.columns, case.query, weights)
-    first.replaced = []
-    order_first_hits(ranked, case.columns, first, weights)
+    order_first_hits(ranked, case.columns, first_hits(ranked, case.columns, case.query, weights), weights)
     return ranked.score
 
 

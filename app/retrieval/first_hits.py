@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 
@@ -200,9 +201,10 @@ EQUAL = 1e-4
 PROPERTIES = ("gap", "cosine", "newness", "statement", "length", "renewed", "second_hand", "replaced")
 """The fields of `FirstHitWeights`, in this order."""
 NO_ORDER = FirstHitWeights()
+Pairs: TypeAlias = Sequence[tuple[int, int]]  # [(4, 9)]: the indices of an earlier memory and of a later one
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class FirstHits:
     """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
     kind (column)."""
@@ -220,13 +222,10 @@ class FirstHits:
     """It has all of them, and they are `ENOUGH_OF_QUERY`."""
     later: Bools
     """It is a later statement of the same speaker. A question is none, nor is the same text said again."""
-    replaced: Sequence[tuple[int, int]] = ()
-    """Pairs of an earlier and a later memory, of which the later one may say what holds instead. Their texts tell
-    (`same_subject`), so that whoever has them leaves here those that do."""
+    may_replace: Pairs = ()
+    """Those of which the later memory may say what holds instead: their texts tell (`same_subject`)."""
     alike: Sequence[Sequence[int]] = ()
     """Groups of memories with the same words of the query, of which some may have them the other way round."""
-    turned: Sequence[int] = ()
-    """Those of them that do, as their texts tell (`turned`)."""
 
 
 def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights) -> FirstHits:
@@ -241,7 +240,7 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
     start = start[says_something(ranked.other_parts, start)]
     plain = columns.plain[start]
     turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    groups = alike(columns, memories, ranked.score)
+    groups = find_alike(columns, memories, ranked.score)
     of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
     if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
         turns = turns[:0]
@@ -249,15 +248,14 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
         memories = memories[:0]
     past = asks_for_past(query, ranked.other_parts)
     first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
-    first.alike = groups
+    may_replace: Pairs = ()
     if weights.first_plain.replaced and len(memories) and not past:
         # the newest of the later ones that have all words of the query that a memory has: their texts tell the rest
         later = first.has_all & first.later & first.plain
         newest = np.where(later, columns.time[first.group], np.iinfo(np.int64).min).argmax(axis=1)
-        first.replaced = [
-            (int(first.group[place]), int(first.group[newest[place]])) for place in np.flatnonzero(later.any(axis=1))
-        ]
-    return first
+        places = np.flatnonzero(later.any(axis=1))
+        may_replace = [*zip(first.group[places].tolist(), first.group[newest[places]].tolist(), strict=True)]
+    return replace(first, may_replace=may_replace, alike=groups)
 
 
 def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
@@ -281,28 +279,33 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
 
 
-def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> None:
-    """Leaves the pairs of which the later text replaces the earlier one, and notes those that have the words of the
-    query the other way round. `texts`: those of the documents in pairs and groups, by index."""
-    first.replaced = [
+def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> tuple[Pairs, list[int]]:
+    """Returns the pairs of which the later text replaces the earlier one, and the documents that have the words of the
+    query the other way round: `[(4, 9)], [2]`. `texts`: those of the documents in pairs and groups, by index."""
+    replaced = [
         (earlier, later)
-        for earlier, later in first.replaced
+        for earlier, later in first.may_replace
         if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], query)
     ]
-    first.turned = [
-        index
-        for group in first.alike
-        for index in turned({index: texts[index] for index in group if index in texts}, query)
-    ]
+    groups = [{index: texts[index] for index in group if index in texts} for group in first.alike]
+    return replaced, [index for group in groups for index in find_turned(group, query)]
 
 
-def order_first_hits(ranked: Ranked, columns: Columns, first: FirstHits, weights: Weights) -> None:
+def order_first_hits(
+    ranked: Ranked,
+    columns: Columns,
+    first: FirstHits,
+    weights: Weights,
+    replaced: Pairs = (),
+    turned: Sequence[int] = (),
+) -> None:
     """Orders the first hits among themselves, turns and plain memories apart. The part `first` is what each document
-    gains by this, in log-odds: a document that falls gains less than 0. Without it, nothing has changed."""
+    gains by this, in log-odds, less than 0 if it falls. `replaced`, `turned`: what `compare_texts` returns."""
     gained = np.zeros(len(ranked.score), np.float32)
     if len(first.group):
-        gained[first.group] = gains(properties(columns, ranked.score, first, ranked.other_parts), first, weights)
-    gained[list(first.turned)] -= np.float32(TURNED)
+        values = properties(columns, ranked.score, first, ranked.other_parts, replaced)
+        gained[first.group] = gains(values, first, weights)
+    gained[list(turned)] -= np.float32(TURNED)
     if gained.any():
         ranked.other_parts["first"] = gained
         ranked.score = ranked.score + gained
@@ -316,7 +319,9 @@ def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
     return "when" in parts or query.order == "earliest"
 
 
-def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats]) -> Floats:
+def properties(
+    columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats], replaced: Pairs = ()
+) -> Floats:
     """Returns the properties of the first hits, a row for each name of `PROPERTIES` and a column for each hit. Each hit
     is compared with those of its kind. `odds`, `parts`: the score and the other parts of `Ranked`.
 
@@ -329,7 +334,7 @@ def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[
     - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
     - `renewed` and `replaced`: how surely a later hit says something else about the same thing, 0 to 1: the less, the
       farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
-      and less in a long text; for `replaced` the pairs that are known.
+      and less in a long text; for `replaced` the pairs that `compare_texts` returns.
     """
     group, plain = first.group, first.plain
     time = columns.time[group]
@@ -347,17 +352,17 @@ def properties(columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[
     brief = np.maximum(1 - length, 0)
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     near = (1 - behind**2) * first.later
-    renewed, replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
-    if first.replaced:
+    renewed, is_replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
+    if replaced:
         places = {index: place for place, index in enumerate(group.tolist())}
-        for earlier, later in first.replaced:
-            replaced[places[earlier]] = near[places[earlier], places[later]]
+        for earlier, later in replaced:
+            is_replaced[places[earlier]] = near[places[earlier], places[later]]
     second_hand = np.zeros(len(group), np.bool_)
     if "echo" in parts:
         before = columns.previous[group]
         second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
     newness *= statement * brief
-    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, replaced
+    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, is_replaced
     return np.array(rows, np.float32)
 
 
@@ -430,9 +435,9 @@ def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
 _CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
 
 
-def alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
+def find_alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
     """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
-    the same log-odds: the documents whose texts tell who does what to whom (`turned`)."""
+    the same log-odds: the documents whose texts tell who does what to whom (`find_turned`)."""
     memories = memories[odds[memories] >= odds[memories[:1]] - TURNED]  # what lies farther behind stays behind
     has = columns.term_counts[:, memories] > 0
     groups: dict[bytes, list[int]] = {}
@@ -442,10 +447,10 @@ def alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def turned(texts: Mapping[int, str], query: str) -> list[int]:
+def find_turned(texts: Mapping[int, str], query: str) -> list[int]:
     """Returns which texts have more neighbouring words of the query the other way round than another one of them.
 
-        turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
+        find_turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
 
     A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf".
     """

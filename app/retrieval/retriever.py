@@ -534,15 +534,10 @@ class Retriever(Generic[R]):
             columns = said_once(columns, repetitions)
         if ranked.query_features is not None:
             hits = first_hits(ranked, columns, query, fitted.weights)
-            if hits.replaced or hits.alike:
-                indices = [index for group in (*hits.replaced, *hits.alike) for index in group]
+            if indices := [index for group in (*hits.may_replace, *hits.alike) for index in group]:
                 await self._read(columns, [*indices, *ranked.order[: wanted.k].tolist()], documents)
-                compare_texts(
-                    hits,
-                    {index: spec.text(documents[index].doc) for index in indices if index in documents},
-                    wanted.query,
-                )
-            order_first_hits(ranked, columns, hits, fitted.weights)
+            said = {index: spec.text(documents[index].doc) for index in indices if index in documents}
+            order_first_hits(ranked, columns, hits, fitted.weights, *compare_texts(hits, said, wanted.query))
             when = ranked.other_parts["when"] if readings and readings[0][1] <= wanted.now_ms else None
             ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, fitted.calibration, when)
         best = top(ranked.order, columns, k)

@@ -13,14 +13,14 @@ from app.retrieval.first_hits import (
     FIRST,
     NO_ORDER,
     PROPERTIES,
-    alike,
     compare_hits,
+    find_alike,
+    find_turned,
     first_hits,
     gains,
     order_first_hits,
     properties,
     same_subject,
-    turned,
 )
 from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
@@ -63,7 +63,8 @@ def order_and_gain(
     """The texts are taken to speak of one subject."""
     of_each = np.array(odds, np.float32)
     ranked = Ranked((-of_each).argsort(kind="stable"), of_each, dict(parts))
-    order_first_hits(ranked, columns, first_hits(ranked, columns, query, weights), weights)
+    first = first_hits(ranked, columns, query, weights)
+    order_first_hits(ranked, columns, first, weights, first.may_replace)
     return list(ranked.order.tolist()), ranked.other_parts.get("first")
 
 
@@ -75,8 +76,8 @@ def properties_of(
     columns: Columns, odds: Sequence[float], group: Sequence[int], parts: Parts = NO_PARTS, *, past: bool = False
 ) -> Floats:
     first = compare_hits(columns, np.array(group), past=past)
-    first.replaced = [(at, later) for later in group for at in group if columns.time[at] < columns.time[later]]
-    return properties(columns, np.array(odds, np.float32), first, parts)
+    replaced = [(at, later) for later in group for at in group if columns.time[at] < columns.time[later]]
+    return properties(columns, np.array(odds, np.float32), first, parts, replaced)
 
 
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
@@ -87,8 +88,7 @@ def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -
 def test_without_the_evidence_of_the_texts_no_memory_replaces_another() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, RENEWED)
-    assert first.replaced == [(0, 1)]
-    first.replaced = []
+    assert first.may_replace == [(0, 1)]
     order_first_hits(ranked, columns, first, RENEWED)
     assert ranked.order.tolist() == [0, 1]
 
@@ -288,14 +288,13 @@ def test_equal_texts_under_two_keys_replace_nothing() -> None:
     ],
 )
 def test_words_of_the_query_the_other_way_round_are_another_statement(query: str, right: str, wrong: str) -> None:
-    assert turned({3: right, 5: wrong}, query) == [5]
-    assert turned({5: wrong}, query) == []
+    assert find_turned({3: right, 5: wrong}, query) == [5]
+    assert find_turned({5: wrong}, query) == []
 
 
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
-    assert first.alike == alike(columns, ranked.order, ranked.score) == [[0, 1]]
-    first.turned = [0]
-    order_first_hits(ranked, columns, first, DEFAULT.weights)
+    assert first.alike == find_alike(columns, ranked.order, ranked.score) == [[0, 1]]
+    order_first_hits(ranked, columns, first, DEFAULT.weights, turned=[0])
     assert ranked.order.tolist() == [1, 0]

@@ -135,7 +135,8 @@ def rank(
     """A whole ranking, as a search makes it, of documents whose texts tell nothing."""
     ranked = by_features(columns, query, mode, now_ms, weights, decay, readings)
     if ranked.query_features is not None:
-        order_first_hits(ranked, columns, first_hits(ranked, columns, query, weights), weights)
+        first = first_hits(ranked, columns, query, weights)
+        order_first_hits(ranked, columns, first, weights, first.may_replace)
         when = ranked.other_parts["when"] if readings and readings[0][1] <= now_ms else None
         ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, calibration, when)
     return ranked
