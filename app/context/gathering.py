@@ -29,7 +29,7 @@ class Gathered:
     """Tokens by the identity of an item, which is held so that no other one has it later."""
 
     @property
-    def section(self) -> str:
+    def name(self) -> str:
         """The name of the section."""
         return self.source.section
 

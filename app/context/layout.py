@@ -32,7 +32,7 @@ def best_scores(sections: Sequence[Gathered], *, asks: bool) -> dict[str, float]
     """Returns the highest score of each section, 0 of one without scores, and of each where the query asks for
     nothing: what fits "thanks!" best is what would help if it asked."""
     return {
-        section.section: max((item.score or 0.0 for item in section.items if asks), default=0.0) for section in sections
+        section.name: max((item.score or 0.0 for item in section.items if asks), default=0.0) for section in sections
     }
 
 
@@ -42,12 +42,12 @@ def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: fl
     competing = [section for section in sections if section.source.competes]
     if any(section.error is not None for section in competing):
         return False
-    return max((best[section.section] for section in competing), default=1.0) < below
+    return max((best[section.name] for section in competing), default=1.0) < below
 
 
 def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
     """Returns what each searched collection has of the query."""
-    return [evidence for section in sections for evidence in section.result.evidence]
+    return [section.result.evidence for section in sections if section.result.evidence is not None]
 
 
 # --- The layout -------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class PackedContext:
 def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
     """Packs all sections."""
     sections = [section_of(plan, section) for section in gathered]
-    competing = {section.name for section in sections if not section.always}
+    competing = {section.name for section in sections if not section.fixed}
 
     def packed_under(line_above: str) -> PackedPrompt:
         frame = plan.frame_tokens + prompt_text.count(line_above)
@@ -123,7 +123,8 @@ def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
 
 
 def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
-    """Returns whether all that competes is to be given, because it is so little."""
+    """Returns whether all that competes is to be given, because it is so little. `gather_memories` leaves out no score
+    where this may be."""
     competing = [section for section in gathered if section.source.competes]
     documents = sum(evidence.count for evidence in evidence_in(gathered))
     if documents > SMALL_DOCUMENTS or sum(len(section.items) for section in competing) > SMALL_DOCUMENTS:
@@ -151,7 +152,7 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
         0 if are_messages else prompt_text.count(rendering.title(source.title)),
         source.limit_in(plan.body),
         max_tokens,
-        always=not source.competes,
+        fixed=not source.competes,
         framed=not are_messages,
         boost=source.boosts.get(plan.intent, 1.0),
     )

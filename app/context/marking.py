@@ -44,7 +44,7 @@ async def mark_sections(
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
     statement. If the facts cannot be read, no value is marked, and a warning says so.
     """
-    items = [item for section in sections if section.source.marked for item in section.items]
+    items = [item for section in sections if section.source.gets_marks for item in section.items]
     if not items:
         return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
@@ -64,7 +64,7 @@ async def mark_sections(
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
-        if section.source.marked
+        if section.source.gets_marks
         else section
         for section in sections
     ], warnings

@@ -15,11 +15,11 @@ The budget is never exceeded. Of items that share a key only one is packed, and 
 fractions, because rounding could make the rest of a larger budget smaller by a token.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import floor
 from typing import NamedTuple
 
 from app.context.schemas import DropReason
@@ -52,7 +52,7 @@ class Section:
     limit: int
     """Maximum items."""
     max_tokens: TokenBound | None = None
-    always: bool = False
+    fixed: bool = False
     """Whether it is always there: its items do not compete, because its place does not depend on the query."""
     framed: bool = True
     """Whether it stands inside the frame, whose tokens count once."""
@@ -73,7 +73,7 @@ class Misfit(NamedTuple):
     @property
     def left(self) -> int:
         """Tokens that were left for it."""
-        return floor(self.room - self.used)
+        return math.floor(self.room - self.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Packer:
         self._has_enough = False
         self._states = {section.name: _State(section) for section in sections}
         self._budget, self._frame_tokens = budget, frame_tokens
-        self._left: TokenBound = budget
+        self._left: TokenBound = budget  # of 1,000, parts of 420, of which 390 are used: 580 are left to compete for
         self._framed = False
         self._keys: set[str] = set()
         """Keys of what the prompt says (`Candidate.keys`)."""
@@ -153,7 +153,7 @@ class Packer:
         self._misfits: dict[str, Misfit] = {}
         self._without_room: list[Candidate] = []
         """Items of sections that are always there for which there was no room."""
-        competing = [item for section in sections if not section.always for item in with_partners(section.items)]
+        competing = [item for section in sections if not section.fixed for item in with_partners(section.items)]
         self._texts_with = Counter[int]()
         """How many competing texts have each word; empty if no text is derived from others."""
         if any(item.derived for item in competing):
@@ -163,7 +163,7 @@ class Packer:
 
     def pack(self) -> PackedPrompt:
         """Returns the packed prompt."""
-        fixed = [state for state in self._states.values() if state.section.always]
+        fixed = [state for state in self._states.values() if state.section.fixed]
         parts = shares(
             [self._wanted(state) for state in fixed], max(0, self._budget - self._frame_tokens) * FIXED_SHARE
         )
@@ -171,7 +171,7 @@ class Packer:
             for item in state.section.items:
                 self._take(state, item, part)
         left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
-        self._left = floor(left)  # of what costs whole tokens as much fits, and integers are faster
+        self._left = math.floor(left)  # of what costs whole tokens as much fits, and integers are faster
         ordered = ranked([state.section for state in self._states.values()], self._floor, by_score=self._by_score)
         self._compete(ordered)
         competed = {item.id for _, item in ordered}
@@ -228,7 +228,7 @@ class Packer:
         return None
 
     def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, max_tokens: TokenBound | None) -> None:
-        if state.section.always:
+        if state.section.fixed:
             self._without_room.append(item)
         bound = state.section.max_tokens if max_tokens is None else max_tokens
         if reason == "budget":
@@ -240,7 +240,7 @@ class Packer:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
     def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
-        if item.id in self._ids or self._keys & item.keys or (not state.section.always and self._is_known(item)):
+        if item.id in self._ids or self._keys & item.keys or (not state.section.fixed and self._is_known(item)):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
             return "limit"
@@ -312,7 +312,7 @@ def ranked(sections: Iterable[Section], floor: float, *, by_score: bool) -> list
     competing = [
         (item.score, section, order, item)
         for section in sections
-        if not section.always
+        if not section.fixed
         for order, item in enumerate(with_partners(section.items))
         if item.score is not None and item.score >= floor
     ]

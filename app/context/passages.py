@@ -24,7 +24,7 @@ chunks 3 ms."""
 CharRange = tuple[int, int]
 
 
-def passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> str:
+def best_passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> str:
     """Returns `text`, or the run of its sentences that contains most of the query within `limit` tokens, with a sign
     where it is cut.
 

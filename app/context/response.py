@@ -8,7 +8,7 @@ from app.context import rendering
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedContext, PromptPlan
 from app.context.packing import with_partners
-from app.context.passages import passage
+from app.context.passages import best_passage
 from app.context.schemas import (
     Context,
     ContextRequest,
@@ -65,7 +65,7 @@ def explain(prompt: PackedContext) -> dict[str, DroppedEntry]:
     explained = dict[str, DroppedEntry]()
     for section in prompt.sections:
         for memory, score, _ in section.result.left_out:
-            item = memory_item(memory, passage(memory["content"], {}), score, section.request)
+            item = memory_item(memory, best_passage(memory["content"], {}), score, section.request)
             explained[item.id] = _entry_answer(item, section)
     sections = dict(_sections_of_items(prompt))
     for item, _ in prompt.packed.dropped:
@@ -87,7 +87,7 @@ def _sections_of_items(prompt: PackedContext) -> Iterator[tuple[str, Gathered]]:
 def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
     return {
         "type": item.type,
-        "section": section.section,
+        "section": section.name,
         "text": prompt_text.entry("", f"{item.prefix}{item.text}").strip(),
         "score": item.score,
         "tokens": section.tokens(item),
@@ -110,12 +110,12 @@ def answer_of(
         prompt: What was packed.
         warnings: Of what was done with the sections, beside their own.
         started: When the work began, by `time.perf_counter`.
-        explained: What was dropped is, by id, if the request asks for it.
+        explained: What each dropped item is, by id, if the request asks for it.
     """
     body = plan.body
     text, turns, sections = _rendered(body, prompt)
     errors: list[SectionError] = [
-        {"section": section.section, "code": error.code, "detail": error.detail}
+        {"section": section.name, "code": error.code, "detail": error.detail}
         for section in prompt.sections
         for error in section.faults
     ]
@@ -134,7 +134,7 @@ def answer_of(
             [*warnings_of(prompt.sections), *warnings, *_rules_left_out(prompt), *damage_warnings()]
         ),
         "took_ms": {
-            **{section.section: round(section.seconds * 1000, 3) for section in prompt.sections},
+            **{section.name: round(section.seconds * 1000, 3) for section in prompt.sections},
             "total": round((time.perf_counter() - started) * 1000, 3),
         },
     }
@@ -142,7 +142,7 @@ def answer_of(
 
 def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
     """Returns the text of the prompt, the turns that become messages of their own, and what each section has."""
-    sections = {section.section: section for section in prompt.sections}
+    sections = {section.name: section for section in prompt.sections}
     shown = {
         name: rendering.in_reading_order(sections[name].source.order, items)
         for name, items in prompt.packed.chosen.items()
@@ -201,7 +201,7 @@ def _rules_left_out(prompt: PackedContext) -> list[SearchWarning]:
     """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
     in the words of that one."""
     packed_ids = {item.id for item in prompt.chosen}
-    rules = {item.id for section in prompt.sections if section.section == "instructions" for item in section.items}
+    rules = {item.id for section in prompt.sections if section.name == "instructions" for item in section.items}
     return [
         {"code": "instruction_left_out", "detail": f"{item.id} {_WHY_LEFT_OUT[reason]}"}
         for item, reason in prompt.packed.dropped

@@ -114,7 +114,11 @@ class ContextRequest(TagAndMetadataFilters):
     min_importance: Share | None = Field(
         None, description="Least importance of a memory at the moment; default: the agent's setting. Rules are exempt."
     )
-    min_score: Share | None = Field(None, description="Least score of what competes by its worth; default: 0.001.")
+    min_score: Share | None = Field(
+        None,
+        description="Least score of what competes by its worth; default: 0.005, or 0.001 with `fill`, or 0 where so "
+        "little is stored that all of it is given.",
+    )
     as_of: Timestamp | None = Field(None, description="What was true then; default: now.")
     known_at: Timestamp | None = Field(None, description="Facts, memories and lessons of then; default: now.")
     now: Timestamp | None = Field(None, description="The time of the context: what happened later is hidden.")

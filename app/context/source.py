@@ -134,7 +134,7 @@ class SourceRequest:
         return Viewpoint(self.partitions, self.body.user_id, self.as_of, rfc3339(self.now), self.body.known_at)
 
     @property
-    def view(self) -> View:
+    def facts_view(self) -> View:
         """Which facts the context is about, in both times."""
         return View(self.as_of, self.body.known_at)
 
@@ -203,8 +203,8 @@ class SourceResult:
     """Names of the user."""
     judged: Sequence[JudgedStatement] = ()
     """Statements of findings, whether the query touches them or not."""
-    evidence: Sequence[QueryEvidence] = ()
-    """What the searched collections have of the query: each collection once in a context."""
+    evidence: QueryEvidence | None = None
+    """What the searched collection has of the query, if it has documents."""
     left_out: Sequence[LeftOut] = ()
     """Memories that were found and are no candidates."""
     faults: Sequence[RecalldError] = ()
@@ -260,7 +260,7 @@ class ContextSource:
     order: ReadingOrder = ReadingOrder.GROUPED
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
-    marked: bool = False
+    gets_marks: bool = False
     """Whether texts that state replaced values get marks. Facts have their time, and turns stay as they were said."""
     boosts: Mapping[Intent, float] = field(default_factory=dict)
     """Factors for the place of its items, by intent; 1 for an intent without one."""

@@ -57,8 +57,8 @@ def sized(name: str, *sizes: int, score: float | None = None) -> list[Candidate]
     return [item(f"{name}{at}", size, score=score) for at, size in enumerate(sizes)]
 
 
-def always(name: str, *sizes: int, **fields: object) -> Section:
-    return section(name, *sized(name, *sizes), always=True, **fields)
+def fixed(name: str, *sizes: int, **fields: object) -> Section:
+    return section(name, *sized(name, *sizes), fixed=True, **fields)
 
 
 def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
@@ -78,7 +78,7 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
         title_tokens=random.randint(0, 4),
         limit=random.choice((99, 99, random.randint(0, 8))),
         max_tokens=random.choice((None, None, random.randint(0, 60))),
-        always=stands,
+        fixed=stands,
         framed=random.random() < 0.7,
         boost=random.choice((1.0, 1.0, 1.5)),
     )
@@ -167,7 +167,7 @@ def _walls(case: Case, packed: PackedPrompt) -> Iterator[str]:
 
 
 def _always(case: Case, packed: PackedPrompt) -> Iterator[str]:
-    standing = [section for section in case.sections if section.always]
+    standing = [section for section in case.sections if section.fixed]
     sizes = [size_of(section, packed.chosen.get(section.name, ())) for section in standing]
     if sum(sizes) > max(0, case.budget - case.frame) * ALWAYS:
         yield "sections that are always there keep to their part"
@@ -185,7 +185,7 @@ def _no_repeats(case: Case, packed: PackedPrompt) -> Iterator[str]:
 
 
 def _floor(case: Case, packed: PackedPrompt) -> Iterator[str]:
-    competing = [one for name, items in packed.chosen.items() if not case.named()[name].always for one in items]
+    competing = [one for name, items in packed.chosen.items() if not case.named()[name].fixed for one in items]
     if any(one.score is None or one.score < case.floor for one in competing):
         yield "the floor is minded"
 
@@ -196,7 +196,7 @@ def _values(case: Case) -> dict[tuple[str, str], float]:
     competing = [
         (section.name, one)
         for section in case.sections
-        if not section.always
+        if not section.fixed
         for hit in section.items
         for one in (hit, *(() if hit.partner is None else (hit.partner,)))
         if one.score is not None and one.score >= case.floor
@@ -246,9 +246,9 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
             true = {
                 "duplicate": bool(said & one.keys),
                 "limit": len(items) >= section.limit,
-                "score": not section.always and values.get((section.name, one.id), -1.0) < case.floor,
+                "score": not section.fixed and values.get((section.name, one.id), -1.0) < case.floor,
                 "section_budget": _beyond(case, section, size),
-                "budget": section.always or _full(case, packed),
+                "budget": section.fixed or _full(case, packed),
             }
             if not true[reasons[one.id]]:
                 yield f"left out for {reasons[one.id]}, which is not so"
@@ -269,15 +269,15 @@ def _beyond(case: Case, section: Section, size: int) -> bool:
     than it wants, or than an equal part for each."""
     if section.max_tokens is not None and size > section.max_tokens:
         return True
-    standing = sum(one.always for one in case.sections)
-    if not section.always:
+    standing = sum(one.fixed for one in case.sections)
+    if not section.fixed:
         return False
     return size > min(_wants(section), max(0, case.budget - case.frame) * ALWAYS / standing)
 
 
 def _full(case: Case, packed: PackedPrompt) -> bool:
     """Whether some item that competes and is left out has no room in what the parts leave."""
-    standing = [section for section in case.sections if section.always]
+    standing = [section for section in case.sections if section.fixed]
     used = sum(size_of(section, packed.chosen.get(section.name, ())) for section in standing)
     kept = min(sum(_wants(section) for section in standing), max(0, case.budget - case.frame) * ALWAYS)
     left = case.budget - total(case, packed) - (kept - used)
@@ -285,7 +285,7 @@ def _full(case: Case, packed: PackedPrompt) -> bool:
     packed_ids = {one for ids in chosen_ids(packed).values() for one in ids}
     for section in case.sections:
         items = packed.chosen.get(section.name, ())
-        for one in () if section.always else _known(section).values():
+        for one in () if section.fixed else _known(section).values():
             grown = size_of(section, [*items, one]) - size_of(section, items) + (frame if section.framed else 0)
             if one.id not in packed_ids and (one.score or 0.0) >= 0 and grown > left:
                 return True

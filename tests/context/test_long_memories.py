@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.context.passages import CUT, LONG_TEXT, LONGEST, passage
+from app.context.passages import CUT, LONG_TEXT, LONGEST, best_passage
 from app.context.sources.searched import _passages
 from app.core import prompt_text
 from app.core.work import LONG_TEXT as PART
@@ -61,4 +61,4 @@ def test_a_long_text_shows_the_sentence_that_answers_wherever_it_is(place: int) 
     often = "The weather was as it often is. "
     text = often * place + "A zeppelin came. " + often * (900 - place)
     assert len(text) > LONG_TEXT
-    assert "A zeppelin came." in passage(text, WEIGHTS)
+    assert "A zeppelin came." in best_passage(text, WEIGHTS)

@@ -16,9 +16,9 @@ from tests.context.packing_rules import (
     TITLE,
     Case,
     a_case,
-    always,
     broken,
     chosen_ids,
+    fixed,
     item,
     section,
     sized,
@@ -68,11 +68,11 @@ def test_it_is_pure() -> None:
 
 def _competing(case: Case, packed: PackedPrompt) -> set[str]:
     named = case.named()
-    return {one for name, ids in chosen_ids(packed).items() if not named[name].always for one in ids}
+    return {one for name, ids in chosen_ids(packed).items() if not named[name].fixed for one in ids}
 
 
 def _standing(case: Case, packed: PackedPrompt) -> dict[str, list[str]]:
-    return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].always}
+    return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].fixed}
 
 
 def _frames(case: Case, packed: PackedPrompt) -> bool:
@@ -85,7 +85,7 @@ def _in_proportion(case: Case, budget: int) -> Case:
     tokens."""
     sections = [
         one
-        if one.max_tokens is None or not one.always
+        if one.max_tokens is None or not one.fixed
         else replace(one, max_tokens=Fraction(one.max_tokens) / case.budget * budget)
         for one in case.sections
     ]
@@ -158,7 +158,7 @@ def test_what_a_prompt_of_fewer_tokens_has_is_in_that_of_a_larger_budget(random:
 
 
 def test_what_stands_in_the_turns_counts_as_packed() -> None:
-    turns = always("turns", 5)
+    turns = fixed("turns", 5)
     turns = replace(turns, items=[item("turn", 5, "said")])
     found = [item("said again", 5, "said", score=0.9), *sized("f", 5, 5, 5, score=0.5)]
     packed = Case([turns, section("facts", *found)], 100).packed(15)
@@ -204,7 +204,7 @@ def test_of_what_is_always_there_more_budget_never_costs_a_better_item(random: R
     large = _in_proportion(small, small.budget + random.randint(1, 60))
     one, other = chosen_ids(small.packed()), chosen_ids(large.packed())
     for each in small.sections:
-        if each.always and each.limit >= len(each.items) and not any(it.heading for it in each.items):
+        if each.fixed and each.limit >= len(each.items) and not any(it.heading for it in each.items):
             marks = [[it.id in packed.get(each.name, []) for it in each.items] for packed in (one, other)]
             assert marks[0] <= marks[1]
 
@@ -314,25 +314,25 @@ def test_title_heading_and_frame_are_paid_once() -> None:
 
 
 def test_sections_that_are_always_there_leave_the_rest_to_others() -> None:
-    case = Case([always("messages", *[5] * 30), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
+    case = Case([fixed("messages", *[5] * 30), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
     found = chosen_ids(case.packed())
     assert len(found["messages"]) == (60 - TITLE) // 5
     assert len(found["facts"]) == (40 - TITLE) // 5
 
 
 def test_sections_that_are_always_there_share_their_part_fairly() -> None:
-    case = Case([always("profile", *[5] * 30), always("working", 5), always("messages", *[5] * 30)], 105)
+    case = Case([fixed("profile", *[5] * 30), fixed("working", 5), fixed("messages", *[5] * 30)], 105)
     found = {name: len(ids) for name, ids in chosen_ids(case.packed()).items()}
     assert found == {"profile": 4, "working": 1, "messages": 4}  # (60 - 7) / 2 = 26.5 for each of two: 2 + 4 * 5
 
 
 def test_what_is_not_wanted_of_their_part_is_given_to_what_competes() -> None:
-    case = Case([always("profile", 5), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
+    case = Case([fixed("profile", 5), section("facts", *sized("f", *[5] * 30, score=0.5))], 105)
     assert len(chosen_ids(case.packed())["facts"]) == (100 - 7 - TITLE) // 5
 
 
 def test_of_what_is_always_there_a_long_item_makes_room_for_shorter_ones() -> None:
-    case = Case([always("profile", 40, 3)], 50)
+    case = Case([fixed("profile", 40, 3)], 50)
     assert chosen_ids(case.packed()) == {"profile": ["profile1"]}
     assert reasons(case.packed()) == {"profile0": "section_budget"}
 
@@ -344,7 +344,7 @@ def test_what_competes_ends_at_the_first_that_does_not_fit() -> None:
 
 
 def test_an_empty_section_costs_no_title_and_no_frame() -> None:
-    turns = always("messages", 4, framed=False, title_tokens=0)
+    turns = fixed("messages", 4, framed=False, title_tokens=0)
     case = Case([section("facts", *sized("f", 50, score=0.9)), turns], 7, frame=0)
     assert chosen_ids(case.packed()) == {"messages": ["messages0"]}
     assert total(case, case.packed()) == 4
@@ -378,7 +378,7 @@ def test_the_reasons() -> None:
 def test_what_is_always_there_and_does_not_fit_competes_where_it_is_found_too() -> None:
     rule = item("rule", 30)
     found = section("memories", item("rule", 30, score=0.9))
-    case = Case([section("instructions", rule, always=True, max_tokens=20), found], 60)
+    case = Case([section("instructions", rule, fixed=True, max_tokens=20), found], 60)
     assert chosen_ids(case.packed()) == {"memories": ["rule"]}
     assert reasons(case.packed()) == {}
 

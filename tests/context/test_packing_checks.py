@@ -184,7 +184,7 @@ def test_the_check_of_larger_budgets_finds_a_planted_fault() -> None:
             Uneven(case.sections, budget, case.frame, case.floor).pack() for budget in (case.budget, case.budget + 1)
         )
         one, other = (
-            {it.id for name, items in packed.chosen.items() if not case.named()[name].always for it in items}
+            {it.id for name, items in packed.chosen.items() if not case.named()[name].fixed for it in items}
             for packed in (small, large)
         )
         found += not one <= other

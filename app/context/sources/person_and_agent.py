@@ -90,7 +90,7 @@ INSTRUCTIONS = ContextSource(
     gather_instructions,
     MOST_INSTRUCTIONS,
     share=0.25,
-    marked=True,
+    gets_marks=True,
 )
 
 
@@ -102,7 +102,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     trusted = None if least is None else Range("trust", ge=least)
     marked = In("always", ALWAYS_KINDS)
     memories, facts = await asyncio.gather(
-        remembered(request, marked), _matching(request, FACTS, both(marked, request.view.believed(), trusted))
+        remembered(request, marked), _matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
     )
     items = [(memory["always"], memory["created_at"], instruction_item(memory)) for memory in memories]
     items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
@@ -112,7 +112,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
 
 
 ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")
-ALWAYS = ContextSource("always", "Always", gather_always, default_limit=5, share=1.0, most_tokens=120, marked=True)
+ALWAYS = ContextSource("always", "Always", gather_always, default_limit=5, share=1.0, most_tokens=120, gets_marks=True)
 
 
 async def gather_profile(request: SourceRequest) -> SourceResult:
@@ -120,7 +120,7 @@ async def gather_profile(request: SourceRequest) -> SourceResult:
     body, resources = request.body, request.resources
     if body.user_id is None:
         return SourceResult()
-    user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, request.view)
+    user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, request.facts_view)
     if user is None:
         return SourceResult()
     items = await off_loop(

@@ -9,7 +9,7 @@ from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.api.retrievers import retriever_of
-from app.context.passages import LONG_TEXT, LONGEST, passage
+from app.context.passages import LONG_TEXT, LONGEST, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
     SMALL_DOCUMENTS,
@@ -57,64 +57,11 @@ from app.procedures.service import (
 )
 from app.profiles.agents import likely_helps, overlaps
 from app.profiles.users import recorded_interactions, status_of
-from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.record_filters import SplitFilter, split_filter
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Collection, Eq, Filter, R, Range, both
 from app.storage.text import content_hash, is_question, terms
-
-# --- Interactions -----------------------------------------------------------------------------------------------------
-# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
-# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
-
-
-async def interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
-    Nobody knows their trust, so there are none for a request that demands some."""
-    body = request.body
-    if body.user_id is None or body.min_trust is not None:
-        return []
-    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
-    recorded = [] if user is None else await recorded_interactions(user, request.scope)
-    happened = [
-        interaction
-        for interaction in recorded
-        if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
-    ]
-    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
-    return [_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
-
-
-def _is_for(interaction: Interaction, agent_id: str) -> bool:
-    """Returns whether an agent may be told of it."""
-    return interaction["agent_id"] in {None, agent_id}
-
-
-def _item(interaction: Interaction, day: str) -> Candidate:
-    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
-    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
-    text = summary if outcome is None else f"{summary} → {outcome}"
-    return Candidate(
-        f"interaction:{content_hash(f'{at} {text}')}",
-        "interaction",
-        text,
-        prefix=f"{day} interaction: ",
-        keys=frozenset({same_text(text)}),
-        utterance=Utterance(at, USER),
-        place=(at, 0),
-    )
-
-
-async def matching_interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the interactions that share words with the query, best first, scored as lessons are."""
-    items = await interactions(request)
-    texts = [item.text for item in items]
-    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
-    matching = [
-        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
-    ]
-    return sorted(matching, key=lambda item: -(item.score or 0.0))
 
 
 async def search(
@@ -152,11 +99,6 @@ async def search(
     return await retriever_of(resources, request.scope, collection).find(query)
 
 
-def evidence_of(retrieved: RetrievalResult[R]) -> tuple[QueryEvidence, ...]:
-    """Returns what a searched collection has of the query, if it has documents."""
-    return () if retrieved.evidence is None else (retrieved.evidence,)
-
-
 MOST_MEMORIES = 100
 SPARE_MEMORIES = 24
 """Added to the limit, because some items repeat items of other sections."""
@@ -174,11 +116,13 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
     store, scope, viewpoint = request.resources.store, request.scope, request.viewpoint
     statements = await replaced(store, scope, viewpoint, memories)
+    # "I now live in Bergen" goes before "I live in Oslo"
     if request.interval is None:  # who names a time is answered by what held then
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
-    floor, known = 0.0, retrieved.evidence
-    if known is not None and known.count > SMALL_DOCUMENTS:
+    # what may be shown: of a store of up to 60 memories any score (`is_small` and `PromptPlan.floor` decide), else .005
+    floor, evidence = 0.0, retrieved.evidence
+    if evidence is not None and evidence.count > SMALL_DOCUMENTS:
         floor = floor_of(request.body)
     least = request.body.min_importance
     if least is None:
@@ -191,6 +135,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         left_out.append(LeftOut(memory, score, "importance"))
         return False
 
+    # of 124 hits some 25 remain: without the query itself, scores below the floor and what has lost its importance
     shown = list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
@@ -208,13 +153,14 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
             partner = None
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
+    # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
     passages = await _passages(shown, retrieved.weights, request.budget)
     shown = within_half(shown, passages, request.budget)
     return SourceResult(
         [item for hit in shown for item in _memory_items(hit, passages, request)],
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
-        evidence=evidence_of(retrieved),
+        evidence=evidence,
         left_out=left_out,
     )
 
@@ -269,7 +215,7 @@ async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, flo
         work.append((text, {} if is_long and left <= 0 else weights))
         left -= is_long
     passages = await in_parts(
-        work, lambda pair: passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
+        work, lambda pair: best_passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
     )
     return dict(zip(texts, passages, strict=True))
 
@@ -380,7 +326,7 @@ LAST_WORDS = 500
 LEAST_REPEATED = 12
 """Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(
-    "memories", "Memories", gather_memories, MOST_MEMORIES, marked=True, boosts={"recall": 1.25}
+    "memories", "Memories", gather_memories, MOST_MEMORIES, gets_marks=True, boosts={"recall": 1.25}
 )
 
 
@@ -394,13 +340,15 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     """Returns facts and chains of facts, best first. A fact that a chain has does not stand by itself."""
     body, store = request.body, request.resources.store
     trusted = None if body.min_trust is None else Range("trust", ge=body.min_trust)
-    retrieved = await search(request, FACTS, both(request.view.believed(), trusted), max(request.limit, SCORED_FACTS))
+    retrieved = await search(
+        request, FACTS, both(request.facts_view.believed(), trusted), max(request.limit, SCORED_FACTS)
+    )
     if not retrieved.hits:
-        return SourceResult(warnings=retrieved.warnings, evidence=evidence_of(retrieved))
+        return SourceResult(warnings=retrieved.warnings, evidence=retrieved.evidence)
     aliases = await AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at)
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
-    graph = Graph(FactRepository(store, request.scope), request.partitions, request.view, trusted, aliases)
+    graph = Graph(FactRepository(store, request.scope), request.partitions, request.facts_view, trusted, aliases)
     seconds = request.resources.tuning.section_seconds / 4
     chains = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
     chained = [fact for chain in chains for fact in chain.facts]
@@ -412,7 +360,7 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
         sorted(items, key=lambda item: -(item.score or 0.0)),
         warnings=retrieved.warnings,
         facts=[*alone, *chained],
-        evidence=evidence_of(retrieved),
+        evidence=retrieved.evidence,
     )
 
 
@@ -476,7 +424,7 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
     retrieved = await search(request, PROCEDURES, where, k)
     best = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
     items = [_procedure_item(procedure) for procedure in best]
-    return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
+    return SourceResult(items, warnings=retrieved.warnings, evidence=retrieved.evidence)
 
 
 def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
@@ -503,6 +451,59 @@ PROCEDURES_SOURCE = ContextSource(
 )
 
 
+# --- Interactions -----------------------------------------------------------------------------------------------------
+# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
+# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
+
+
+async def interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
+    Nobody knows their trust, so there are none for a request that demands some."""
+    body = request.body
+    if body.user_id is None or body.min_trust is not None:
+        return []
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
+    recorded = [] if user is None else await recorded_interactions(user, request.scope)
+    happened = [
+        interaction
+        for interaction in recorded
+        if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
+    ]
+    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
+    return [_interaction_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
+
+
+def _is_for(interaction: Interaction, agent_id: str) -> bool:
+    """Returns whether an agent may be told of it."""
+    return interaction["agent_id"] in {None, agent_id}
+
+
+def _interaction_item(interaction: Interaction, day: str) -> Candidate:
+    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
+    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
+    text = summary if outcome is None else f"{summary} → {outcome}"
+    return Candidate(
+        f"interaction:{content_hash(f'{at} {text}')}",
+        "interaction",
+        text,
+        prefix=f"{day} interaction: ",
+        keys=frozenset({same_text(text)}),
+        utterance=Utterance(at, USER),
+        place=(at, 0),
+    )
+
+
+async def matching_interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the interactions that share words with the query, best first, scored as lessons are."""
+    items = await interactions(request)
+    texts = [item.text for item in items]
+    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
+    matching = [
+        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
+    ]
+    return sorted(matching, key=lambda item: -(item.score or 0.0))
+
+
 async def gather_episodes(request: SourceRequest) -> SourceResult:
     """Returns actions of the agent and its interactions with the user, up to the time of the request, best first."""
     until = Range("timestamp", le=request.as_of)
@@ -511,7 +512,7 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
     )
     items = [*(_episode_item(hit, request) for hit in retrieved.hits), *recorded[: request.limit]]
     items.sort(key=lambda item: -(item.score or 0.0))
-    return SourceResult(items, warnings=retrieved.warnings, evidence=evidence_of(retrieved))
+    return SourceResult(items, warnings=retrieved.warnings, evidence=retrieved.evidence)
 
 
 def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:

@@ -8,7 +8,7 @@ from datetime import timedelta
 import numpy as np
 import orjson
 
-from app.context.passages import passage
+from app.context.passages import best_passage
 from app.context.schemas import PromptMessage, SectionName
 from app.context.source import (
     Candidate,
@@ -78,7 +78,7 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
     lines: dict[str, list[Candidate]] = {}
     for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
         if (session_id := memory["source"]["session_id"]) is not None and (keep is None or keep(memory)):
-            item = memory_item(memory, passage(memory["content"], {}, LONGEST_LINE), None, request)
+            item = memory_item(memory, best_passage(memory["content"], {}, LONGEST_LINE), None, request)
             assert item.heading is not None
             line = replace(item, heading=replace(item.heading, conversation=False))
             lines.setdefault(session_id, []).append(line)
@@ -391,7 +391,7 @@ SUMMARY = ContextSource(
     (LINES + 1) * LAST_TOLD,
     share=0.1,
     order=ReadingOrder.LATEST_FIRST,
-    marked=True,
+    gets_marks=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract f48e99eb6b4f99694a863542907a44f4."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 4ca8c2be463c43467a5f1b41e2538e6b."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
