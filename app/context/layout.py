@@ -2,13 +2,13 @@
 within which bounds, inside which frame, and when packing ends. No word of the query is read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.context import rendering
 from app.context.gathering import Gathered
 from app.context.packing import PackedPrompt, Packer, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
-from app.context.source import SMALL_DOCUMENTS, Candidate, floor_of, part_of
+from app.context.source import PASSAGE, SMALL_DOCUMENTS, Candidate, floor_of, part_of
 from app.core import prompt_text
 from app.retrieval.calibration import QueryEvidence
 
@@ -123,15 +123,15 @@ def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
 
 
 def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
-    """Returns whether all that competes is to be given, because it is so little. `gather_memories` leaves out no score
-    where this may be."""
+    """Returns whether all that competes is to be given, because it is so little, but for passages of documents: a
+    manual does not take the allergy out of the prompt. `gather_memories` leaves out no score where this may be."""
     competing = [section for section in gathered if section.source.competes]
+    items = [(section, item) for section in competing for item in section.items if item.type != PASSAGE]
     documents = sum(evidence.count for evidence in evidence_in(gathered))
-    if documents > SMALL_DOCUMENTS or sum(len(section.items) for section in competing) > SMALL_DOCUMENTS:
+    if documents > SMALL_DOCUMENTS or len(items) > SMALL_DOCUMENTS:
         return False
-    items = [item for section in competing for item in section.items]
-    headings = {item.heading.key: rendering.heading_tokens(item) for item in items if item.heading is not None}
-    tokens = sum(section.tokens(item) for section in competing for item in section.items)
+    headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
+    tokens = sum(section.tokens(item) for section, item in items)
     return tokens + sum(headings.values()) <= min(SMALL_TOKENS, budget / 2)
 
 
@@ -144,9 +144,12 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
         max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
+    items = gathered.items
+    if plan.small and (plan.unsure or not plan.asks):  # all that was said is given, and no passage surely answers
+        items = [replace(item, score=None) if item.type == PASSAGE else item for item in items]
     return Section(
         source.section,
-        gathered.items,
+        items,
         gathered.tokens,
         rendering.heading_tokens,
         0 if are_messages else prompt_text.count(rendering.title(source.title)),

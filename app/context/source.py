@@ -213,6 +213,8 @@ class SourceResult:
 
 FLOOR, FILLED_FLOOR = 0.005, 0.001
 """Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
+PASSAGE = "document"
+"""Type of a candidate that is a passage of a document."""
 SMALL_DOCUMENTS = 60
 """A scope of so many documents may be given whole."""
 

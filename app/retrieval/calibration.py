@@ -31,7 +31,7 @@ from app.retrieval.model_weights import Calibration, Terms
 from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
 from app.retrieval.ranking import BM25_K1, COVERAGE, ONE, TINY, largest, term_weights
 from app.storage.search import Columns, DocumentIndex, Floats
-from app.storage.text import HAS_EVENT_TIME
+from app.storage.text import HAS_EVENT_TIME, PASSAGE
 
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
 KNEE = -2.0
@@ -175,7 +175,7 @@ class QueryEvidence:
     covered: float
     """The number of words of the document with most of them, weighed alike."""
     count: int
-    """Documents of the scope."""
+    """Documents of the scope, without the passages of files."""
     asks: float | None = None
     """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
 
@@ -196,7 +196,8 @@ def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | No
     most = largest(np.add.reduce((columns.term_counts > 0) * of_term, axis=0)[columns.matching])
     words, covered = total / of_word, most / of_word
     asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
-    return QueryEvidence(covered / max(words, TINY), words, covered, columns.count, asks)
+    own = columns.count - int(np.count_nonzero(columns.flags & PASSAGE))
+    return QueryEvidence(covered / max(words, TINY), words, covered, own, asks)
 
 
 def asks_of(

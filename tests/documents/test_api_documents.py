@@ -247,6 +247,20 @@ async def test_a_manual_takes_half_of_a_prompt_at_most(service: Service) -> None
     assert "I water my fern on Mondays" in answer["text"]
 
 
+async def test_a_manual_takes_nothing_of_the_little_that_was_said_out_of_a_prompt(service: Service) -> None:
+    """A store as small as this is given whole, and a file of 60 passages is none of what was said."""
+    await read(service, "\n\n".join(f"## Part {n}\nBolt {n} of the pump is turned by {n} degrees." for n in range(60)))
+    said = ("Is allergic to peanuts", "Likes green tea", "Has a dog called Rex")
+    for text in said:
+        await remember(service.client, text, agent_id=None)
+    for query in ("Suggest a birthday cake for Boston.", "thanks!", "How far is bolt 12 turned?"):
+        asked = {"agent_id": "a", "user_id": "u", "query": query, "token_budget": 800}
+        answer = (await service.client.post("/v1/context", json=asked)).json()
+        assert all(text in answer["text"] for text in said), query
+        items = [item for section in answer["sections"] for item in section["items"]]
+        assert any(item["type"] == "document" for item in items) == (query[:3] == "How"), query
+
+
 async def test_others_see_no_document_and_no_passage(service: Service) -> None:
     _, document = await read(service, MANUAL)
     stranger, bound = await service.key("other"), await service.key(users=["v"])

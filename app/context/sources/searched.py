@@ -12,6 +12,7 @@ from app.api.retrievers import retriever_of
 from app.context.passages import LONG_TEXT, LONGEST, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
+    PASSAGE,
     SMALL_DOCUMENTS,
     Candidate,
     ContextSource,
@@ -121,9 +122,9 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
     # what may be shown: of a store of up to 60 memories any score (`is_small` and `PromptPlan.floor` decide), else .005
-    floor, evidence = 0.0, retrieved.evidence
-    if evidence is not None and evidence.count > SMALL_DOCUMENTS:
-        floor = floor_of(request.body)
+    # and more, as of passages of documents
+    floor, evidence = floor_of(request.body), retrieved.evidence
+    is_little = evidence is None or evidence.count <= SMALL_DOCUMENTS
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
@@ -140,7 +141,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
-        if hit.score < floor:
+        if hit.score < floor and not (is_little and hit.doc["memory_type"] != PASSAGE):
             found = (hit.doc, hit.partner, *hit.others)
             left_out += [LeftOut(memory, hit.score, "score") for memory in found if memory is not None]
             continue
