@@ -1,4 +1,4 @@
-"""Each snippet of docs/guides/frameworks.md runs, against a running service and a model that says "Noted."."""
+"""Each snippet of docs/guides/frameworks.md and the recipe for LangGraph run, against a running service and a model that says "Noted."."""
 
 import json
 import os
@@ -91,6 +91,15 @@ def test_the_python_of_a_section(section: str, server: Server, model: ScriptedSe
         assert {"remember", "recall"} <= {one["name"] for one in model.seen[0].body["tools"]}
     else:
         assert any("Boston" in content or "tea" in content for content in contents(server))
+
+
+def test_the_graph_of_the_recipes_remembers_from_one_thread_to_the_next(server: Server, model: ScriptedServer) -> None:
+    recipe = (ROOT / "docs" / "recipes.md").read_text().split("\n## LangGraph\n")[1]
+    (code,) = [code for language, code in FENCE.findall(recipe) if language == "python"]
+    assert printed(code, url(server), model.url) == SAYS * 2
+    asked = model.seen[-1].body["messages"][-1]["content"]
+    assert "user: I live in Boston." in asked
+    assert asked.endswith("Where do I live?")
 
 
 def test_the_middleware_of_the_ai_sdk(server: Server, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 langmem = pytest.importorskip("langmem")
-prebuilt = pytest.importorskip("langgraph.prebuilt")
+agents = pytest.importorskip("langchain.agents")
 
 
 class ScriptedChat(GenericFakeChatModel):
@@ -44,7 +44,7 @@ SPACE = ("memories", "{langgraph_user_id}")
 def ask(store: RecalldStore, user: str, *said: AIMessage) -> list[Any]:
     """The messages of one run of the agent, for one user."""
     tools = [langmem.create_manage_memory_tool(SPACE), langmem.create_search_memory_tool(SPACE)]
-    agent = prebuilt.create_react_agent(ScriptedChat(messages=iter(said)), tools=tools, store=store)
+    agent = agents.create_agent(ScriptedChat(messages=iter(said)), tools=tools, store=store)
     config = {"configurable": {"langgraph_user_id": user}}
     messages: list[Any] = agent.invoke({"messages": [("user", "Hello")]}, config)["messages"]
     return messages
