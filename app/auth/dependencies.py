@@ -217,6 +217,10 @@ async def _identified(request: Request, *, count_wrong: bool) -> Principal:
         if count_wrong and not isinstance(error, TokenExpired):
             resources.wrong_keys.count(_peer(request))
         error.challenge = challenge(request, resources, wrong=True)
+        if resources.tokens is None and await resources.keyless.allowed():
+            error.detail = (
+                f"{error.detail} No key was ever made here: send none, or make one with `recalld keys create`."
+            )
         raise
     if principal is not None:
         return principal

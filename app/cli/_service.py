@@ -129,6 +129,12 @@ READERS: dict[str, Reader] = {
     "letta": formats.read_letta,
     "agent-memory-server": formats.read_agent_memory_server,
 }
+SHAPES = {
+    "mem0": '{"results": […], "relations": […]}, or a list of memories',
+    "zep": '{"edges": […], "nodes": […], "threads": […]}, or a list of edges',
+    "letta": "an agent file with `agents`, or a list of passages",
+    "agent-memory-server": '{"memories": […], "sessions": […]}, or a list of memories',
+}
 
 
 async def bring_in(
@@ -157,10 +163,23 @@ async def bring_in(
     holds = any(isinstance(record, ImportRecord) for record in results)
     if not holds:
         _refuse_other_system(file, data, system, owner)
+        skipped = [result for result in results if isinstance(result, SkippedEntry)]
+        if any(data.values() if isinstance(data, dict) else data) and not any(one.is_memory for one in skipped):
+            reasons = "; ".join([*dict.fromkeys(one.reason for one in skipped)][:3])
+            shape = f"give {SHAPES[system]}"
+            raise ImportRefused(f"{file} holds no memory of {system}: {reasons and f'{reasons}; '}{shape}.")
     if into is None or not holds:  # nothing goes anywhere: no store is made
         shown = (await bring(results, _Nowhere())).shown()
         dry = into is None
-        return {"dry_run": dry, **shown, "mapped": owner.mapped, "erased": {}, "erased_checked": not dry, "secrets": {}}
+        return {
+            "dry_run": dry,
+            "agent": None,
+            **shown,
+            "mapped": owner.mapped,
+            "erased": {},
+            "erased_checked": not dry,
+            "secrets": {},
+        }
     async with _reached(*into) as (api, tombstones):
         erased = Counter[str]()
         if tombstones is not None and not restore_erased:
@@ -174,6 +193,7 @@ async def bring_in(
             report = await bring(results, service, lambda number: progress.advance(bar, number))
     return {
         "dry_run": False,
+        "agent": None,
         **report.shown(),
         "mapped": owner.mapped,
         "erased": dict(erased),
@@ -215,6 +235,7 @@ async def _history(
         raise ImportRefused(f"{path} holds no conversation of {system}{reasons and ': '}{reasons}.")
     return {
         "dry_run": into is None,
+        "agent": owner.agent_id,
         **report.shown(),
         "mapped": owner.mapped,
         "erased": dict(+erased),

@@ -264,7 +264,8 @@ def import_(
 def _show_taken(report: RanImport, *, dry_run: bool) -> None:
     names = {"memory": "memories", "fact": "facts", "message": "messages", "action": "actions"}
     print("Would take" if dry_run else "Taken", end=": ")
-    print(", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing")
+    taken = ", ".join(f"{count} {names[kind]}" for kind, count in report["taken"].items()) or "nothing"
+    print(taken + (f" (agent {report['agent']})" if report["agent"] else ""))
     if report["there"]:
         print("Already there:", ", ".join(f"{count} {names[kind]}" for kind, count in report["there"].items()))
     for title, skipped in (("left", report["left"]), ("no memory", report["not_memory"])):

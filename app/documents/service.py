@@ -12,6 +12,7 @@ from app.core.schemas import JsonObject, Page
 from app.core.work import in_turn
 from app.documents.schemas import (
     DOCUMENTS,
+    ENDINGS,
     MAX_BYTES,
     MEDIA_TYPES,
     PARTS,
@@ -72,7 +73,10 @@ class DocumentService:
         if agent is None and user is None:
             raise invalid("/query/user_id", "agent_id, user_id or both are required")
         if media_type not in MEDIA_TYPES:
-            raise UnsupportedMediaType(f"Send one of {', '.join(MEDIA_TYPES)}, not {media_type[:64] or 'nothing'}.")
+            raise UnsupportedMediaType(
+                f"Send the Content-Type {', '.join(MEDIA_TYPES)}, not {media_type[:64] or 'nothing'}; "
+                f"or give `name` an ending: {', '.join(f'.{ending}' for ending in ENDINGS)}."
+            )
         upload_id, size, seq, waiting, digest = new_id("upload"), 0, 0, bytearray(), blake2b(digest_size=16)
 
         async def store() -> None:

@@ -284,11 +284,12 @@ class ShownReport(TypedDict):
 
 
 class RanImport(ShownReport):
-    """What the command reports of an import. `mapped`: the ids here of ids of the source that had to change. `erased`:
-    the records of each erased user that were left out; `erased_checked`: whether tombstones could be read; `secrets`:
-    what the service found in the texts, by kind."""
+    """What the command reports of an import. `agent`: the one that a history belongs to now. `mapped`: the ids here of
+    ids of the source that had to change. `erased`: the records of each erased user that were left out;
+    `erased_checked`: whether tombstones could be read; `secrets`: what the service found in the texts, by kind."""
 
     dry_run: bool
+    agent: str | None
     mapped: dict[str, str]
     erased: dict[str, int]
     erased_checked: bool
@@ -395,10 +396,16 @@ async def _post_conversation(
     there: list[Json] | None = []
     refused = await service.post("/v1/sessions", {**session})
     if refused is not None:
-        there = await _messages_there(path, session, service)
+        there = None
+        stored = await service.get(path)
+        owner = {name: stored[name] for name in ("agent_id", "user_id")} if stored is not None else None
+        if owner is not None and owner != {"agent_id": session["agent_id"], "user_id": session["user_id"]}:
+            refused = "agent {agent_id} and user {user_id} have it: import with this --agent and --user".format(**owner)
+        elif owner is not None:
+            there = await _messages_there(path, service)
         missing, at = list[ImportRecord](), 0
-        for stored in there or ():
-            while at < len(ordered) and not _is_same(stored, ordered[at]):
+        for known_message in there or ():
+            while at < len(ordered) and not _is_same(known_message, ordered[at]):
                 missing.append(ordered[at])
                 at += 1
             at += 1
@@ -431,12 +438,8 @@ async def _post_conversation(
                 report.leave(message.where, refused)
 
 
-async def _messages_there(path: str, session: ImportedSession, service: ImportTarget) -> list[Json] | None:
-    """Returns the messages of a session of the same agent and user, in order, or None if there is none."""
-    stored = await service.get(path)
-    owner = (session["agent_id"], session["user_id"])
-    if stored is None or (stored["agent_id"], stored["user_id"]) != owner:
-        return None
+async def _messages_there(path: str, service: ImportTarget) -> list[Json]:
+    """Returns the messages of a session, in order."""
     messages, after = list[Json](), 0
     while page := (await service.get(f"{path}/messages?limit=100&after_seq={after}") or {}).get("items"):
         messages += page

@@ -94,6 +94,15 @@ async def test_wrong_keys_are_429_after_their_number_and_a_right_key_is_served(
 
 
 @pytest.mark.anyio
+async def test_a_key_where_none_was_ever_made_is_told_so(service: Service) -> None:
+    refused = await service.client.get("/v1/memories", headers=WRONG)
+    assert "No key was ever made here" in problem(refused, 401, "unauthorized")["detail"]
+    await service.key()
+    refused = await service.client.get("/v1/memories", headers=WRONG)
+    assert problem(refused, 401, "unauthorized")["detail"] == "The API key is unknown, revoked or expired."
+
+
+@pytest.mark.anyio
 @pytest.mark.parametrize("name", ["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Real-IP"])
 async def test_without_a_key_what_a_proxy_sends_is_not_from_this_machine(service: Service, name: str) -> None:
     problem(await service.client.get("/v1/memories", headers={name: "127.0.0.1"}), 403, "forbidden")

@@ -163,6 +163,8 @@ async def test_the_same_request_sent_again_is_one_version(service: Service) -> N
 async def test_what_is_sent_wrongly_is_named_and_nothing_is_left(service: Service) -> None:
     api = service.client
     assert "image/png" in (await send(api, b"x", "image/png", expect=415))["detail"]
+    unnamed = (await send(api, b"x", "application/octet-stream", expect=415, name="manual"))["detail"]
+    assert "application/octet-stream; or give `name` an ending: .md" in unnamed
     assert (await send(api, b"", expect=422))["detail"].endswith("it is empty")
     assert (await send(api, b"x" * (MAX_BYTES + 1), expect=413))["code"] == "too_large"
     nobody = await api.post("/v1/documents", params={"name": "x"}, content=b"x", headers={"content-type": "text/plain"})

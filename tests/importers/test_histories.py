@@ -626,6 +626,8 @@ def test_the_command_reads_a_folder_twice_and_says_what_was_there(data: Path, ru
     assert (done["taken"], done["left"]) == ({"message": 3, "action": 1}, [])
     again = json.loads(run("import", "--from", "chatgpt", str(folder), "--user", "ada", "--json").stdout)
     assert (again["taken"], again["there"]) == ({}, {"message": 3, "action": 1})
+    assert again["agent"] == "chatgpt"
+    assert "Taken: nothing (agent chatgpt)" in run("import", "--from", "chatgpt", str(folder), "--user", "ada").stdout
     other = run("import", "--from", "codex", str(folder), "--user", "ada")
     assert other.returncode == 1
     assert "holds no conversation of codex" in other.stderr

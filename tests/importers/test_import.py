@@ -592,7 +592,24 @@ async def test_a_session_with_other_messages_stays_as_it_is(api: httpx.AsyncClie
     assert (report.taken, report.there, reason["count"]) == ({}, {}, 230)
     other = {"session_id": "zep-t 1", "agent_id": "support", "user_id": "bob"}
     assert (await api.post("/v1/sessions", json=other)).status_code == 201
-    assert (await bring(list(formats.read_zep({"threads": ZEP["threads"]}, ADA)), Called(api))).there == {}
+    report = await bring(list(formats.read_zep({"threads": ZEP["threads"]}, ADA)), Called(api))
+    (reason,) = report.shown()["left"]
+    assert report.there == {}
+    assert "agent support and user bob have it: import with this --agent and --user" in reason["reason"]
+
+
+def test_a_file_in_which_nothing_is_found_is_an_error_that_names_the_shape(
+    data: Path, run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "memories.json"
+    for whole, reason in (({"memories_of": [1]}, ""), ([{"said": "x"}], "it has no text; ")):
+        file.write_text(json.dumps(whole))
+        refused = run("import", "--from", "mem0", str(file), "--user", "ada", "--dry-run")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f'holds no memory of mem0: {reason}give {{"results": […]' in refused.stderr
+    file.write_text('{"results": []}')
+    empty = run("import", "--from", "mem0", str(file), "--user", "ada", "--dry-run")
+    assert (empty.returncode, empty.stdout.splitlines()[0]) == (0, "Would take: nothing")
 
 
 @pytest.mark.parametrize("bare", [False, True])

@@ -1,4 +1,5 @@
-"""Each snippet of docs/guides/frameworks.md and the recipe for LangGraph run, against a running service and a model that says "Noted."."""
+"""The snippets of docs/guides/frameworks.md and the recipe for LangGraph run, against a running service and a model
+that says "Noted."."""
 
 import json
 import os
