@@ -521,7 +521,8 @@ def settle(
     subject: bool = True,
 ) -> tuple[Columns, SettledQuery]:
     """Returns the columns with the terms that count in this scope, each with its weight, and the query for the ranking.
-    `columns`: of a search for `looked_for(query, corrections)`. `vector`: that of the query, by this `model`.
+    `columns`: of a search for `looked_for(query, corrections)`. `vector`: that of the query, by this `model`, as it was
+    looked for: that of one that denies was moved, so that it denies for nearly sure.
 
     An identifier that no document has whole is looked for by its parts alone. One that some have takes most of the
     weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for

@@ -408,19 +408,23 @@ class Retriever(Generic[R]):
         )
 
     async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
-        """Returns the query's vector, or None if there is none and the search can do without it. Raises
-        EmbeddingUnavailable if the search needs it."""
+        """Returns the query's vector, or None if there is none and the search can do without it.
+
+        The vector of a negated query ("What does she not eat?") is moved towards what is denied in a hybrid search, but
+        not where the mask reads cosines. Raises EmbeddingUnavailable if the search needs the vector.
+        """
         if wanted.mode == "text" and not wanted.by_cosine:
             return None
         if wanted.mode != "hybrid" or wanted.by_cosine:
             return await self._embedder.embed_query(query.stripped)
         try:
             async with asyncio.timeout(None if wanted.min_score > 0 else wanted.vector_seconds):
-                return await self._embedder.embed_query(query.stripped)
+                vector = await self._embedder.embed_query(query.stripped)
         except (EmbeddingUnavailable, TimeoutError):
             if wanted.min_score > 0:
                 raise
             return None
+        return towards_what_is_denied(vector, self._embedder.name)
 
     async def _search(
         self,
@@ -434,14 +438,11 @@ class Retriever(Generic[R]):
     ) -> _Ranking[R]:
         """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too few of
         them match, or too many say the same."""
-        looked_near = vector
-        if vector is not None and mode == "hybrid" and not wanted.by_cosine:  # the mask reads cosines as they are
-            looked_near = towards_what_is_denied(vector, self._embedder.name)  # "What does she not eat?"
         search = SearchQuery(
             self._scope.tenant,
             wanted.partitions,
             wanted.where,
-            looked_near,
+            vector,
             self._embedder.name,
             query.terms,
             spelled=query.spelled,
