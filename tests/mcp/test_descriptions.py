@@ -43,12 +43,13 @@ def test_all_tools_together_take_few_tokens() -> None:
     assert prompt_text.count(INSTRUCTIONS) <= 80
 
 
-def test_the_guide_states_the_tokens_that_are_measured() -> None:
-    guide = (ROOT / "docs" / "contributing" / "mcp.md").read_text(encoding="utf-8")
-    assert f"take {size(BOTH, every=False)} tokens (all 17: {size(BOTH):,})" in guide
-    assert f"{size(frozenset(), every=False)} (all: {size(frozenset()):,}) where it fixes neither" in guide
-    assert all(f"`{name}`" in guide for name in TOOLS)
-    assert all(f"`{name}`" in guide for name in PROMPTS)
+def test_the_pages_state_the_tokens_that_are_measured_and_name_each_tool() -> None:
+    guide, full = (
+        (ROOT / "docs" / folder / "mcp.md").read_text(encoding="utf-8") for folder in ("guides", "contributing")
+    )
+    assert f"take {size(BOTH, every=False)} tokens (all 17: {size(BOTH):,})" in full
+    assert f"{size(frozenset(), every=False)} (all: {size(frozenset()):,}) where it fixes neither" in full
+    assert [name for name in (*TOOLS, *PROMPTS) if f"`{name}`" not in guide] == []
 
 
 def test_what_null_clears_may_be_null() -> None:
