@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from typing import Annotated, Literal, NotRequired, Self
+from typing import Annotated, Any, Literal, NotRequired, Self
 
 import numpy as np
 import orjson
@@ -441,14 +441,18 @@ class MemoryFragment:
 
 
 async def in_full(
-    found: Sequence[Hit[MemoryRecord]] | Sequence[Fetched[MemoryRecord]], decays: Decays, now_ms: int
+    found: Sequence[Hit[MemoryRecord]] | Sequence[Fetched[MemoryRecord]],
+    decays: Decays,
+    now_ms: int,
+    keep: Callable[[Any], bool] = lambda _: True,
 ) -> list[bytes]:
-    """Returns memories as JSON, with their importance at that time."""
+    """Returns the memories that `keep` takes as JSON, with their importance at that time."""
 
     def shown() -> list[MemoryFragment]:
-        return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found]
+        return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found if keep(memory)]
 
-    texts = [[memory.doc["content"], memory.doc["context"], memory.doc["metadata"]] for memory in found]
+    # a damaged one, which `keep` does not take, may lack them
+    texts = [[memory.doc.get(name) for name in ("content", "context", "metadata")] for memory in found]
     fragments = await in_turn(shown) if characters(texts, most=MOST_ENCODED) > MOST_ENCODED else shown()
     agents = {fragment.agent_id for fragment in fragments}
     faded = {agent: fading_one_by_one(now_ms, await decays.of(agent)) for agent in agents}

@@ -95,8 +95,9 @@ class MemoryService:
         """Returns the same page. What was serialized for a search or a list before is not serialized again."""
         now = self._clock.now()
         found, cursor = await self._found(filters, listing, now)
-        found = [memory for memory in found if is_shown(MEMORIES, memory, _unfaded, Memory)]
-        return page_of([orjson.Fragment(memory) for memory in await in_full(found, self._decays, to_ms(now))], cursor)
+        keep = partial(is_shown, MEMORIES, render=_unfaded, shape=Memory)
+        shown = await in_full(found, self._decays, to_ms(now), keep)
+        return page_of([orjson.Fragment(memory) for memory in shown], cursor)
 
     async def _found(
         self, filters: MemoryListFilters, listing: Listing, now: datetime
