@@ -68,6 +68,8 @@ def _fitting(case: Case[Any], operation: str, body: Any) -> Any:
     if operation == EDIT:  # the message in hand says which roles may call tools, and something has to be left of it
         body = {name: one for name, one in body.items() if name not in ("role", "tool_calls")}
         body["content"] = body.get("content") or "Hello"
+    if operation == "PATCH /v1/memories/{memory_id}" and isinstance(text := body.get("content"), str):
+        body["content"] = text[:32_000] if text.strip() else "Hello"  # the memory in hand says whether it is a file
     if operation == COPY and body["from_agent_id"] == unquote(case.path_parameters["agent_id"]):
         body["from_agent_id"] += "x"  # it has to be another agent
     if operation == "POST /v1/facts/batch":  # only a single fact is merged
