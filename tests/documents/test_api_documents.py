@@ -13,8 +13,9 @@ from app.settings import JobSettings, SecretSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter
 from tests.support.documents import MANUAL, passages, pdf, read, send
+from tests.support.learning import work
 from tests.support.memories import recall, remember
-from tests.support.operations import run, work
+from tests.support.operations import run
 
 pytestmark = pytest.mark.anyio
 
