@@ -66,7 +66,8 @@ def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(v
     expect(rows.first).not_to_contain_text(f"{score:.3f}")
     rows.first.get_by_text("Why").click()
     expect(rows.first).to_contain_text(f"a probability of {score:.3f}")
-    meaning = rows.first.get_by_role("row", name="meaning +")
+    meaning = rows.first.locator("tr[title=vector_scaled]")  # beside "nearest in meaning", which is of the rank
+    expect(meaning).to_contain_text("meaning")
     expect(meaning).to_contain_text(f"+{hits[0]['contributions']['vector_scaled']:.2f}")
     assert "query=what+tension+for+spokes" in page.url
     visit.check()
@@ -427,7 +428,7 @@ def test_times_of_a_list_that_would_read_the_same_are_days(visit: Visit) -> None
     assert all(len(same) == 1 for same in days.values())  # no two days have the same words
     assert any(words in same for words, same in days.items())  # and those that would are told as days
     assert not any(" " in words for words in shown)  # between a number and its unit no line breaks
-    row = page.get_by_role("link", name="Mira may be called in the afternoon.")
+    row = page.get_by_role("link", name="Mira may be called in the afternoon.", exact=True)  # not the session's summary
     row.click()
     told = page.get_by_role("region", name="Memory", exact=True).locator("dt:text-is('told') + dd")
     expect(told).to_have_text(re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\s3\sdays\sago"))
@@ -474,7 +475,8 @@ def test_a_key_bound_to_a_person_shows_her_locked_and_what_is_shared(
         expect(person).to_have_text("Mira")
         rows = page.get_by_role("region", name="List of memories").get_by_role("listitem")
         expect(rows.filter(has_text="The workshop is closed on Saturdays")).to_contain_text("shared with everyone")
-        expect(rows.filter(has_text="Mira may be called")).not_to_contain_text("shared")
+        hers = rows.filter(has=page.get_by_role("link", name="Mira may be called in the afternoon.", exact=True))
+        expect(hers).not_to_contain_text("shared")
         visit.check()
 
 

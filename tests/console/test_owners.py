@@ -498,6 +498,9 @@ def test_a_fact_says_who_said_it_when_and_leads_there(visit: Visit) -> None:
         page.get_by_role("region", name="What holds now").get_by_role("listitem").filter(has_text="lives in Bergedorf")
     )
     expect(row).to_contain_text(re.compile(r"since \d{4}-\d\d-\d\d · Mira: “I moved to Bergedorf”"))
+    expect(page.get_by_role("region", name="What holds now")).not_to_contain_text("Altona")  # neither fact nor note
+    lately = page.get_by_role("region", name="What changed lately").get_by_role("listitem")
+    expect(lately.filter(has_text="Mira lives in Bergedorf")).to_have_count(1)
     row.get_by_role("link", name="Mira lives in Bergedorf").click()
     origin = page.get_by_role("region", name="Fact", exact=True).locator("dt:text-is('Where from') + dd")
     expect(origin).to_have_text(re.compile(r"^Mira on \d{4}-\d\d-\d\d: “I moved to Bergedorf”$"))

@@ -5,7 +5,7 @@ import { ContradictedBy, DisputeOf, FieldValue, FindingOf, againstField, claimsO
 import { Empty, Loaded, ProblemBox, Waiting, WaitingRows, useAction } from "../parts/feedback.js";
 import { Sources, contentOf } from "../parts/records.js";
 import { replacementOf } from "../parts/since.js";
-import { Tag, Text, Time, curl, span, statement, typeOf, visible } from "../parts/text.js";
+import { Tag, Text, Time, bare, curl, span, statement, typeOf, visible } from "../parts/text.js";
 import { to } from "../route.js";
 
 /** @typedef {import("schema").components["schemas"]} Schemas */
@@ -70,7 +70,8 @@ function changes({ facts, memories }, address, told) {
     const next = memory.superseded_by && memories.find((one) => one.memory_id === memory.superseded_by);
     return next ? [{ id: memory.memory_id, was: memory.content, held: span(when(memory), when(next)), is: next.content, at: when(next), href: to("memories", [next.memory_id]), source: next.source }] : [];
   });
-  return [...ofFacts, ...ofMemories].sort((one, other) => other.at.localeCompare(one.at));
+  const twice = new Set(ofFacts.map((change) => bare(change.is)));
+  return [...ofFacts, ...ofMemories.filter((change) => !twice.has(bare(change.is)))].sort((one, other) => other.at.localeCompare(one.at));
 }
 
 /** The facts that a disputed one contradicts, as they stand now. @param {Fact} fact @param {Fact[]} facts */
@@ -111,7 +112,8 @@ function Shown({ id, writes, known, again }) {
   const now = Date.now();
   // The name stands in the heading.
   const present = known.facts.filter((fact) => holds(fact, now) && !(fact.subject === "@user" && fact.object === known.profile?.name)).sort(byTime);
-  const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type)).sort((one, other) => when(other).localeCompare(when(one)));
+  const facts = new Set(present.map((fact) => bare(told(fact)))); // a note that says no more than one of them is not listed again
+  const noted = known.memories.filter((memory) => memory.status === "active" && !SAID.has(memory.memory_type) && !facts.has(bare(memory.content))).sort((one, other) => when(other).localeCompare(when(one)));
   const said = known.memories.filter((memory) => memory.status === "active" && SAID.has(memory.memory_type)).sort((one, other) => when(other).localeCompare(when(one)));
   const changed = changes(known, address, told);
   const loadedOf = (/** @type {(Fact | Memory)[]} */ sides) => (sides.length || !known.cut ? sides : undefined);

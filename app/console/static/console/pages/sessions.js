@@ -2,11 +2,12 @@
 import { html, useState } from "../ui.js";
 import { BASE, api, ask, key, may, useLoad, usePages } from "../api.js";
 import { Chips, ChosenFilter, DetailHead, Order, orderOf } from "../parts/collection.js";
+import { fieldOf } from "../parts/doubts.js";
 import { Confirm, Empty, Loaded, More, ProblemBox, WaitingRows, useAction, useToast } from "../parts/feedback.js";
 import { RecordLink, Status, addressOf, ended } from "../parts/records.js";
 import { useNames } from "../parts/scope.js";
 import { replacementOf } from "../parts/since.js";
-import { Fold, Tag, Text, Time, counted, curl, statement, typeOf, words } from "../parts/text.js";
+import { Fold, Tag, Text, Time, bare, counted, curl, statement, typeOf, words } from "../parts/text.js";
 import { Turn, textOf } from "../parts/turn.js";
 import { go, to } from "../route.js";
 
@@ -79,7 +80,7 @@ const KINDS = /** @type {const} */ (["summary", "memory", "fact", "profile", "le
 const MANY = /** @type {Record<Kind, [string, string]>} */ ({ summary: ["summary", "summaries"], memory: ["memory", "memories"], fact: ["fact", "facts"], profile: ["field of the profile", "fields of the profile"],
   lesson: ["lesson", "lessons"] });
 
-/** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string, before?: string | number | null }} ProfileChange */
+/** A change of a profile, as the run that learned it reports it. @typedef {{ field: string, value: string, quote: string }} ProfileChange */
 
 /** @param {Schemas["Operation"]} operation @param {"profile" | "experience"} part @returns {Record<string, any>} */
 const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
@@ -88,7 +89,7 @@ const partOf = ({ result }, part) => Object(Object(Object(result).parts)[part]);
 const known = (facts) => [...Map.groupBy(facts, (fact) => fact.lineage_id).values()].map((stated) => stated.find((fact) => fact.status !== "superseded") ?? stated[0]);
 
 /**
- * All that came of a session, each once: memories, facts, fields of the profile that no fact states, and lessons of the agent. What it took the place of is asked for when the rest is there.
+ * All that came of a session, each once: memories that say more than a fact, facts, fields of the profile that no fact states, and lessons of the agent. What it took the place of is asked for when the rest is there.
  * @param {Awaited<ReturnType<typeof load>>} data @returns {Outcome[]}
  */
 function useCame({ session: { session_id, user_id, agent_id, summary }, messages, placed, learned, facts, operations }) {
@@ -97,8 +98,9 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
   const all = [...new Map([...placed.items, ...learned.items].map((memory) => [memory.memory_id, memory])).values()];
   /** @param {Memory} memory */
   const isSummary = (memory) => memory.memory_type === "summary" && memory.content === summary;
-  const memories = all.filter((memory) => !isTurn(memory) && !isSummary(memory));
   const stated = known(facts.items);
+  const twice = new Set(stated.map((fact) => bare(statement(fact, person))));
+  const memories = all.filter((memory) => !isTurn(memory) && !isSummary(memory) && !twice.has(bare(memory.content)));
   const ran = operations.items.filter((operation) => operation.kind === "post_conversation" && operation.status === "succeeded");
   const fields = /** @type {ProfileChange[]} */ (ran.flatMap((operation) => partOf(operation, "profile").quotes ?? []));
   const learns = ran.some((operation) => partOf(operation, "experience").learned > 0);
@@ -133,14 +135,14 @@ function useCame({ session: { session_id, user_id, agent_id, summary }, messages
     records.unshift({ key: "summary", kind: "summary", text: summary, href: kept && to("memories", [kept.memory_id]), status: kept?.status, before: [], seq: 0 });
   }
   for (const fact of stated) {
-    const field = fields.find((change) => change.value === fact.object);
+    const field = fieldOf(fact);
     const replaced = fact.supersedes.length ? ended.find((other) => other.fact_id !== fact.fact_id && replacementOf(other, [fact])) : undefined;
-    const was = replaced ? [{ text: statement(replaced, person), href: addressOf(replaced) }] : field?.before ? [{ text: String(field.before) }] : [];
+    const was = replaced ? [{ text: statement(replaced, person), href: addressOf(replaced) }] : [];
     records.push({ key: fact.fact_id, kind: "fact", text: statement(fact, person), href: addressOf(fact), status: fact.status, seq: turnOf(fact.source), before: was,
-      note: [field && `${words(field.field)} of the profile`, fact.valid_until && `ended ${fact.valid_until.slice(0, 10)}`].filter(Boolean).join(" · ") });
+      note: [field && `${field} of the profile`, fact.valid_until && `ended ${fact.valid_until.slice(0, 10)}`].filter(Boolean).join(" · ") });
   }
-  for (const { field, value, quote, before } of fields.filter((change) => !stated.some((fact) => fact.object === change.value))) {
-    records.push({ key: `${field} ${value}`, kind: "profile", text: `${words(field)}: ${value}`, href: to("owners", ["users", user_id, "profile"]), seq: saidIn(quote), before: before ? [{ text: String(before) }] : [] });
+  for (const { field, value, quote } of fields.filter((change) => !stated.some((fact) => fact.object === change.value))) {
+    records.push({ key: `${field} ${value}`, kind: "profile", text: `${words(field)}: ${value}`, href: to("owners", ["users", user_id, "profile"]), seq: saidIn(quote), before: [] });
   }
   for (const lesson of lessons) records.push({ key: lesson.text, kind: "lesson", text: lesson.text, href: to("owners", ["agents", agent_id, "experience"]), note: `of ${names.agent(agent_id)}`, before: [], seq: 0 });
   return records;

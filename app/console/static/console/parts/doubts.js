@@ -119,7 +119,7 @@ const BOTH_IN = "Until it is decided, both are in answers.";
 export const PREDICATES = /** @type {Record<string, string>} */ ({ name: "has_name", age: "has_age", home: "lives_in", occupation: "works_as" });
 
 /** The field of the profile that a fact states, or undefined. @param {Fact | Memory} record */
-const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
+export const fieldOf = (record) => ("fact_id" in record && record.subject === "@user" ? Object.keys(PREDICATES).find((field) => PREDICATES[field] === record.predicate) : undefined);
 
 /** Who said a claim and in which words, or how else it came; when, and how far it is believed.
  * @param {{ source: Source | null | undefined, who?: string, said?: Memory, at: string | null | undefined, trust: number | null | undefined }} props

@@ -104,6 +104,9 @@ export const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleSt
  * @param {{ subject: string, predicate: string, object: string, user_id?: string | null }} fact @param {string | null} [name] */
 export const statement = ({ subject, predicate, object, user_id }, name) => `${subject === "@user" ? name ?? user_id ?? "The person" : subject} ${words(predicate)} ${object}`;
 
+/** A text without what two that say the same may differ in: of a statement come a memory and a fact, "Mira lives in Bergedorf." and "Mira lives in Bergedorf". @param {string} text */
+export const bare = (text) => text.trim().replace(/[.!]+$/, "").toLowerCase();
+
 /** A share as a percentage with two digits, however small: "0.098 %". @param {number} share 0 to 1 */
 export const percent = (share) => `${share < 0.01 ? (share * 100).toLocaleString("en", { maximumSignificantDigits: 2 }) : (share * 100).toFixed(share < 0.1 ? 1 : 0)} %`;
 
