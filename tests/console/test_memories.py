@@ -164,9 +164,9 @@ def test_a_memory_shows_its_source_chain_and_curve(visit: Visit, server: Server)
     view.get_by_role("button", name="Find near-duplicates").click()
     view.get_by_text("cosine").first.wait_for()
     visit.check()
-    view.get_by_role("link", name=old["content"]).click()
+    view.get_by_role("link", name=old["content"], exact=True).click()
     expect(view).to_contain_text("replaced")
-    expect(view.get_by_role("link", name=memory["content"])).to_be_visible()
+    expect(view.get_by_role("link", name=memory["content"], exact=True)).to_be_visible()
 
 
 def test_a_memory_shows_related_ones_and_why(visit: Visit, server: Server) -> None:
