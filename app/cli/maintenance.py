@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -15,7 +16,17 @@ from typing import Annotated, TypedDict
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
@@ -45,7 +56,7 @@ from app.storage.factory import (
     salvage_store,
     where_of,
 )
-from app.storage.protocol import Finding, Store
+from app.storage.protocol import Finding, Store, Told
 from app.storage.schema import Collection
 from app.storage.transfer import (
     PAGE,
@@ -272,8 +283,20 @@ def doctor(
     """Check the store: the database, every document, that search and the counts of each tenant's records agree with
     them, and that their vectors are of the model that the settings name; and ask the reranker, where one is set, for
     two harmless words. Faults are shown first, all else in a line. Exit code 1 for a fault."""
-    with Console(stderr=True).status("Checking the store …"):
-        findings = _findings(Settings(), recount=recount)
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate()
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(*columns, *times, console=console, transient=True, disable=not console.is_terminal) as progress:
+        check, bar = "", progress.add_task("opening the store", total=None)
+
+        def told(name: str, done: int, total: int | None) -> None:
+            nonlocal check, bar
+            if name != check or not done:  # the rate and the time are those of this check
+                progress.remove_task(bar)
+                check, bar = name, progress.add_task(name, total=total)
+            progress.update(bar, completed=done)
+
+        findings = _findings(Settings(), told, recount=recount)
     faults = [finding for finding in findings if not finding.ok]
     if as_json_:
         as_json({"ok": not faults, "findings": [asdict(finding) for finding in findings]})
@@ -290,12 +313,20 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _findings(settings: Settings, *, recount: bool) -> list[Finding]:
-    findings = list(file_findings(where_of(settings)))
+class _Rate(ProgressColumn):
+    """How many a second: "12,345/s"."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+def _findings(settings: Settings, told: Told, *, recount: bool) -> list[Finding]:
+    findings = list(file_findings(where_of(settings), told))
     try:
         if recount:
+            told("recount", 0, None)
             findings.append(on_store(_recounted, existing=True))
-        findings += on_store(_checked, existing=True)
+        findings += on_store(partial(_checked, told=told), existing=True)
     except StoreUnavailable as error:  # a store that cannot be opened: its files still tell something
         if not findings:
             raise
@@ -329,8 +360,9 @@ async def _reranker(settings: Settings) -> list[Finding]:
     return [Finding("reranker", ok=True, detail=detail)]
 
 
-async def _checked(store: Store) -> list[Finding]:
-    findings = [*await store.check(deep=True), *await unfit(store, COLLECTIONS)]
+async def _checked(store: Store, told: Told) -> list[Finding]:
+    findings = [*await store.check(deep=True, told=told), *await unfit(store, COLLECTIONS, told)]
+    told(MODEL_CHECK, 0, None)
     try:
         return [*findings, await _model(store, Settings())]
     except StoreUnavailable as error:

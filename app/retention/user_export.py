@@ -60,7 +60,7 @@ from app.sessions import schemas as sessions
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage, extra_of, shortened
 from app.sessions.schemas import counter as session_counter
 from app.storage.changes import Change, CommitConflict, Insert
-from app.storage.protocol import Finding, Store
+from app.storage.protocol import Finding, Store, Told, untold
 from app.storage.record_filters import metadata_terms
 from app.storage.records import DAMAGED, damage, left_out
 from app.storage.repository import FORGIVEN, pages, require_fit
@@ -168,17 +168,20 @@ def _is_id(value: object) -> bool:
         return False
 
 
-async def unfit(store: Store, collections: Sequence[Collection]) -> list[Finding]:
+async def unfit(store: Store, collections: Sequence[Collection], told: Told = untold) -> list[Finding]:
     """Returns for each kind the finding of `recalld doctor` about records that cannot be read. Reads every record."""
     findings: list[Finding] = []
     for collection in collections:
         if collection.name not in _SHAPES:
             continue
-        faults: list[str] = []
+        name, faults, done = f"{collection.name}: records", list[str](), 0
+        total = await store.count(collection, None)
         async for docs in pages(partial(store.find, collection, None), collection, PAGE):
+            told(name, done, total)
+            done += len(docs)
             faulty = [(doc[collection.id_field], fault_in(collection, doc)) for doc in docs]
             faults += [f"{doc_id} {fault}" for doc_id, fault in faulty if fault is not None]
-        findings.append(Finding.of(f"{collection.name}: records", faults))
+        findings.append(Finding.of(name, faults))
     return findings
 
 

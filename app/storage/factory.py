@@ -14,7 +14,7 @@ from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.change_log import LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
-from app.storage.protocol import Fetched, Finding, Store
+from app.storage.protocol import Fetched, Finding, Store, Told, untold
 from app.storage.schema import Collection
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery
@@ -166,10 +166,10 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
     return restore(file, where.directory, FILE_NAME, beside, where.key)
 
 
-def file_findings(where: StoreLocation) -> Iterator[Finding]:
+def file_findings(where: StoreLocation, told: Told = untold) -> Iterator[Finding]:
     """Yields what the files of an embedded store show without opening it. Nothing for MongoDB."""
     if where.store == EMBEDDED and not where.missing:
-        yield from files.findings(where.directory / FILE_NAME, where.key)
+        yield from files.findings(where.directory / FILE_NAME, where.key, told)
 
 
 def make_room(where: StoreLocation) -> None:

@@ -5,17 +5,19 @@ limit on each call, a request of four calls could take four times as long. In ba
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeAlias
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from app.storage.change_log import ChangeLog
 from app.storage.changes import Change, Committed, StoredTotals, UsageByTenant
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
 from app.storage.search import Columns, Ints, Memo, ScopeOverview, SearchQuery
+
+T = TypeVar("T")
 
 Tallied: TypeAlias = dict[tuple[Any, ...], int]
 """Numbers of documents by their values of some fields."""
@@ -124,6 +126,24 @@ class Finding:
         """Returns the result of a check that has found these faults."""
         shown = "; ".join(faults[:MAX_NAMED])
         return cls(name, not faults, f"{len(faults)} faults: {shown}" if faults else "ok")
+
+
+Told: TypeAlias = Callable[[str, int, int | None], None]
+"""Called now and then by a check that reads much: its name, how many records (or pages) it has read, and how many there
+are, None if that is not known: `told("facts: documents", 2000, 10000)`."""
+TOLD_EVERY = 1_000
+
+
+def untold(name: str, done: int, total: int | None) -> None:
+    """Tells nobody."""
+
+
+def telling(told: Told, name: str, total: int, read: Iterable[T]) -> Iterator[T]:
+    """Yields what is read, and tells how far it is."""
+    for done, one in enumerate(read):
+        if not done % TOLD_EVERY:
+            told(name, done, total)
+        yield one
 
 
 PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]
@@ -353,8 +373,9 @@ class Store(Protocol):
         """Removes all bytes of deleted records from the engine's own files. Raises StoreUnavailable if it cannot."""
         ...
 
-    async def check(self, *, deep: bool = False) -> list[Finding]:
-        """Checks that the store can be reached; with `deep`, also the integrity of everything stored."""
+    async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
+        """Checks that the store can be reached; with `deep`, also the integrity of everything stored. `told` may be
+        called in another thread."""
         ...
 
     async def close(self) -> None:

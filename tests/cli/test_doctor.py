@@ -36,6 +36,14 @@ def test_a_sound_store_and_a_store_with_a_fault(run: Run, data: Path) -> None:
     assert json.loads(run("doctor", "--json").stdout)["ok"] is False
 
 
+def test_a_terminal_is_shown_what_is_checked_and_a_pipe_is_not(run: Run, data: Path) -> None:
+    assert run("keys", "create", "--no-admin", "--tenant", "t", "--name", "n").returncode == 0
+    assert run("doctor").stderr == ""
+    shown = run("doctor", "--json", FORCE_COLOR="1")
+    assert json.loads(shown.stdout)["ok"] is True
+    assert all(check in shown.stderr for check in ("recalld.db: pages", "agent_memories: documents", "usage"))
+
+
 def test_what_is_no_store_is_a_sentence(run: Run, data: Path) -> None:
     data.write_text("a file, not a directory")
     ended = run("doctor")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.storage.changes import DeleteWhere, Insert, Update
-from app.storage.protocol import Order, Store
+from app.storage.protocol import TOLD_EVERY, Order, Store
 from app.storage.schema import EVERYTHING, Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches, value_at
 from tests.support.declared import NUMBERED, OTHER, THINGS, T, at, fresh, numbered, thing
 from tests.support.properties import on_a_store
@@ -205,6 +205,15 @@ async def test_the_check_of_a_sound_store_finds_nothing(store: Store) -> None:
     await store.commit([thing(), numbered(1)])
     assert all(finding.ok for finding in await store.check())
     assert all(finding.ok for finding in await store.check(deep=True))
+
+
+async def test_a_deep_check_tells_what_it_reads_and_how_far_it_is(store: Store) -> None:
+    await store.commit([thing() for _ in range(TOLD_EVERY + 1)])
+    told = list[tuple[str, int, int | None]]()
+    findings = await store.check(deep=True, told=lambda name, done, total: told.append((name, done, total)))
+    assert {finding.name for finding in findings} <= {name for name, *_ in told} | {"version"}
+    of_things = [(done, total) for name, done, total in told if name == "things: documents" and total is not None]
+    assert of_things == [(0, TOLD_EVERY + 1), (TOLD_EVERY, TOLD_EVERY + 1)]
 
 
 @moderate

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
@@ -27,7 +28,7 @@ from app.storage.mongo.codec import (
     unique_path,
 )
 from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
-from app.storage.protocol import Finding
+from app.storage.protocol import TOLD_EVERY, Finding, Told
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
 
 LAYOUT = 1
@@ -172,15 +173,21 @@ async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None
     log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
 
 
-async def deep_check(database: Database, collections: Sequence[Collection]) -> list[Finding]:
+async def deep_check(database: Database, collections: Sequence[Collection], told: Told) -> list[Finding]:
     """Returns the findings of all checks. Reads every document."""
+
+    async def finding(name: str, faults: AsyncIterator[str]) -> Finding:
+        told(name, 0, None)
+        return Finding.of(name, [error async for error in faults])
+
     version = Finding("version", True, str(await written(database)))
-    findings = [await _finding("indexes", _missing_indexes(database, collections)), version]
+    findings = [await finding("indexes", _missing_indexes(database, collections)), version]
     for collection in collections:
-        findings.append(await _finding(f"{collection.name}: documents", _bad_documents(database, collection)))
+        documents = f"{collection.name}: documents"
+        findings.append(await finding(documents, _bad_documents(database, collection, partial(told, documents))))
         if collection.searched:
-            findings.append(await _finding(f"{collection.name}: partitions", _bad_partitions(database, collection)))
-    findings.append(await _finding("usage", _bad_usage(database, collections)))
+            findings.append(await finding(f"{collection.name}: partitions", _bad_partitions(database, collection)))
+    findings.append(await finding("usage", _bad_usage(database, collections)))
     return findings
 
 
@@ -192,10 +199,6 @@ async def _bad_usage(database: Database, collections: Sequence[Collection]) -> A
             yield error
 
 
-async def _finding(name: str, faults: AsyncIterator[str]) -> Finding:
-    return Finding.of(name, [error async for error in faults])
-
-
 async def _missing_indexes(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
     for name, models in declared(collections).items():
         there = await database[name].index_information()
@@ -204,8 +207,14 @@ async def _missing_indexes(database: Database, collections: Sequence[Collection]
                 yield f"{name} has no index {model.document['name']}"
 
 
-async def _bad_documents(database: Database, collection: Collection) -> AsyncIterator[str]:
+async def _bad_documents(
+    database: Database, collection: Collection, told: Callable[[int, int], None]
+) -> AsyncIterator[str]:
+    done, total = 0, await database[collection.name].estimated_document_count()
     async for stored in database[collection.name].find({}):
+        if not done % TOLD_EVERY:
+            told(done, total)
+        done += 1
         own, stored_id = stored.get(OWN, {}), stored["_id"]
         doc = decode(collection, stored)
         doc_id = str(doc.get(collection.id_field))

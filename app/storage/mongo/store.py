@@ -88,8 +88,10 @@ from app.storage.protocol import (
     Order,
     PartitionSelector,
     Tallied,
+    Told,
     VectorCounts,
     unpinned,
+    untold,
 )
 from app.storage.records import Read, first_whole, is_readable, unreadable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
@@ -745,12 +747,12 @@ class MongoStore(Shielded):
     # --- Operating ----------------------------------------------------------------------------------------------------
 
     @shielded
-    async def check(self, *, deep: bool = False) -> list[Finding]:
+    async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
         with self._within():
             await self._client.admin.command("ping")
             # a ping needs no readable primary, a read does
             await self._database[COUNTERS].find_one({}, {"_id": 1})
         if deep:
             with guarded():
-                return [*await deep_check(self._database, self._collections), *await self._indexes.findings()]
+                return [*await deep_check(self._database, self._collections, told), *await self._indexes.findings()]
         return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]

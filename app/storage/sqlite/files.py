@@ -30,7 +30,7 @@ import orjson
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, code, flags_at, head_dtype, holds_windows, model_at
-from app.storage.protocol import MAX_NAMED, Finding
+from app.storage.protocol import MAX_NAMED, Finding, Told, telling, untold
 from app.storage.schema import Collection
 from app.storage.sqlite import sql
 from app.storage.sqlite.connections import (
@@ -66,17 +66,23 @@ from app.storage.transfer import BackupRefused, Counter, MovableStore, Record, R
 USAGE = "usage"
 
 
-def deep(connection: apsw.Connection, collections: Sequence[Collection]) -> list[Finding]:
+def deep(connection: apsw.Connection, collections: Sequence[Collection], told: Told) -> list[Finding]:
     """Returns the findings of all checks. Reads every row."""
+
+    def finding(name: str, faults: Iterator[str]) -> Finding:
+        told(name, 0, None)
+        return _finding(name, faults)
+
     messages = (str(message) for (message,) in connection.execute("PRAGMA integrity_check"))
-    database = _finding("database", (message for message in messages if message != "ok"))
+    database = finding("database", (message for message in messages if message != "ok"))
     findings = [database, Finding("version", True, str(sql.written(connection)))]
     for collection in collections:
-        findings.append(_finding(f"{collection.name}: documents", _bad_documents(connection, collection)))
+        documents, rows = f"{collection.name}: documents", f"{collection.name}: search rows"
+        findings.append(finding(documents, _bad_documents(connection, collection, documents, told)))
         if collection.searched:
-            findings.append(_finding(f"{collection.name}: search rows", _bad_rows(connection, collection)))
-            findings.append(_finding(f"{collection.name}: partitions", _bad_partitions(connection, collection)))
-    findings.append(_finding(USAGE, _bad_usage(connection, collections)))
+            findings.append(finding(rows, _bad_rows(connection, collection, rows, told)))
+            findings.append(finding(f"{collection.name}: partitions", _bad_partitions(connection, collection)))
+    findings.append(finding(USAGE, _bad_usage(connection, collections)))
     return findings
 
 
@@ -95,11 +101,17 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
     return Finding.of(name, named)
 
 
-def _bad_documents(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+def _counted(connection: apsw.Connection, table: str) -> int:
+    ((count,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    return int(str(count))
+
+
+def _bad_documents(connection: apsw.Connection, collection: Collection, name: str, told: Told) -> Iterator[str]:
     """Yields documents that cannot be read, or whose columns differ from their content."""
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
     statement = f"SELECT {sql.WHOLE_DOC}, {fields} FROM {sql.quoted(collection.name)}"
-    for text, tenant, doc_id, *stored in connection.execute(statement):
+    total = _counted(connection, sql.quoted(collection.name))
+    for text, tenant, doc_id, *stored in telling(told, name, total, connection.execute(statement)):
         try:
             doc = orjson.loads(text)
         except orjson.JSONDecodeError:
@@ -113,14 +125,15 @@ def _bad_documents(connection: apsw.Connection, collection: Collection) -> Itera
             yield f"{doc_id} has columns that differ from its document"
 
 
-def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
+def _bad_rows(connection: apsw.Connection, collection: Collection, name: str, told: Told) -> Iterator[str]:
     table, documents = sql.search_table(collection), sql.quoted(collection.name)
     # a long text has several windows, and its vector says how many
     vectors = (
         f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
         f"FROM {table} WHERE head IS NOT NULL AND vector IS NOT NULL"
     )
-    for row, flags, length, count in connection.execute(vectors):
+    total = _counted(connection, table)
+    for row, flags, length, count in telling(told, name, total, connection.execute(vectors)):
         if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
             yield f"search rows with a vector that does not fit their record: {row}"
     size = head_dtype(len(collection.spec.ranges)).itemsize
@@ -143,9 +156,10 @@ def _bad_rows(connection: apsw.Connection, collection: Collection) -> Iterator[s
             f"(length(head) <> {size} OR length(terms) % {TERM.itemsize} OR length(facets) % 8)"
         ),
     }
-    for name, statement in checks.items():
+    for fault, statement in checks.items():
+        told(f"{collection.name}: {fault}", 0, None)
         for (which,) in connection.execute(statement, (collection.name,) if "?" in statement else ()):
-            yield f"{name}: {which}"
+            yield f"{fault}: {which}"
 
 
 def _bad_partitions(connection: apsw.Connection, collection: Collection) -> Iterator[str]:
@@ -237,14 +251,17 @@ def missing_commits(path: Path, connection: apsw.Connection) -> str:
     )
 
 
-def bad_pages(path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None) -> list[int]:
+def bad_pages(
+    path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None, told: Told = untold
+) -> list[int]:
     """Returns the pages of the file from `first` until before `end` that are not as they were written.
 
     A page may fail because a checkpoint is writing it just now, or because one was cut short; then the log has it. So
     what fails is read again after a checkpoint.
     """
     with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-        failing = failing_pages(connection, range(first, min(last_page(connection) + 1, end or sys.maxsize)))
+        pages = range(first, min(last_page(connection) + 1, end or sys.maxsize))
+        failing = failing_pages(connection, telling(told, f"{path.name}: pages", len(pages), pages))
     for _ in range(RETRIES):
         if not failing:
             break
@@ -327,14 +344,14 @@ def named_pages(pages: Sequence[int]) -> str:
     return f"{len(pages)} pages are not as they were written ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
 
 
-def findings(path: Path, key: StoreKey | None = None) -> list[Finding]:
+def findings(path: Path, key: StoreKey | None = None, told: Told = untold) -> list[Finding]:
     """Returns what the files of a store show: the log, and the pages' checksums. Raises StoreUnavailable, also if the
     key is not that of the store."""
     try:
         with closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection, translate_errors():
             missing = missing_commits(path, connection)
             # a log whose end is missing stays as it is
-            pages = failing_pages(connection) if missing else bad_pages(path, key=key)
+            pages = failing_pages(connection) if missing else bad_pages(path, key=key, told=told)
             if pages:
                 what = named_pages(pages)
             else:

@@ -27,8 +27,10 @@ from app.storage.protocol import (
     Order,
     PartitionSelector,
     Tallied,
+    Told,
     VectorCounts,
     unpinned,
+    untold,
 )
 from app.storage.records import Read, damage, first_whole, is_of, left_out, parsed, parsed_one, unreadable, whole
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
@@ -637,9 +639,9 @@ class EmbeddedStore:
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
-    async def check(self, *, deep: bool = False) -> list[Finding]:
+    async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
         if deep:
-            return await self._readers.apart(lambda connection: files.deep(connection, self._collections))
+            return await self._readers.apart(lambda connection: files.deep(connection, self._collections, told))
         with self._faults.translated():
             refuse_moved(self._reader)
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
