@@ -391,7 +391,7 @@ class OidcSettings(SettingGroup):
 
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@?#,*]+")
 _PREFIX = "RECALLD_"
-_NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS"})
+_NO_SETTINGS = frozenset({"URL", "KEY", "API_KEY", "AGENT", "USER", "MIGRATE_TO", "STRESS", "CALLED_FROM"})
 """Variables that commands, examples and tests read, without the prefix."""
 
 

@@ -1,12 +1,14 @@
 # Sourced by the scripts beside it, which set `here` to this folder.
 # After `bootstrap runtime` or `bootstrap dev`, $python has that lock installed and the current folder is the root:
 # there `app` is imported from, and .env and the default data directory are, wherever the script was called.
+# $caller is the folder where it was called: paths that are named there are read from there.
 # The usual start only compares files: a copy of the lock in .venv says that it was installed completely.
 # PYTHON names the interpreter to use; otherwise it is the first Python >= 3.11 on PATH.
 # shellcheck shell=sh
 
 unset PYTHONDONTWRITEBYTECODE # compiled modules halve the time of a start
 root=$(dirname -- "${here:?}")
+caller=$PWD
 python=$root/.venv/bin/python
 
 abi() { "$1" -ISc 'import sys; print(sys.implementation.cache_tag)' 2>/dev/null; }

@@ -8,12 +8,14 @@ import asyncio
 import importlib
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, Protocol, TextIO, TypedDict, TypeVar
 from urllib.parse import urlencode
 
@@ -60,6 +62,15 @@ class CommandFailed(RecalldError):
 def whole_address(url: str | None) -> str | None:
     """Returns the address that is meant: `127.0.0.1:8000` is `http://127.0.0.1:8000`, as curl takes it."""
     return f"http://{url}" if url and "://" not in url else url
+
+
+CALLED_FROM = "RECALLD_CALLED_FROM"
+
+
+def from_caller(name: str) -> Path:
+    """Returns the path that the caller means by a name: `scripts/recalld`, which works in the checkout's folder, says
+    where it was called."""
+    return Path(os.environ.get(CALLED_FROM, ""), name)
 
 
 UrlOption = Annotated[

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli._common import AsJson, as_json, table, whole_address
+from app.cli._common import AsJson, as_json, from_caller, table, whole_address
 from app.errors import FieldError, Invalid, Unavailable
 from app.validation_words import in_words
 
@@ -51,7 +51,14 @@ class Answered:
 
 
 def evaluate(
-    queries: Annotated[Path, typer.Option(help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.')],
+    queries: Annotated[
+        Path,
+        typer.Option(
+            parser=from_caller,
+            metavar="PATH",
+            help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.',
+        ),
+    ],
     url: Annotated[
         str, typer.Option(envvar="RECALLD_URL", callback=whole_address, help="Of the running service.")
     ] = "http://127.0.0.1:8000",

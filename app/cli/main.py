@@ -1,5 +1,6 @@
 """The program: registers the commands, and prints errors as sentences instead of tracebacks."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -9,9 +10,12 @@ from pydantic_settings import SettingsError
 
 from app import VERSION
 from app.cli import archive, evaluate, maintenance, memory, retention, serve
+from app.cli._common import from_caller
 from app.errors import RecalldError
 from app.settings import explain
 
+PATH_SETTINGS = ("RECALLD_DATA_DIR", "RECALLD_STORE_KEY_FILE")
+"""Settings that name a path. One of the environment is the caller's; one of `.env` goes from that file's folder."""
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
@@ -60,6 +64,9 @@ app.add_typer(maintenance.app, name="keys")
 
 def main() -> None:
     """Runs the program. Prints an error and exits with code 1."""
+    for name in PATH_SETTINGS:
+        if os.environ.get(name):
+            os.environ[name] = str(from_caller(os.environ[name]))
     try:
         app(prog_name="recalld")
     except RecalldError as error:

@@ -31,7 +31,17 @@ from rich.text import Text
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import ApiKey, Keys, NewKey
-from app.cli._common import AsJson, CommandFailed, as_json, on_store, opened_embedder, opened_store, table, table_of
+from app.cli._common import (
+    AsJson,
+    CommandFailed,
+    as_json,
+    from_caller,
+    on_store,
+    opened_embedder,
+    opened_store,
+    table,
+    table_of,
+)
 from app.core.clock import SystemClock, rfc3339
 from app.embedding.embedder import Embedder
 from app.embedding.factory import AUTO
@@ -197,7 +207,10 @@ BESIDE_A_STORE = frozenset({KEYS_MADE, ERASURE_KEY})
 
 def backup(
     target: Annotated[
-        Path, typer.Argument(help="The file to write, which must not be there yet; with --keep a folder.")
+        Path,
+        typer.Argument(
+            parser=from_caller, help="The file to write, which must not be there yet; with --keep a folder."
+        ),
     ],
     keep: Annotated[
         int | None,
@@ -221,7 +234,10 @@ def backup(
 
 def restore(
     source: Annotated[
-        Path, typer.Argument(help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest.")
+        Path,
+        typer.Argument(
+            parser=from_caller, help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest."
+        ),
     ],
     at: Annotated[
         str | None,
@@ -255,7 +271,7 @@ def _moment(text: str) -> datetime:
 
 
 def rekey(
-    file: Annotated[Path, typer.Argument(help="File with the new key, 64 hexadecimal digits.")],
+    file: Annotated[Path, typer.Argument(parser=from_caller, help="File with the new key, 64 hexadecimal digits.")],
     as_json_: AsJson = False,
 ) -> None:
     """Encrypt the embedded store with the key in FILE, or give an encrypted store this key in place of the one in the
@@ -394,7 +410,10 @@ SHOWN = 20
 
 
 def salvage(
-    to: Annotated[Path, typer.Option(help="A new directory for the store that is written.")], as_json_: AsJson = False
+    to: Annotated[
+        Path, typer.Option(parser=from_caller, metavar="PATH", help="A new directory for the store that is written.")
+    ],
+    as_json_: AsJson = False,
 ) -> None:
     """Write what can be read of the damaged store in RECALLD_DATA_DIR into a new store, and list what cannot. Stop
     every service of the store first; its files are not changed. Exit code 1 if something cannot be read."""

@@ -28,6 +28,7 @@ from app.cli._common import (
     as_json,
     call,
     call_once,
+    from_caller,
     given,
     owners,
     pages,
@@ -81,7 +82,7 @@ FiltersOption = Annotated[
 
 
 def upload(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="Markdown, text, HTML or PDF, to 10 MB.")],
+    file: Annotated[Path, typer.Argument(parser=from_caller, help="Markdown, text, HTML or PDF, to 10 MB.")],
     name: Annotated[str | None, typer.Option(help="Default: that of the file. The same name replaces.")] = None,
     user: UserOption = None,
     agent: AgentOption = None,
@@ -90,6 +91,8 @@ def upload(
     as_json_: AsJson = False,
 ) -> None:
     """Remember a file by its passages, and wait until it is read. Without --user and --agent it is of the user `me`."""
+    if not file.is_file():
+        raise typer.BadParameter(f"{file} is not a file.")
     kind = ENDINGS.get(file.suffix.lower().removeprefix("."), TEXT)
 
     async def work(ask: Ask) -> Json:

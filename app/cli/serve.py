@@ -34,7 +34,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app import VERSION, metrics
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
-from app.cli._common import AGENT, USER, UrlOption, configure, load_model
+from app.cli._common import AGENT, USER, UrlOption, configure, from_caller, load_model
 from app.core import prompt_text, tracing, work, workers
 from app.core.tuning import Tuning
 from app.core.workers import Workers
@@ -640,7 +640,12 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the service on 127.0.0.1.", min=1, max=65535)] = 8000,
     only_fill: Annotated[
         Path | None,
-        typer.Option("--only-fill", help="Fill a store in this new folder (RECALLD_DATA_DIR is its data/) and end."),
+        typer.Option(
+            "--only-fill",
+            parser=from_caller,
+            metavar="PATH",
+            help="Fill a store in this new folder (RECALLD_DATA_DIR is its data/) and end.",
+        ),
     ] = None,
 ) -> None:
     """Fill a throw-away store with a story and serve it, to look around: what agents remember, learn and forget. It

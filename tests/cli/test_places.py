@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 
+from app.cli.main import app
 from tests.cli.conftest import Run
 from tests.support.server import recalld
 
@@ -112,6 +114,42 @@ def test_a_data_directory_that_is_a_file_is_told_in_words(
     assert "Application startup failed" not in ended.stderr
     assert "API keys were made" not in ended.stderr
     assert file.read_text() == "mine"
+
+
+def test_paths_are_read_from_the_folder_where_the_caller_stands(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `scripts/recalld`, which goes into the checkout's folder and says where it was called."""
+    stands, checkout = tmp_path / "stands", tmp_path / "checkout"
+    stands.mkdir()
+    checkout.mkdir()
+    monkeypatch.chdir(checkout)
+    (stands / "mem0.json").write_text(json.dumps({"results": [{"id": "1", "memory": "Prefers tea", "user_id": "ada"}]}))
+
+    def ended(*command: str, data: str = "") -> str:
+        told = run(*command, RECALLD_CALLED_FROM=str(stands), RECALLD_DATA_DIR=data or str(tmp_path / "data"))
+        assert told.returncode == 0, told.stderr
+        return told.stderr
+
+    ended("import", "--from", "mem0", "mem0.json")
+    ended("export", "archive")
+    ended("backup", "copy")
+    ended("backup", "copies", "--keep", "1")
+    assert f"{stands / 'taken'}." in ended("import", "archive", data="taken")
+    ended("restore", "copies", data="restored")
+    ended("salvage", "--to", "salvaged")
+    made = {"archive", "copy", "copies", "mem0.json", "restored", "salvaged", "taken"}
+    assert {path.name for path in stands.iterdir()} == made
+    assert list(checkout.iterdir()) == []
+
+
+def test_no_command_reads_a_path_in_another_way() -> None:
+    program = typer.main.get_command(app)
+    commands = [program, *vars(program)["commands"].values()]
+    paths = [
+        param for command in commands for param in command.params if isinstance(param.type, typer.models.TyperPath)
+    ]
+    assert [param.name for param in paths] == []
 
 
 @contextmanager

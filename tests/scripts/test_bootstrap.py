@@ -23,14 +23,16 @@ def clone(tmp_path: Path) -> Path:
     for name in ("bootstrap.sh", "bootstrap.py", "serve", "recalld"):
         shutil.copy2(SCRIPTS / name, root / "scripts")
     (root / "requirements/runtime.txt").write_text("# nothing\n")
-    (root / "app/cli/__main__.py").write_text("import sys\nprint(sys.argv[1:])\n")
+    (root / "app/cli/__main__.py").write_text(
+        "import os, sys\nprint(sys.argv[1:], os.getcwd(), os.environ['RECALLD_CALLED_FROM'])\n"
+    )
     return root
 
 
 def start(script: Path, *arguments: str, python: str = sys.executable) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [script, *arguments],
-        cwd="/",
+        cwd="/usr",
         env={**os.environ, "PYTHON": python},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,13 +47,14 @@ def test_two_first_starts_make_one_environment_that_is_used_again_and_an_unfinis
     serve, mark = clone / "scripts/serve", clone / ".venv/mark"
     starts = [start(serve, "--port", "1 2"), start(clone / "scripts/recalld", "serve")]
     answers = [one.communicate() for one in starts]
-    assert [out for out, _ in answers] == ["['serve', '--port', '1 2']\n", "['serve']\n"]
+    folders = f"{clone} /usr\n"  # where it works, and where it was called
+    assert [out for out, _ in answers] == [f"['serve', '--port', '1 2'] {folders}", f"['serve'] {folders}"]
     assert "".join(err for _, err in answers).count("Setting up") == 1
 
     mark.touch()
     link = clone.parent / "link"
     link.symlink_to(clone / "scripts/recalld")
-    assert start(link, "keys").communicate() == ("['keys']\n", "")
+    assert start(link, "keys").communicate() == (f"['keys'] {folders}", "")
     assert mark.exists()
 
     (clone / ".venv/.locked-runtime").unlink()
