@@ -1,5 +1,6 @@
 """HTTP endpoints of documents."""
 
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -29,10 +30,12 @@ router = APIRouter(prefix="/v1/documents", tags=["documents"], route_class=Stric
 FILES = {router.prefix: MAX_BYTES}
 """Paths that take a file, with the bytes that it may have."""
 DocumentId = Annotated[Identifier, Path(examples=["doc_01a2003d395076f9a13acea58faaf745"])]
+_CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]{1,40})")
 _FILE = {
     "requestBody": {
         "description": "The file as it is, at most 10 MB. Content-Type is one of " + ", ".join(MEDIA_TYPES) + "; or "
-        "application/octet-stream where the ending of `name` says it (`.md`, `.txt`, `.html`, `.pdf`).",
+        "application/octet-stream where the ending of `name` says it (`.md`, `.txt`, `.html`, `.pdf`). Text is UTF-8, "
+        "unless it says otherwise: `text/plain; charset=iso-8859-1`.",
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
@@ -56,7 +59,8 @@ async def create_document(
     The answer is the operation that reads it. A file under the same name and owner replaces the one before; passages
     that are in both keep their ids."""
     about = {} if metadata is None else object_in_query("metadata", metadata)
-    media_type = (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    sent = (header(request, b"content-type") or "").lower()
+    media_type, charset = sent.partition(";")[0].strip(), _CHARSET.search(sent)
     if media_type in UNNAMED:
         media_type = ENDINGS.get(name.rpartition(".")[2].lower(), media_type)
     upload = await documents.receive(agent_id, user_id, media_type, request.stream())
@@ -65,7 +69,8 @@ async def create_document(
         if request.secrets != "off":
             request.screen({"metadata": about})
         accepted = await write(
-            lambda: documents.create(name, agent_id, user_id, media_type, about, upload), file=upload.digest
+            lambda: documents.create(name, agent_id, user_id, media_type, charset and charset[1], about, upload),
+            file=upload.digest,
         )
     finally:
         if accepted is None or "Idempotency-Replayed" in accepted.headers:

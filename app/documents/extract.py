@@ -1,6 +1,7 @@
 """The passages of a file. It runs as a process of its own, because a file may be made to be slow or large to read:
 
     python -m app.documents.extract application/pdf manual.pdf
+    python -m app.documents.extract text/plain notes.txt iso-8859-1
 
 It prints one JSON object a line for each passage, `{"text": "Fill…", "headings": ["Care"], "page": 3, "start": 0,
 "end": 980}`, and at the end `{"pages": 12, "empty_pages": 2}` or `{"error": "The file is…"}`. `start` and `end`
@@ -9,7 +10,7 @@ count characters of the whole text.
 
 import re
 import sys
-from codecs import lookup
+from codecs import BOM_UTF8, lookup
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import pairwise
@@ -218,11 +219,11 @@ def _end(text: str, begun: int) -> int:
     return limit
 
 
-def sections_of(media_type: str, path: str, figures: dict[str, Any]) -> Iterator[TextSection]:
-    """Yields the sections of a file. Raises FileUnreadable."""
+def sections_of(media_type: str, path: str, figures: dict[str, Any], charset: str = "") -> Iterator[TextSection]:
+    """Yields the sections of a file. `charset`: its encoding, as the upload has it. Raises FileUnreadable."""
     if media_type == PDF:
         return pdf_sections(path, figures)
-    text = re.sub("\r\n?", "\n", _decoded(Path(path).read_bytes(), media_type == HTML)).replace("\0", "")
+    text = re.sub("\r\n?", "\n", _decoded(Path(path).read_bytes(), media_type == HTML, charset)).replace("\0", "")
     if text.count("\ufffd") * 100 > len(text):  # a few broken characters are less than a file that is refused
         raise FileUnreadable("The file is not text in UTF-8: convert it, as with `iconv -t utf-8`.")
     return {MARKDOWN: markdown_sections, HTML: html_sections, TEXT: text_sections}[media_type](text)
@@ -231,15 +232,21 @@ def sections_of(media_type: str, path: str, figures: dict[str, Any]) -> Iterator
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
 
 
-def _decoded(file: bytes, is_page: bool) -> str:
-    """Returns the text of a file: in the encoding of its byte order mark, or that a page names at its beginning
-    (`<meta charset="iso-8859-1">`), else UTF-8."""
+def _decoded(file: bytes, is_page: bool, charset: str) -> str:
+    """Returns the text of a file: in the encoding of its byte order mark, else of the upload, else that a page names at
+    its beginning (`<meta charset="iso-8859-1">`), else UTF-8."""
     if file[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return file.decode("utf-16", "replace")
-    named = _CHARSET.search(file[:1024]) if is_page else None
+    named = _CHARSET.search(file[:1024]) if is_page and not charset else None
     try:
-        name = lookup(named[1].decode()).name if named else "utf-8-sig"
-        if b"<meta".decode(name) == "<meta":  # it names one in which it can be read itself
+        name = lookup(charset or (named[1].decode() if named else "utf-8")).name
+        if (
+            name != "utf-8"
+            and file[:3] != BOM_UTF8
+            and (
+                charset or b"<meta".decode(name) == "<meta"  # a page names one in which it can be read itself
+            )
+        ):
             return file.decode("cp1252" if name == "iso8859-1" else name, "replace")  # as browsers do
     except (LookupError, UnicodeError):
         pass
@@ -255,12 +262,12 @@ def _limit() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
-def main(media_type: str, path: str) -> None:
+def main(media_type: str, path: str, charset: str = "") -> None:
     """Prints the passages of a file."""
     _limit()
     figures: dict[str, Any] = {}
     try:
-        for passage in passages(sections_of(media_type, path, figures)):
+        for passage in passages(sections_of(media_type, path, figures, charset)):
             sys.stdout.buffer.write(orjson.dumps(passage, option=orjson.OPT_APPEND_NEWLINE))
     except FileUnreadable as error:
         figures = {"error": str(error)}

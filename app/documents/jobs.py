@@ -90,7 +90,8 @@ class DocumentJobs:
             environment = {"PYTHONPATH": str(Path(app.__file__).parents[1]), "PATH": os.environ.get("PATH", "")}
             with printed.open("wb") as output:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "app.documents.extract", document["media_type"], str(file)),
+                    *(sys.executable, "-m", "app.documents.extract"),
+                    *(document["media_type"], str(file), document["charset"] or ""),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=asyncio.subprocess.DEVNULL,

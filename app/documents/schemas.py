@@ -51,9 +51,11 @@ class DocumentAccepted(Operation, total=False):
 
 
 class DocumentRecord(Document, OwnedRecord, total=False):
-    """A document of the collection `documents`. `upload_id` names the parts of the newest upload."""
+    """A document of the collection `documents`. `upload_id` names the parts of the newest upload, `charset` is that of
+    its Content-Type."""
 
     upload_id: str
+    charset: str | None
 
 
 DOCUMENTS: Collection[DocumentRecord] = Collection(
@@ -65,7 +67,7 @@ DOCUMENTS: Collection[DocumentRecord] = Collection(
     unique=(Unique("name", ("agent_id", "user_id", "name")),),
     indexes=(("user_id",), ("agent_id",)),
     opaque=("metadata",),
-    internal=frozenset({"upload_id"}),
+    internal=frozenset({"upload_id", "charset"}),
 )
 
 

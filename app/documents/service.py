@@ -122,6 +122,7 @@ class DocumentService:
         agent: str | None,
         user: str | None,
         media_type: str,
+        charset: str | None,
         metadata: JsonObject,
         upload: Upload,
     ) -> WriteResult[DocumentAccepted]:
@@ -133,6 +134,7 @@ class DocumentService:
         operation, queued = queue.start(self._scope, DOCUMENT, payload, now, agent_id=agent, user_id=user)
         fields: DocumentRecord = {
             "media_type": media_type,
+            "charset": charset,
             "bytes": upload.size,
             "metadata": metadata,
             "status": "processing",

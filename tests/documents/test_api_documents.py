@@ -39,6 +39,15 @@ async def test_a_file_becomes_passages_that_are_found_with_their_place(service: 
     assert await parts_of(service) == 0
 
 
+async def test_the_upload_says_in_which_encoding_it_is(service: Service) -> None:
+    latin = "Größe: drei Meter. Süße Äpfel.".encode("latin-1")
+    _, document = await read(service, latin, 'text/plain; charset="ISO-8859-1"', name="a.txt")
+    assert (document["status"], document["media_type"], "charset" in document) == ("ready", "text/plain", False)
+    assert [item["content"] for item in await passages(service.client)] == [latin.decode("latin-1")]
+    _, document = await read(service, latin, "text/plain", name="a.txt")
+    assert document["status"] == "failed"
+
+
 async def test_a_pdf_is_cited_by_its_page(service: Service) -> None:
     _, document = await read(service, pdf("Cut it.", "", "Water the fern daily."), "application/pdf", name="fern.pdf")
     assert (document["pages"], document["empty_pages"], document["passages"]) == (3, 1, 2)

@@ -90,19 +90,29 @@ def test_html_keeps_the_lines_of_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("media_type", "file"),
+    ("media_type", "charset", "file"),
     [
-        ("text/html", '<meta charset="ISO-8859-1"><p>“Fenêtre”'.encode("cp1252")),
-        ("text/html", '<meta content="text/html; charset=koi8-r"><p>Папоротник'.encode("koi8-r")),
-        ("text/html", '<meta charset="utf-16"><p>Fenêtre'.encode()),
-        ("text/html", '<meta charset="none-such"><p>Fenêtre'.encode()),
-        ("text/plain", "\ufeffFenêtre".encode("utf-16-be")),
-        ("text/plain", "\ufeffFenêtre".encode()),
+        ("text/html", "", '<meta charset="ISO-8859-1"><p>“Fenêtre”'.encode("cp1252")),
+        ("text/html", "", '<meta content="text/html; charset=koi8-r"><p>Папоротник'.encode("koi8-r")),
+        ("text/html", "", '<meta charset="utf-16"><p>Fenêtre'.encode()),
+        ("text/html", "", '<meta charset="none-such"><p>Fenêtre'.encode()),
+        ("text/html", "koi8-r", '<meta charset="utf-8"><p>Папоротник'.encode("koi8-r")),
+        ("text/html", "utf-8", '<meta charset="iso-8859-1"><p>Fenêtre'.encode()),
+        ("text/html", "", '\ufeff<meta charset="iso-8859-1"><p>Fenêtre'.encode()),
+        ("text/plain", "", "\ufeffFenêtre".encode("utf-16-be")),
+        ("text/plain", "", "\ufeffFenêtre".encode()),
+        ("text/plain", "iso-8859-1", "“Fenêtre”".encode("cp1252")),
+        ("text/plain", "utf-16le", "Fenêtre".encode("utf-16-le")),
+        ("text/plain", "none-such", "Fenêtre".encode()),
+        ("text/plain", "rot13", "Fenêtre".encode()),
     ],
 )
-def test_a_text_is_read_in_the_encoding_that_it_names(media_type: str, file: bytes, tmp_path: Path) -> None:
+def test_a_text_is_read_in_the_encoding_that_it_names(
+    media_type: str, charset: str, file: bytes, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_bytes(file)
-    found = [item["text"] for item in passages(extract.sections_of(media_type, str(tmp_path / "file"), {}))]
+    sections = extract.sections_of(media_type, str(tmp_path / "file"), {}, charset)
+    found = [item["text"] for item in passages(sections)]
     assert found in (["Fenêtre"], ["“Fenêtre”"], ["Папоротник"])
 
 

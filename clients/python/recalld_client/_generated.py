@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 4ca8c2be463c43467a5f1b41e2538e6b."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 39f3327e6db25b7b7a5e1634cd24b90d."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
