@@ -10,6 +10,7 @@ import pytest
 from recalld_client import (
     NO_RETRY,
     AsyncRecalld,
+    AsyncUserDocuments,
     AsyncUserFacts,
     AsyncUserMemory,
     AsyncUserProfile,
@@ -17,6 +18,7 @@ from recalld_client import (
     InvalidUser,
     Problem,
     Recalld,
+    UserDocuments,
     UserFacts,
     UserMemory,
     UserProfile,
@@ -158,6 +160,26 @@ async def test_facts(me: AsyncUserMemory) -> None:
     assert [one["object"] async for one in me.facts] == []
 
 
+async def test_documents(me: AsyncUserMemory) -> None:
+    sent = await me.documents.add("fern.md", "# Ferns\n\nWater ferns daily.", metadata={"topic": "ferns"})
+    with anyio.fail_after(60):
+        while (operation := await me.documents.operation(sent))["status"] in UNDER_WAY:  # noqa: ASYNC110
+            await anyio.sleep(0.02)
+    assert operation["status"] == "succeeded"
+    document = await me.documents.get(sent["document_id"])
+    assert (document["status"], document["passages"], document["media_type"]) == ("ready", 1, "text/markdown")
+    (hit,) = await me.search("When do ferns get water?", filters={"topic": "ferns"})
+    assert hit["memory"]["context"] == "fern.md › Ferns"
+    latin = await me.documents.add("b.txt", "Süß".encode("latin-1"), media_type="text/plain; charset=iso-8859-1")
+    assert [one["name"] async for one in me.documents] == ["b.txt", "fern.md"]
+    assert [one["document_id"] async for one in me.documents.all("b.txt")] == [latin["document_id"]]
+    bob = AsyncUserMemory(me.client, "bob", "support")
+    assert [one async for one in bob.documents] == []
+    await me.documents.delete(document["document_id"])
+    with pytest.raises(Problem, match="404 not_found"):
+        await me.documents.get(document["document_id"])
+
+
 async def test_a_profile(me: AsyncUserMemory) -> None:
     assert await me.profile.get() is None
     await me.profile.update(name="Ada", interests=["chess"])
@@ -227,6 +249,7 @@ async def test_erasing_removes_all_of_the_user(me: AsyncUserMemory) -> None:
         (AsyncRecalld, Recalld),
         (AsyncUserMemory, UserMemory),
         (AsyncUserSession, UserSession),
+        (AsyncUserDocuments, UserDocuments),
         (AsyncUserFacts, UserFacts),
         (AsyncUserProfile, UserProfile),
     ],

@@ -6,6 +6,7 @@
 
 from recalld_client import _generated as models
 from recalld_client._async.client import AsyncRecalld
+from recalld_client._async.documents import AsyncUserDocuments
 from recalld_client._async.facts import AsyncUserFacts
 from recalld_client._async.files import AsyncUserFiles
 from recalld_client._async.profile import AsyncUserProfile
@@ -17,6 +18,7 @@ from recalld_client._file_texts import FileRefused
 from recalld_client._messages import Added, Hit
 from recalld_client._requests import NO_RETRY, Retry
 from recalld_client._sync.client import Recalld
+from recalld_client._sync.documents import UserDocuments
 from recalld_client._sync.facts import UserFacts
 from recalld_client._sync.files import UserFiles
 from recalld_client._sync.profile import UserProfile
@@ -28,6 +30,7 @@ __all__ = [
     "NO_RETRY",
     "Added",
     "AsyncRecalld",
+    "AsyncUserDocuments",
     "AsyncUserFacts",
     "AsyncUserFiles",
     "AsyncUserMemory",
@@ -42,6 +45,7 @@ __all__ = [
     "RecalldError",
     "Retry",
     "Unreachable",
+    "UserDocuments",
     "UserFacts",
     "UserFiles",
     "UserMemory",

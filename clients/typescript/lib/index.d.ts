@@ -5,4 +5,4 @@ export { FileRefused, memoryFiles, type MemoryFiles } from "./files.js";
 export { List, type Page } from "./list.js";
 export type { Options } from "./transport.js";
 export type { CallOptions, components, Method, paths, RequestOptions, ResultOf, Schemas } from "./types.js";
-export { Facts, Profile, Session, UserMemory, type Added, type AddOptions, type AppendOptions, type ContextOptions, type FactOptions, type FactSearchOptions, type MemoryRef, type Message, type Policy, type SearchOptions, } from "./user.js";
+export { Documents, Facts, Profile, Session, UserMemory, type Added, type AddOptions, type AppendOptions, type ContextOptions, type DocumentOptions, type FactOptions, type FactSearchOptions, type MemoryRef, type Message, type Policy, type SearchOptions, } from "./user.js";

@@ -3,4 +3,4 @@ export { Recalld } from "./client.js";
 export { Problem, RecalldError, Unreachable } from "./errors.js";
 export { FileRefused, memoryFiles } from "./files.js";
 export { List } from "./list.js";
-export { Facts, Profile, Session, UserMemory, } from "./user.js";
+export { Documents, Facts, Profile, Session, UserMemory, } from "./user.js";

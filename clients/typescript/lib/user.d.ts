@@ -1,7 +1,7 @@
 /** What people do daily with the memory of one user. */
 import type { Recalld } from "./client.js";
 import { List } from "./list.js";
-import type { CallOptions, paths, Schemas } from "./types.js";
+import type { CallOptions, FileBody, paths, Schemas } from "./types.js";
 type Owned = "agent_id" | "user_id";
 type Query<P extends keyof paths> = paths[P] extends {
     get: {
@@ -41,6 +41,12 @@ export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predi
 export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & {
     limit?: number;
 };
+export type DocumentOptions = CallOptions & {
+    /** Default: the ending of the name says it. */
+    media_type?: FileBody["mediaType"];
+    /** Each passage has it, too. */
+    metadata?: Record<string, unknown>;
+};
 export type Policy = Schemas["PolicyIn"] & {
     apply?: boolean;
 };
@@ -51,6 +57,8 @@ export declare class UserMemory {
     readonly agent?: string | undefined;
     /** Statements with a subject, a predicate and an object, each with the time in which it is true. */
     readonly facts: Facts;
+    /** Markdown, text, HTML and PDF, whose passages are found like memories. */
+    readonly documents: Documents;
     /** Name, home, preferences: what is known of the user in fields. */
     readonly profile: Profile;
     constructor(client: Recalld, user: string, agent?: string | undefined);
@@ -180,6 +188,33 @@ export declare class Facts implements AsyncIterable<Schemas["Fact"]> {
     search(query: string, { limit, ...filters }?: FactSearchOptions): Promise<Schemas["FoundFact"][]>;
     /** Takes a fact back. It stays in the history. */
     retract(factId: string): Promise<Schemas["Fact"]>;
+}
+/** The files of a user. `for await (const document of ada.documents)` reads the list, newest first. */
+export declare class Documents implements AsyncIterable<Schemas["Document"]> {
+    private readonly client;
+    private readonly owner;
+    constructor(client: Recalld, owner: {
+        user_id: string;
+        agent_id?: string;
+    });
+    /**
+     * Sends a file; the same name replaces it. The answer is the operation that reads the file.
+     *
+     * @example
+     * const { document_id } = await ada.documents.add("manual.pdf", await readFile("manual.pdf"));
+     */
+    add(name: string, file: FileBody["file"], options?: DocumentOptions): Promise<Schemas["DocumentAccepted"]>;
+    /** A document: whether it was read, and how many passages it has. */
+    get(documentId: string): Promise<Schemas["Document"]>;
+    /** The operation that reads the file, as it is now. */
+    operation(document: {
+        operation_id: string;
+    }): Promise<Schemas["Operation"]>;
+    /** All documents, or the one of this name; page by page. */
+    all(name?: string): List<Schemas["Document"]>;
+    [Symbol.asyncIterator](): AsyncIterator<Schemas["Document"]>;
+    /** Deletes a document and its passages. */
+    delete(documentId: string): Promise<void>;
 }
 /** The profile of a user, which all agents share. */
 export declare class Profile {

@@ -8,6 +8,8 @@ export class UserMemory {
     agent;
     /** Statements with a subject, a predicate and an object, each with the time in which it is true. */
     facts;
+    /** Markdown, text, HTML and PDF, whose passages are found like memories. */
+    documents;
     /** Name, home, preferences: what is known of the user in fields. */
     profile;
     constructor(client, user, agent) {
@@ -18,6 +20,7 @@ export class UserMemory {
             throw new RecalldError("invalid_user", `A user needs an id, as user("ada"): ${JSON.stringify(user)} is none.`);
         }
         this.facts = new Facts(client, this.owner);
+        this.documents = new Documents(client, this.owner);
         this.profile = new Profile(client, user);
     }
     /** `user_id`, and `agent_id` when an agent was named. */
@@ -202,6 +205,48 @@ export class Facts {
     /** Takes a fact back. It stays in the history. */
     retract(factId) {
         return this.client.request("POST", "/v1/facts/{fact_id}/retract", { path: { fact_id: factId } });
+    }
+}
+/** The files of a user. `for await (const document of ada.documents)` reads the list, newest first. */
+export class Documents {
+    client;
+    owner;
+    constructor(client, owner) {
+        this.client = client;
+        this.owner = owner;
+    }
+    /**
+     * Sends a file; the same name replaces it. The answer is the operation that reads the file.
+     *
+     * @example
+     * const { document_id } = await ada.documents.add("manual.pdf", await readFile("manual.pdf"));
+     */
+    add(name, file, options = {}) {
+        const [{ media_type, metadata }, call] = split(options);
+        const query = { ...(metadata === undefined ? {} : spelled({ metadata })), ...this.owner, name };
+        const mediaType = media_type === undefined ? {} : { mediaType: media_type };
+        return this.client.request("POST", "/v1/documents", { query, file, ...mediaType, ...call });
+    }
+    /** A document: whether it was read, and how many passages it has. */
+    get(documentId) {
+        return this.client.request("GET", "/v1/documents/{document_id}", { path: { document_id: documentId } });
+    }
+    /** The operation that reads the file, as it is now. */
+    operation(document) {
+        const path = { operation_id: document.operation_id };
+        return this.client.request("GET", "/v1/operations/{operation_id}", { path });
+    }
+    /** All documents, or the one of this name; page by page. */
+    all(name) {
+        const named = name === undefined ? {} : { name };
+        return new List((cursor) => this.client.request("GET", "/v1/documents", { query: { limit: 100, ...named, ...this.owner, ...next(cursor) } }));
+    }
+    [Symbol.asyncIterator]() {
+        return this.all()[Symbol.asyncIterator]();
+    }
+    /** Deletes a document and its passages. */
+    delete(documentId) {
+        return this.client.request("DELETE", "/v1/documents/{document_id}", { path: { document_id: documentId } });
     }
 }
 /** The profile of a user, which all agents share. */

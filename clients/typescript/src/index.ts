@@ -6,6 +6,7 @@ export { List, type Page } from "./list.js";
 export type { Options } from "./transport.js";
 export type { CallOptions, components, Method, paths, RequestOptions, ResultOf, Schemas } from "./types.js";
 export {
+  Documents,
   Facts,
   Profile,
   Session,
@@ -14,6 +15,7 @@ export {
   type AddOptions,
   type AppendOptions,
   type ContextOptions,
+  type DocumentOptions,
   type FactOptions,
   type FactSearchOptions,
   type MemoryRef,

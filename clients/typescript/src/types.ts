@@ -19,9 +19,10 @@ type Parameters<O, K extends string> = O extends { parameters: { [N in K]: infer
       : { [N in K]?: T }
     : {};
 /** A body that is a file: what the ending of its name says, or `mediaType`. */
-interface FileBody {
+export interface FileBody {
   file: Uint8Array | Blob | string;
-  mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf";
+  /** Of text in another encoding than UTF-8: "text/plain; charset=iso-8859-1". */
+  mediaType?: "text/markdown" | "text/plain" | "text/html" | "application/pdf" | `text/${string}; charset=${string}`;
 }
 type Body<O> = O extends { requestBody: { content: { "application/octet-stream": unknown } } }
   ? FileBody

@@ -3,7 +3,7 @@ import type { Recalld } from "./client.js";
 import { Problem, RecalldError } from "./errors.js";
 import { List } from "./list.js";
 import { randomId } from "./transport.js";
-import type { CallOptions, paths, Schemas } from "./types.js";
+import type { CallOptions, FileBody, paths, Schemas } from "./types.js";
 
 type Owned = "agent_id" | "user_id";
 type Query<P extends keyof paths> = paths[P] extends { get: { parameters: { query?: infer Q } } }
@@ -38,12 +38,20 @@ export type FactOptions = Omit<Schemas["FactCreate"], Owned | "subject" | "predi
   on_conflict?: Exclude<Schemas["FactConflictPolicy"], "merge">;
 } & CallOptions;
 export type FactSearchOptions = Omit<Schemas["FactSearch"], Owned | "query" | "top_k"> & { limit?: number };
+export type DocumentOptions = CallOptions & {
+  /** Default: the ending of the name says it. */
+  media_type?: FileBody["mediaType"];
+  /** Each passage has it, too. */
+  metadata?: Record<string, unknown>;
+};
 export type Policy = Schemas["PolicyIn"] & { apply?: boolean };
 
 /** The memory of one user, and of one agent when it was named. `Recalld.user` makes it. */
 export class UserMemory {
   /** Statements with a subject, a predicate and an object, each with the time in which it is true. */
   readonly facts: Facts;
+  /** Markdown, text, HTML and PDF, whose passages are found like memories. */
+  readonly documents: Documents;
   /** Name, home, preferences: what is known of the user in fields. */
   readonly profile: Profile;
 
@@ -56,6 +64,7 @@ export class UserMemory {
       throw new RecalldError("invalid_user", `A user needs an id, as user("ada"): ${JSON.stringify(user)} is none.`);
     }
     this.facts = new Facts(client, this.owner);
+    this.documents = new Documents(client, this.owner);
     this.profile = new Profile(client, user);
   }
 
@@ -300,6 +309,55 @@ export class Facts implements AsyncIterable<Schemas["Fact"]> {
   /** Takes a fact back. It stays in the history. */
   retract(factId: string): Promise<Schemas["Fact"]> {
     return this.client.request("POST", "/v1/facts/{fact_id}/retract", { path: { fact_id: factId } });
+  }
+}
+
+/** The files of a user. `for await (const document of ada.documents)` reads the list, newest first. */
+export class Documents implements AsyncIterable<Schemas["Document"]> {
+  constructor(
+    private readonly client: Recalld,
+    private readonly owner: { user_id: string; agent_id?: string },
+  ) {}
+
+  /**
+   * Sends a file; the same name replaces it. The answer is the operation that reads the file.
+   *
+   * @example
+   * const { document_id } = await ada.documents.add("manual.pdf", await readFile("manual.pdf"));
+   */
+  add(name: string, file: FileBody["file"], options: DocumentOptions = {}): Promise<Schemas["DocumentAccepted"]> {
+    const [{ media_type, metadata }, call] = split(options);
+    const query = { ...(metadata === undefined ? {} : spelled({ metadata })), ...this.owner, name };
+    const mediaType = media_type === undefined ? {} : { mediaType: media_type };
+    return this.client.request("POST", "/v1/documents", { query, file, ...mediaType, ...call });
+  }
+
+  /** A document: whether it was read, and how many passages it has. */
+  get(documentId: string): Promise<Schemas["Document"]> {
+    return this.client.request("GET", "/v1/documents/{document_id}", { path: { document_id: documentId } });
+  }
+
+  /** The operation that reads the file, as it is now. */
+  operation(document: { operation_id: string }): Promise<Schemas["Operation"]> {
+    const path = { operation_id: document.operation_id };
+    return this.client.request("GET", "/v1/operations/{operation_id}", { path });
+  }
+
+  /** All documents, or the one of this name; page by page. */
+  all(name?: string): List<Schemas["Document"]> {
+    const named = name === undefined ? {} : { name };
+    return new List((cursor) =>
+      this.client.request("GET", "/v1/documents", { query: { limit: 100, ...named, ...this.owner, ...next(cursor) } }),
+    );
+  }
+
+  [Symbol.asyncIterator](): AsyncIterator<Schemas["Document"]> {
+    return this.all()[Symbol.asyncIterator]();
+  }
+
+  /** Deletes a document and its passages. */
+  delete(documentId: string): Promise<void> {
+    return this.client.request("DELETE", "/v1/documents/{document_id}", { path: { document_id: documentId } });
   }
 }
 

@@ -130,6 +130,25 @@ test("facts and profile", async () => {
   assert.equal((await dan.profile.get()).name, "Dan");
 });
 
+test("documents", async () => {
+  const gus = of("gus");
+  const sent = await gus.documents.add("fern.md", "# Ferns\n\nWater ferns daily.", { metadata: { topic: "ferns" } });
+  let operation = sent;
+  while (["queued", "running"].includes(operation.status)) operation = await gus.documents.operation(sent);
+  assert.equal(operation.status, "succeeded");
+  const document = await gus.documents.get(sent.document_id);
+  assert.deepEqual([document.status, document.passages, document.media_type], ["ready", 1, "text/markdown"]);
+  const [hit] = await gus.search("When do ferns get water?", { filters: { topic: "ferns" } });
+  assert.equal(hit.memory.context, "fern.md › Ferns");
+  await gus.documents.add("b.txt", new Uint8Array([83, 252, 223]), { media_type: "text/plain; charset=iso-8859-1" });
+  const names = [];
+  for await (const one of gus.documents) names.push(one.name);
+  assert.deepEqual(names, ["b.txt", "fern.md"]);
+  assert.equal((await gus.documents.all("fern.md").toArray()).length, 1);
+  await gus.documents.delete(sent.document_id);
+  await assert.rejects(gus.documents.get(sent.document_id), { code: "not_found" });
+});
+
 test("a policy only tells what would go, unless it is applied", async () => {
   const eve = of("eve");
   await eve.add("Eve likes jazz", { event_at: "2020-01-01T00:00:00Z" });

@@ -19,6 +19,11 @@ const path = { memory_id: "mem_1" };
 export const nothing: undefined = await memory.request("DELETE", "/v1/memories/{memory_id}", { path });
 await memory.request("GET", "/livez");
 
+export const sent: Schemas["DocumentAccepted"] = await ada.documents.add("a.md", "# A", { media_type: "text/markdown" });
+export const reading: Schemas["Operation"] = await ada.documents.operation(sent);
+
+// @ts-expect-error no media type of a document
+await ada.documents.add("a.png", "", { media_type: "image/png" });
 // @ts-expect-error no such type of memory
 await ada.add("tea", { memory_type: "prefrence" });
 // @ts-expect-error messages have no tags

@@ -5,6 +5,7 @@ from typing import Any, Literal, Unpack, cast, overload
 from uuid import uuid4
 
 from recalld_client import _generated as models
+from recalld_client._async.documents import AsyncUserDocuments
 from recalld_client._async.facts import AsyncUserFacts
 from recalld_client._async.files import AsyncUserFiles
 from recalld_client._async.pages import items
@@ -90,6 +91,11 @@ class AsyncUserMemory:
     def facts(self) -> AsyncUserFacts:
         """Statements about the user, with the times at which they are true."""
         return AsyncUserFacts(self.client, self.user_id, self.agent_id)
+
+    @property
+    def documents(self) -> AsyncUserDocuments:
+        """Markdown, text, HTML and PDF, whose passages are found like memories."""
+        return AsyncUserDocuments(self.client, self.user_id, self.agent_id)
 
     @property
     def files(self) -> AsyncUserFiles:

@@ -6,6 +6,7 @@ from typing import Any, Literal, Unpack, cast, overload
 from uuid import uuid4
 
 from recalld_client import _generated as models
+from recalld_client._sync.documents import UserDocuments
 from recalld_client._sync.facts import UserFacts
 from recalld_client._sync.files import UserFiles
 from recalld_client._sync.pages import items
@@ -91,6 +92,11 @@ class UserMemory:
     def facts(self) -> UserFacts:
         """Statements about the user, with the times at which they are true."""
         return UserFacts(self.client, self.user_id, self.agent_id)
+
+    @property
+    def documents(self) -> UserDocuments:
+        """Markdown, text, HTML and PDF, whose passages are found like memories."""
+        return UserDocuments(self.client, self.user_id, self.agent_id)
 
     @property
     def files(self) -> UserFiles:
