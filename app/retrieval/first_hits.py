@@ -22,7 +22,7 @@ order of the ranking: there these properties gained nothing.
 """
 
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -43,6 +43,7 @@ from app.storage.text import (
     HAS_EVENT_TIME,
     HAS_NUMBER_OR_TIME_WORD,
     IS_QUESTION,
+    SUMMARY,
     name_id,
     terms,
     words_in_order,
@@ -90,12 +91,12 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
 def repetitions_among(
     columns: Columns, groups: Sequence[Sequence[int]], texts: Mapping[int, tuple[str, object]]
 ) -> list[list[int]]:
-    """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least.
-    `texts`: the text of each document, and what else must be equal."""
+    """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least, and a
+    summary last: it repeats the others. `texts`: the text of each document, and what else must be equal."""
     repetitions: list[list[int]] = []
     for group in groups:
         by_words: dict[tuple[str, ...], list[list[int]]] = {}
-        for index in sorted((index for index in group if index in texts), key=lambda index: -columns.time[index]):
+        for index in _newest_first(columns, (index for index in group if index in texts)):
             text, rest = texts[index]
             with_these_words = by_words.setdefault(_content_words(text), [])
             for repetition in with_these_words:
@@ -116,7 +117,12 @@ def merged(columns: Columns, repetitions: Sequence[Sequence[int]], new: Sequence
         apart = [repetition for repetition in result if set(repetition).isdisjoint(added)]
         in_common = [repetition for repetition in result if repetition not in apart]
         result = [*apart, [*{*added}.union(*in_common)]]
-    return [sorted(repetition, key=lambda index: -columns.time[index]) for repetition in result]
+    return [_newest_first(columns, repetition) for repetition in result]
+
+
+def _newest_first(columns: Columns, indices: Iterable[int]) -> list[int]:
+    """Returns documents, the newest first, and summaries behind all others."""
+    return sorted(indices, key=lambda index: (columns.flags[index] & SUMMARY, -columns.time[index]))
 
 
 def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns:
@@ -221,7 +227,8 @@ class FirstHits:
     has_all: Bools
     """It has all of them, and they are `ENOUGH_OF_QUERY`."""
     later: Bools
-    """It is a later statement of the same speaker. A question is none, nor is the same text said again."""
+    """It is a later statement of the same speaker. A question is none, nor is the same text said again, as a summary
+    does."""
     may_replace: Pairs = ()
     """Those of which the later memory may say what holds instead: their texts tell (`same_subject`)."""
     alike: Sequence[Sequence[int]] = ()
@@ -274,7 +281,7 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     of_hit = common.diagonal()[:, None]
     time, speaker = columns.time[group], columns.speaker[group]
     later = (time > time[:, None]) & (speaker == speaker[:, None]) & (plain == plain[:, None])
-    later &= ~(same | columns.questions[group])
+    later &= ~(same | columns.questions[group] | (columns.flags[group] & SUMMARY != 0))
     has_all = (common >= of_hit) & (of_hit >= ENOUGH_OF_QUERY * max(total, TINY))
     return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
 
@@ -328,7 +335,7 @@ def properties(
     - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
     - `cosine`: that of the hit and the query.
     - `newness`: 0 for the oldest hit, 1 − `length` for the newest. Only statements have it: an assistant's answer is no
-      newer than what it rests on.
+      newer than what it rests on, nor is a summary.
     - `statement`: 1 for what a person states, 0 for a question and for what an assistant says.
     - `length`: grows with the logarithm of the number of terms; 1 for a text of 147 terms.
     - `second_hand`: 1 for what an assistant said right after an `echo`, a question that asks what the query asks.
@@ -361,7 +368,7 @@ def properties(
     if "echo" in parts:
         before = columns.previous[group]
         second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
-    newness *= statement * brief
+    newness *= statement * brief * (columns.flags[group] & SUMMARY == 0)
     rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, is_replaced
     return np.array(rows, np.float32)
 

@@ -563,7 +563,8 @@ def _latest(
     columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
 ) -> Floats:
     """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
-    something, and have a word of the query or are near to it.
+    something, and have a word of the query or are near to it. A summary is none of them: it repeats what was said
+    before, so that its time is not that of any statement in it.
 
     Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
     the older ones are obsolete, and the newer ones are no answer to what held before: theirs is negative, but a weight
@@ -571,7 +572,7 @@ def _latest(
     good, and the feature halves with each step in time.
     """
     latest: Floats = np.zeros(len(odds), np.float32)
-    stating = columns.matched & says_something(parts, np.arange(len(odds)))
+    stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(parts, np.arange(len(odds)))
     best = np.flatnonzero(stating)
     if query.subject:
         # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near

@@ -18,15 +18,17 @@ from app.retrieval.first_hits import (
     find_turned,
     first_hits,
     gains,
+    merged,
     order_first_hits,
     properties,
+    repetitions_among,
     same_subject,
 )
 from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked
 from app.storage.search import Columns, Floats
-from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, name_id
+from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, rank, scopes
 
 NEWER = replace(DEFAULT.weights, first_turns=FirstHitWeights(newness=1.0, statement=2.0))
@@ -83,6 +85,22 @@ def properties_of(
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
     columns = notes([1, 1], [1, 1], [0, 1])
     assert ordered(columns, [0.5, 0.0, -3.0], RENEWED) == [1, 0, 2]
+
+
+def test_a_summary_replaces_nothing_and_is_no_newer_than_what_it_repeats() -> None:
+    columns = replace(notes([1, 1], [1, 1]), flags=np.array([0, SUMMARY]))
+    assert ordered(columns, [0.5, 0.0], RENEWED) == [0, 1]
+    newness = PROPERTIES.index("newness")
+    assert properties_of(columns, [0.5, 0.0], [0, 1])[newness].tolist() == [0, 0]
+    assert properties_of(replace(columns, flags=np.array([0, 0])), [0.5, 0.0], [0, 1])[newness, 1] > 0
+
+
+def test_a_memory_stands_for_the_summary_that_repeats_it() -> None:
+    columns = replace(notes([1], [1], [1]), flags=np.array([0, 0, SUMMARY]))
+    texts = dict.fromkeys(range(3), ("The user likes tea.", None))
+    (repetition,) = repetitions_among(columns, [[0, 1, 2]], texts)
+    assert repetition == [1, 0, 2]
+    assert merged(columns, [[0, 2]], [[2, 1]]) == [[1, 0, 2]]
 
 
 def test_without_the_evidence_of_the_texts_no_memory_replaces_another() -> None:

@@ -343,6 +343,13 @@ def test_the_newest_is_not_raised_if_it_has_no_word_of_the_query_and_is_not_near
         assert ranked.parts["latest"].argmax() == raised
 
 
+def test_a_summary_is_not_newer_than_what_it_repeats() -> None:
+    """ "I live in Altona" of noon, and the summary that has it, with the time of the last message."""
+    columns = replace(columns_of(2), time=np.array([NOW - 1_000, NOW]), flags=np.array([0, SUMMARY]))
+    for order in TIME_ORDERS:
+        assert rank(columns, replace(NOBODY, order=order), "hybrid", NOW).parts["latest"].tolist() == [1, 0]
+
+
 def test_memories_of_one_time_are_the_newest_together() -> None:
     columns = replace(columns_of(3), time=np.array([NOW, NOW, NOW - 1]))
     assert rank(columns, replace(NOBODY, order="latest"), "hybrid", NOW).parts["latest"].tolist() == [1, 1, 0]
@@ -367,6 +374,7 @@ def test_a_query_without_a_subject_is_answered_by_time(columns: Columns, order: 
     ranked = rank(columns, query, "hybrid", NOW)
     assert all(not ranked.parts[name].any() for name in QUERY_FEATURES)
     stating = columns.matched & (ranked.parts.get("echo", 0) == 0) & (ranked.parts.get("filler", 0) == 0)
+    stating &= columns.flags & SUMMARY == 0
     best = np.flatnonzero(ranked.parts["latest"] == 1)
     times = columns.time[stating]
     if len(times):
