@@ -8,8 +8,9 @@ one. It is a memory that is linked; what replaces it is a memory or a fact.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from app.core.language import place_of
 from app.facts.outdated import holds, present_first, raised_over
 from app.facts.repository import of_partitions
 from app.findings.schemas import FindingRecord
@@ -21,14 +22,17 @@ from app.findings.service import (
     TextEvidence,
     as_found,
     fingerprint_of,
+    meant,
+    of_memory,
     quoted,
 )
 from app.memories.repository import MemoryRepository, repeats, same_partition
-from app.memories.schemas import MemoryRecord, ReplacementLink
+from app.memories.schemas import STATEMENTS, EvidenceName, MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
 from app.storage.protocol import Store
-from app.storage.schema import Or, matches
+from app.storage.repository import Repository
+from app.storage.schema import Eq, In, Or, both, matches
 from app.storage.scope import Scope, Viewpoint
 
 
@@ -57,35 +61,113 @@ class ReplacedStatement(NamedTuple):
 
 # --- Making links -----------------------------------------------------------------------------------------------------
 
+Places: TypeAlias = list[tuple[MemoryRecord, EvidenceName]]
+"""Memories, each with where it says something: `[(mem_1, {"span": [0, 14], …})]`."""
+Links: TypeAlias = list[tuple[MemoryRecord, ReplacementLink]]
 
-async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) -> list[Change]:
-    """Returns the changes that link the earlier memory of a judge's finding, and what was learned from it word for
-    word, with the statement that replaces it. None if the later statement is trusted less, so that the finding keeps
-    the earlier one, or if the memory is shared with other agents than the finding's."""
+
+async def places_of(memories: MemoryRepository, judged: EvidenceName) -> Places:
+    """Returns every memory that says a statement, with where, the one that was judged first: of "My sister is
+    vegetarian" the memory that was learned, the message with these words, and the summary of that session. Nothing if
+    the judged one is gone or its text has changed.
+
+    Of a message only what was learned from the judged words counts: not the allergy in "I have an allergy and my sister
+    is vegetarian".
+    """
+    memory = await memories.find_one(judged["id"])
+    if memory is None or fingerprint_of(memory["content"]) != judged["mark"]:
+        return []
+    said, is_part = quoted(judged, memory["content"]), "span" in judged
+    is_message, learned = memory["memory_type"] == "message", [memory["memory_id"]]
+    statements = Repository(memories.store, memories.scope, STATEMENTS)
+    if is_message:
+        from_it = await statements.find(Eq("learned_from", memory["memory_id"]))
+        learned = [one["memory_id"] for one in from_it if not is_part or place_of(one["quote"], said) is not None]
+    of_them = await statements.find(In("memory_id", tuple(learned))) if learned else []
+    sessions = tuple({session for one in of_them if (session := one["session_id"]) is not None})
+    of_sessions = both(Eq("memory_type", "summary"), In("source.session_id", sessions))
+    summaries = {one["source"]["session_id"]: one for one in await memories.find(of_sessions)} if sessions else {}
+    others = await memories.get_many([str(one[name]) for one in of_them for name in ("memory_id", "learned_from")])
+    places = {memory["memory_id"]: (memory, judged)}
+    for one in of_them:
+        for other, words in (
+            (others.get(one["memory_id"]), one["text"]),
+            (others.get(str(one["learned_from"])), one["quote"]),
+            (summaries.get(one["session_id"]), one["text"]),
+        ):
+            if other is None or other["memory_id"] in places or other["trust"] > memory["trust"]:
+                continue
+            place = meant(said if is_part and not is_message else words, "", other["content"])
+            if other["content"] == memory["content"]:
+                place = {"span": judged["span"], "cut": judged["cut"]} if is_part else {}
+            if place is not None:
+                places[other["memory_id"]] = other, {**of_memory(other).named(), **place}
+    return [*places.values()]
+
+
+async def links_of(
+    memories: MemoryRepository, judged: EvidenceName, later: EvidenceName, finding_id: str, now: str
+) -> Links:
+    """Returns each memory that says a judged statement, with its link to the later one."""
+    return [
+        (memory, {**later, "finding_id": finding_id, "at": now, "said": place})
+        for memory, place in await places_of(memories, judged)
+        if memory["memory_id"] != later["id"]
+    ]
+
+
+def linked(memories: MemoryRepository, links: Links, now: str) -> list[Change]:
+    """Returns the changes that store links."""
+    by_memory: dict[str, tuple[MemoryRecord, list[ReplacementLink]]] = {}
+    for memory, link in links:
+        _, replaced_by = by_memory.setdefault(memory["memory_id"], (memory, list(memory.get("replaced_by") or ())))
+        if not any({**one, "at": now} == {**link, "at": now} for one in replaced_by):
+            replaced_by.append(link)
+    return [
+        change
+        for memory, replaced_by in by_memory.values()
+        for change in memories.revise(memory, {"replaced_by": replaced_by}, now)
+        if replaced_by != memory.get("replaced_by")
+    ]
+
+
+async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) -> Links:
+    """Returns the links of the earlier memory of a judge's finding, and of all that says the same statement, with the
+    one that replaces it. None if the later statement is trusted less, so that the finding keeps the earlier one, or if
+    the memory is shared with other agents than the finding's."""
     old, new = finding["evidence"]
     keep = finding["proposal"]["keep"]
     if finding["kind"] != "stale" or old["kind"] != "memory" or keep is None:
         return []
     if (keep["kind"], keep["id"]) != (new["kind"], new["id"]):
         return []
-    link: ReplacementLink = {**new, "finding_id": finding["finding_id"], "at": now, "said": old}
-    changes: list[Change] = []
-    for memory in await memories.saying(old["id"]):
-        if fingerprint_of(memory["content"]) == old["mark"] and same_partition(memory, finding):
-            changes += memories.revise(memory, {"replaced_by": [*(memory.get("replaced_by") or ()), link]}, now)
-    return changes
+    links = await links_of(memories, old, new, finding["finding_id"], now)
+    return [(memory, link) for memory, link in links if same_partition(memory, finding)]
 
 
 async def unlinking(memories: MemoryRepository, finding: FindingRecord, now: str) -> list[Change]:
     """Returns the changes that remove the links of a finding."""
     changes: list[Change] = []
     for evidence in finding["evidence"]:
-        for memory in await memories.saying(evidence["id"]) if evidence["kind"] == "memory" else ():
+        for memory, _ in await places_of(memories, evidence) if evidence["kind"] == "memory" else ():
             links = memory.get("replaced_by") or []
             others = [link for link in links if link["finding_id"] != finding["finding_id"]]
             if len(others) < len(links):
                 changes += memories.revise(memory, {"replaced_by": others}, now)
     return changes
+
+
+def carried_over(memory: MemoryRecord, text: str) -> list[ReplacementLink]:
+    """Returns the links of a memory whose text the service rewrites, as far as the new text has their words: a summary
+    that goes on."""
+    mark, carried = fingerprint_of(text), list[ReplacementLink]()
+    for link in memory.get("replaced_by") or ():
+        if fingerprint_of(memory["content"]) == link["said"]["mark"]:
+            place = meant(quoted(link["said"], memory["content"]), "", text)
+            if place is not None:
+                said: EvidenceName = {"kind": "memory", "id": memory["memory_id"], "mark": mark, **place}
+                carried.append({**link, "said": said})
+    return carried
 
 
 # --- Reading links ----------------------------------------------------------------------------------------------------

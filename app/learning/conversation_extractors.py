@@ -15,9 +15,9 @@ from app.core.work import off_loop
 from app.facts.profile import EMPTY_PROFILE, UserProfile, field_of
 from app.facts.repository import View
 from app.facts.schemas import FACTS, USER, FactCreate
-from app.findings.replacing import linking
+from app.findings.replacing import Links, carried_over, linked, links_of
 from app.findings.schemas import Proposal
-from app.findings.service import FindingRepository, meant, new_finding, of_memory, quoted
+from app.findings.service import FindingRepository, new_finding, of_memory
 from app.learning import checks, derivations, prompts
 from app.learning.dependencies import ALWAYS, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
@@ -32,10 +32,8 @@ from app.memories.schemas import (
     KEPT_AS_IS,
     MEMORIES,
     STATEMENTS,
-    EvidenceName,
     MemoryCreated,
     MemoryRecord,
-    ReplacementLink,
     Source,
     StatementRecord,
 )
@@ -277,9 +275,11 @@ class StatementExtractor:
                 for memory_id in body.supersedes
             ]
             replaced = [*whole, *rules.replaced.values()]
-            made = zip(statements, planned.answers, planned.created, strict=True)
             now = rfc3339(tools.clock.now())
-            noted = [_statement(talk, one, memory["memory_id"], now) for one, memory, new in made if new]
+            made = {
+                (memory["memory_id"], one.quote.line.seq): _statement(talk, one, memory["memory_id"], now)
+                for one, memory in zip(statements, planned.answers, strict=True)
+            }
             links = await _links(repository, replaced, planned, sources, now)
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
@@ -291,7 +291,7 @@ class StatementExtractor:
                 "disputed": sum(disputed),
                 "dropped": dict(rules.dropped),
             }
-            return StoredMemories(result, planned.answers, [*planned.changes, *links, *noted])
+            return StoredMemories(result, planned.answers, [*planned.changes, *links, *made.values()])
 
         return plan
 
@@ -330,8 +330,9 @@ def stored(
         last = None if summary.seq is None else sessions.within(session, summary.seq - 1, summary.seq + 1)
         if last is not None and not await sessions.messages.find(last, limit=1):
             raise Skipped("the messages are gone")
-        now = rfc3339(tools.clock.now())
-        fields, changes = await summaries.write(session, summary, now)
+        now, old = rfc3339(tools.clock.now()), await summaries.stored(session)
+        links = [] if old is None else carried_over(old, summary.text)
+        fields, changes = await summaries.write(session, replace(summary, replaced_by=links), now)
         expect = {**expected(session), "version": session["version"]}  # clearing the messages bumps the version
         fields["updated_at"] = now
         update = Update(SESSIONS, talk.scope.tenant, session["session_id"], set=fields, expect=expect)
@@ -412,6 +413,7 @@ def _statement(talk: Conversation, one: Accepted, memory_id: str, now: str) -> I
         **talk.owner,
         "statement_id": new_id("stm"),
         "memory_id": memory_id,
+        "learned_from": next(iter(one.source["memory_ids"]), None),
         "session_id": None if talk.session is None else talk.session["session_id"],
         "message_seq": one.quote.line.seq,
         "said_at": one.quote.line.at,
@@ -437,51 +439,35 @@ JUDGED = 0.75
 async def _links(
     memories: MemoryRepository, replaced: Iterable[Replaced], planned: MemoryPlan, sources: Sequence[Source], now: str
 ) -> list[Change]:
-    """Returns the changes that mark what was replaced wherever it stands. A memory that says other things, too, gets a
-    link to the new one, and a finding proposes its shortened text. The link is enough in the message that the memory
-    was learned from, which has its quote, and in the summary of that session, which has its text."""
-    findings, changes = FindingRepository(memories.store, memories.scope), list[Change]()
+    """Returns the changes that mark what was replaced wherever it stands. Of a memory that says other things, too, a
+    finding proposes the shortened text."""
+    findings, changes, links = FindingRepository(memories.store, memories.scope), list[Change](), Links()
     changed = {change.id for change in planned.changes if isinstance(change, Update)}
-    linked: dict[str, tuple[MemoryRecord, list[ReplacementLink]]] = {}
     for old, clause, by in replaced:
         new, source = MEMORIES.as_record(planned.answers[by]), sources[by]
         if new["status"] != "active" or new["memory_id"] == old["memory_id"]:
             continue
-        words_replaced, session = quoted(clause, old["content"]), old["source"].get("session_id")
-        said = words_replaced if clause else old["source"].get("quote") or ""
-        messages = await memories.get_many(old["source"].get("memory_ids") or ())
-        of_session = both(Eq("memory_type", "summary"), Eq("source.session_id", session or ""))
-        summaries = await memories.find(of_session, limit=1)
-        places = [(message, said) for message in messages.values()]
-        for text, there in [*places, *((summary, words_replaced) for summary in summaries)]:
-            part = meant(there, "", text["content"])
-            if part is None or text["memory_id"] in changed or text["trust"] > new["trust"]:
-                continue
-            of_text: EvidenceName = {**of_memory(text).named(), **part}
-            link: ReplacementLink = {**of_memory(new).named(), "finding_id": "", "at": now, "said": of_text}
-            linked.setdefault(text["memory_id"], (text, []))[1].append(link)
-        if not clause or old["memory_id"] in changed:
-            continue
-        proposal: Proposal = {
-            "action": "supersede",
-            "keep": {"kind": "memory", "id": new["memory_id"]},
-            "retire": [{"kind": "memory", "id": old["memory_id"]}],
-            "details": {
-                "aspect": "statement",
-                "model": source["model"] or "",
-                "prompt_version": source["prompt_version"] or "",
-            },
-        }
-        earlier = of_memory(old)
-        finding = new_finding(
-            *(new["agent_id"], new["user_id"], "stale", REPLACED_REASON, [earlier, of_memory(new)]),
-            *(proposal, JUDGED, now, {earlier.name: clause}),
-        )
-        if finding["evidence"][0]["id"] == old["memory_id"] and not await findings.find_one(finding["finding_id"]):
-            changes += [findings.insert(finding), *await linking(memories, finding, now)]
-    for text, links in linked.values():
-        changes += memories.revise(text, {"replaced_by": [*(text.get("replaced_by") or ()), *links]}, now)
-    return changes
+        earlier, later, finding_id = of_memory(old), of_memory(new), ""
+        if clause and old["memory_id"] not in changed:
+            proposal: Proposal = {
+                "action": "supersede",
+                "keep": {"kind": "memory", "id": later.id},
+                "retire": [{"kind": "memory", "id": earlier.id}],
+                "details": {
+                    "aspect": "statement",
+                    "model": source["model"] or "",
+                    "prompt_version": source["prompt_version"] or "",
+                },
+            }
+            finding = new_finding(
+                *(new["agent_id"], new["user_id"], "stale", REPLACED_REASON, [earlier, later]),
+                *(proposal, JUDGED, now, {earlier.name: clause}),
+            )
+            if finding["evidence"][0]["id"] == earlier.id and not await findings.find_one(finding["finding_id"]):
+                finding_id = finding["finding_id"]
+                changes.append(findings.insert(finding))
+        links += await links_of(memories, {**earlier.named(), **clause}, later.named(), finding_id, now)
+    return [*changes, *linked(memories, [one for one in links if one[0]["memory_id"] not in changed], now)]
 
 
 async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any) -> list[T]:

@@ -586,21 +586,6 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
                 break
         return equal
 
-    async def repeating(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """Returns the active memories that were learned from `memory` word for word (`repeats`)."""
-        where = both(
-            of_partition(memory["agent_id"], memory["user_id"]),
-            Eq("content_hash", memory["content_hash"]),
-            Eq("status", "active"),
-        )
-        return [other for other in await self.find(where) if repeats(other, memory)]
-
-    async def saying(self, memory_id: str) -> list[MemoryRecord]:
-        """Returns a memory and the active ones that were learned from it word for word: a search finds any one of them.
-        Empty if it does not exist or is outside the scope."""
-        memory = await self.find_one(memory_id)
-        return [] if memory is None else [memory, *await self.repeating(memory)]
-
     async def of_same_partition(self, memory: MemoryRecord, memory_ids: Sequence[str]) -> list[MemoryRecord]:
         """Returns those of `memory_ids` that exist and belong to the partition of `memory`, in the order given."""
         memories = await self.get_many(memory_ids)

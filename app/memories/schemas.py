@@ -475,6 +475,7 @@ class StatementRecord(OwnedRecord, total=False):
 
     statement_id: str
     memory_id: str
+    learned_from: str | None
     session_id: str | None
     message_seq: int
     said_at: str
@@ -493,12 +494,13 @@ class StatementRecord(OwnedRecord, total=False):
 STATEMENTS: Collection[StatementRecord] = Collection(
     name="statements",
     id_field="statement_id",
-    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "session_id": "text", "created_at": "time"},
-    indexes=(("memory_id",), ("user_id",)),
+    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "learned_from": "text", "created_at": "time"},
+    indexes=(("memory_id",), ("learned_from",), ("user_id",)),
     audited=False,
 )
-"""What a language model wrote down of a message, one claim each, with the memory that was made of it. It goes with that
-memory. `message_seq`: of the session, or of the messages of a request without one."""
+"""What a language model wrote down of a message, one claim each, with the memory that was made of it, and the memory of
+the message that it was `learned_from`. It goes with the first. `message_seq`: of the session, or of the messages of a
+request without one."""
 
 
 # --- Requests ---------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from app.core.prompt_text import count
 from app.core.schemas import Json
 from app.core.served_text import strip_served
 from app.errors import LLMBudgetSpent, LLMReplyInvalid, LLMUnavailable
-from app.findings.replacing import linking
+from app.findings.replacing import linked, linking
 from app.findings.schemas import FindingRecord, ProposalDetails
 from app.findings.service import EvidenceRecord, FindingRepository, Name, meant
 from app.jobs.runner import Run
@@ -227,7 +227,8 @@ async def _linked(run: Run, look: PartitionView, finding: FindingRecord, stored:
     owner: DerivationRecord = {"agent_id": look.owner.agent, "user_id": look.owner.user}
 
     async def plan() -> tuple[DerivationResult, list[Change]]:
-        return {"finding": finding["finding_id"]}, [*stored, *await linking(memories, finding, now)]
+        links = linked(memories, await linking(memories, finding, now), now)
+        return {"finding": finding["finding_id"]}, [*stored, *links]
 
     if not await linking(memories, finding, now):
         return False

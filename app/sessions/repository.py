@@ -22,7 +22,7 @@ from app.memories.repository import (
     new_memory,
     revision,
 )
-from app.memories.schemas import MEMORIES, MemoryRecord, Source
+from app.memories.schemas import MEMORIES, MemoryRecord, ReplacementLink, Source
 from app.sessions.schemas import (
     MESSAGES,
     SESSIONS,
@@ -296,6 +296,8 @@ class SummaryText:
     event_at: str | None = None
     rolls: bool = False
     """Whether it continues the stored summary. Its trust is then not higher than that summary's."""
+    replaced_by: Sequence[ReplacementLink] = ()
+    """The links of the stored summary that count for this text, too."""
 
 
 def expected(session: SessionRecord) -> SessionRecord:
@@ -374,4 +376,6 @@ class SessionSummaries:
         changed = revision(old | {"source": source}, fields, now)
         if source != old["source"]:
             changed["source"] = source
+        if old.get("replaced_by") and "content" in changed:
+            changed["replaced_by"] = [*summary.replaced_by]
         return (await self._memories.rewritten(old, changed, now, self._embeddings))[1]
