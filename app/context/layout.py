@@ -53,7 +53,7 @@ def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
 # --- The layout -------------------------------------------------------------------------------------------------------
 
 SMALL_TOKENS = 300
-"""A scope of at most `SMALL_DOCUMENTS` whose entries take so many tokens, and half of the budget, is given whole."""
+"""A scope of at most `SMALL_DOCUMENTS` whose entries take so many tokens is given whole, as far as the budget holds."""
 NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
 """Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
@@ -122,7 +122,7 @@ def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
     return PackedContext(packed, gathered, line_above)
 
 
-def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
+def is_small(gathered: Sequence[Gathered]) -> bool:
     """Returns whether all that competes is to be given, because it is so little, but for passages of documents: a
     manual does not take the allergy out of the prompt. `gather_memories` leaves out no score where this may be."""
     competing = [section for section in gathered if section.source.competes]
@@ -132,7 +132,7 @@ def is_small(budget: int, gathered: Sequence[Gathered]) -> bool:
         return False
     headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
     tokens = sum(section.tokens(item) for section, item in items)
-    return tokens + sum(headings.values()) <= min(SMALL_TOKENS, budget / 2)
+    return tokens + sum(headings.values()) <= SMALL_TOKENS
 
 
 def section_of(plan: PromptPlan, gathered: Gathered) -> Section:

@@ -82,8 +82,7 @@ class PackedPrompt:
 
     `chosen`: the items of each section that has some, in the order of the sections. `tokens`: tokens of each of these
     sections, title and headings included. `total`: tokens of all, with the frame. `dropped`: (item, reason). `misfits`:
-    those of the dropped that did not fit when their turn came, by id. `said`: ids of the dropped whose words went in
-    later, in another section.
+    those of the dropped that did not fit when their turn came, by id.
     """
 
     chosen: Mapping[str, Sequence[Candidate]]
@@ -91,7 +90,6 @@ class PackedPrompt:
     total: int
     dropped: Sequence[tuple[Candidate, DropReason]]
     misfits: Mapping[str, Misfit] = field(default_factory=dict)
-    said: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
@@ -151,8 +149,6 @@ class Packer:
         """Keys of what the prompt says (`Candidate.keys`)."""
         self._ids: set[str] = set()
         self._misfits: dict[str, Misfit] = {}
-        self._without_room: list[Candidate] = []
-        """Items of sections that are always there for which there was no room."""
         competing = [item for section in sections if not section.fixed for item in with_partners(section.items)]
         self._texts_with = Counter[int]()
         """How many competing texts have each word; empty if no text is derived from others."""
@@ -179,7 +175,7 @@ class Packer:
         tokens = {name: state.tokens for name, state in chosen.items()}
         total = sum(tokens.values()) + (self._frame_tokens if self._framed else 0)
         taken = {name: state.taken for name, state in chosen.items()}
-        return PackedPrompt(taken, tokens, total, list(self._dropped(competed)), self._misfits, self._said_later())
+        return PackedPrompt(taken, tokens, total, list(self._dropped(competed)), self._misfits)
 
     def _compete(self, ordered: Sequence[tuple[str, Candidate]]) -> None:
         """Takes competing items in their order, until one does not fit or there are `most_tokens`."""
@@ -228,8 +224,6 @@ class Packer:
         return None
 
     def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, max_tokens: TokenBound | None) -> None:
-        if state.section.fixed:
-            self._without_room.append(item)
         bound = state.section.max_tokens if max_tokens is None else max_tokens
         if reason == "budget":
             self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame(state), self._left, 0))
@@ -256,12 +250,6 @@ class Packer:
             return False
         weights = {word: 1 / max(1, self._texts_with[word]) for word in _words(item)}
         return 2 * sum(weights[word] for word in weights.keys() & self._words) > sum(weights.values())
-
-    def _said_later(self) -> frozenset[str]:
-        """Returns the ids of items of sections that are always there whose words are in the prompt, though there was no
-        room for them: these sections are packed first, so an item that competes may say the same. Items that compete
-        are compared when their turn comes."""
-        return frozenset(item.id for item in self._without_room if item.id not in self._ids and self._keys & item.keys)
 
     def _dropped(self, competed: Set[str]) -> Iterator[tuple[Candidate, DropReason]]:
         """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""

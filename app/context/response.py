@@ -37,24 +37,22 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
     reasons: dict[str, DropReason] = {
         left.memory["memory_id"]: left.reason for left in left_out if left.reason == "importance"
     }
-    chains, repetitions = dict[str, Candidate](), dict[str, Candidate]()
+    items = dict[str, Candidate]()
+    said = {key for entry in chosen for key in entry.keys}
     for item, reason in prompt.packed.dropped:
         # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
-        reasons[item.id] = reason
-        if reason == "duplicate" or item.id in prompt.packed.said:
-            repetitions[item.id] = item
-        if len(item.links) > 1:
-            chains[item.id] = item
+        reasons[item.id], items[item.id] = reason, item
     for left in left_out:
         reasons.setdefault(left.memory["memory_id"], left.reason)
     dropped: list[Dropped] = [
         {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
     ]
     for answer in dropped:
-        if answer["id"] in chains:
-            answer["links"] = list(chains[answer["id"]].links)
-        if answer["id"] in repetitions:
-            answer["repeats"] = [entry.id for entry in chosen if entry.keys & repetitions[answer["id"]].keys]
+        if (found := items.get(answer["id"])) is not None:
+            if len(found.links) > 1:
+                answer["links"] = list(found.links)
+            if answer["reason"] == "duplicate" or not said.isdisjoint(found.keys):
+                answer["repeats"] = [entry.id for entry in chosen if entry.keys & found.keys]
         if explained:
             answer["entry"] = explained[answer["id"]]
     return dropped

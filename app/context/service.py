@@ -57,8 +57,7 @@ class ContextService:
         best = best_scores(sections, asks=asks)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
-        small = is_small(request.budget, sections)
-        plan = PromptPlan(body, request.budget, intent, unsure, asks, small)
+        plan = PromptPlan(body, request.budget, intent, unsure, asks, is_small(sections))
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:

@@ -313,16 +313,6 @@ def same_rule(text: str) -> str:
     return f"rule:{content_hash(text)}"
 
 
-def same_profile_entry(text: str) -> str:
-    """Returns the key of an entry of the profile."""
-    return f"profile:{content_hash(text)}"
-
-
-def same_procedure(name: str, steps: Sequence[str]) -> str:
-    """Returns the key of a procedure with this name and these steps."""
-    return f"procedure:{content_hash(' '.join([name, *steps]))}"
-
-
 def same_words_as(memory_id: str) -> str:
     """Returns the key of a hit and of the memories with its text, of which one at most is packed."""
     return f"said:{memory_id}"

@@ -15,7 +15,6 @@ from app.context.source import (
     SourceRequest,
     SourceResult,
     same_memory,
-    same_profile_entry,
     same_rule,
     same_text,
 )
@@ -112,7 +111,9 @@ async def gather_always(request: SourceRequest) -> SourceResult:
 
 
 ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")
-ALWAYS = ContextSource("always", "Always", gather_always, default_limit=5, share=1.0, most_tokens=120, gets_marks=True)
+ALWAYS = ContextSource(
+    "always", "Always to be considered", gather_always, default_limit=5, share=1.0, most_tokens=120, gets_marks=True
+)
 
 
 async def gather_profile(request: SourceRequest) -> SourceResult:
@@ -139,7 +140,7 @@ def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list
     not shown again."""
     items = list[Candidate]()
     for name, text in _entries(profile):
-        keys = {same_profile_entry(text)}
+        keys = {same_text(text)}
         if (fact := facts.get(name)) is not None:
             keys.add(same_text(sentence(fact)))
         items.append(Candidate(f"profile:{name}", "profile", text, keys=frozenset(keys)))

@@ -25,7 +25,6 @@ from app.context.source import (
     same_content,
     same_memory,
     same_message,
-    same_procedure,
     same_text,
     same_words_as,
 )
@@ -443,7 +442,7 @@ def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
     if trial is not None and served(trial) == "revised":
         lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
     lines += [f"note: {one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
-    keys = frozenset({same_procedure(procedure["name"], procedure["steps"])})
+    keys = frozenset({same_text(" ".join([procedure["name"], *procedure["steps"]]))})
     return Candidate(procedure["procedure_id"], "procedure", "\n".join(lines), procedure_hit.score, keys=keys)
 
 
