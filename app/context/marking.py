@@ -22,6 +22,7 @@ from app.errors import RecalldError
 from app.facts.outdated import MOST_GROUPS, ReplacedValue, Utterance, outdated, values_behind
 from app.facts.repository import FactRepository, View, of_partitions
 from app.facts.schemas import FactRecord
+from app.findings.replacing import is_learned_from
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.retrieval.retriever import SearchWarning
@@ -59,12 +60,17 @@ async def mark_sections(
     names = [name for section in sections for name in section.result.names]
     names += [] if request.body.user_id is None else [request.body.user_id]
 
+    by_id = {fact["fact_id"]: fact for fact in facts}
+
     def mark(item: Candidate) -> Candidate:
+        if item.links:
+            placed = fact_marks(item, [by_id[link] for link in item.links if link in by_id], judged, request.zone)
+            return item.marked(inserted(item.text, placed), item.partner)
         return with_marks(item, values, names, judged, request.zone)
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
-        if section.source.gets_marks
+        if section.source.gets_marks or (judged and section.result.facts)
         else section
         for section in sections
     ], warnings
@@ -186,6 +192,18 @@ def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinf
         Mark(span, judged_mark(statement, zone))
         for statement in ordered
         if (span := _place(item, statement)) is not None
+    ]
+
+
+def fact_marks(
+    item: Candidate, facts: Sequence[FactRecord], judged: Sequence[JudgedStatement], zone: tzinfo
+) -> list[Mark]:
+    """Returns the marks of a line of facts: behind the object of each that was learned from replaced words."""
+    return [
+        Mark(place_of(fact["object"], item.text) or (0, len(item.text)), judged_mark(statement, zone))
+        for fact in facts
+        for statement in judged
+        if statement.settled and is_learned_from(fact, statement.id, statement.text)
     ]
 
 

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 
 from app.core.language import place_of
 from app.facts.outdated import holds, present_first, raised_over
-from app.facts.repository import of_partitions
+from app.facts.repository import FactRepository, of_partitions
+from app.facts.schemas import FactRecord
 from app.findings.schemas import FindingRecord
 from app.findings.service import (
     EvidenceReader,
@@ -32,7 +33,7 @@ from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Eq, In, Or, both, matches
+from app.storage.schema import Absent, Eq, In, Or, both, matches
 from app.storage.scope import Scope, Viewpoint
 
 
@@ -103,6 +104,22 @@ async def places_of(memories: MemoryRepository, judged: EvidenceName) -> Places:
             if place is not None:
                 places[other["memory_id"]] = other, {**of_memory(other).named(), **place}
     return [*places.values()]
+
+
+async def facts_of(memories: MemoryRepository, links: Links, now: str) -> list[FactRecord]:
+    """Returns the facts that hold and were made of the statements that these links are about: their words stand in the
+    linked words of a message."""
+    said = {memory["memory_id"]: quoted(link["said"], memory["content"]) for memory, link in links}
+    sessions = tuple({session for memory, _ in links if (session := memory["source"].get("session_id")) is not None})
+    held = both(In("source.session_id", sessions), Eq("standing", "held"), Absent("known_until"))
+    facts = await FactRepository(memories.store, memories.scope).find(held) if sessions else []
+    return [fact for fact in facts if holds(fact, now) and any(is_learned_from(fact, *one) for one in said.items())]
+
+
+def is_learned_from(fact: FactRecord, memory_id: str, words: str) -> bool:
+    """Returns whether a fact was learned from these words of a memory."""
+    source = fact["source"]
+    return memory_id in source["memory_ids"] and place_of(source.get("quote") or "", words) is not None
 
 
 async def links_of(

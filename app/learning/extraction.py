@@ -25,17 +25,8 @@ from app.storage.schema import OwnedRecord
 from app.storage.text import normalise_content
 
 DroppedCounts = Counter[str]
-"""Counts of the items that were not stored as the model wrote them, by reason (`REASONS`)."""
-REASONS: Mapping[str, str] = {
-    "invalid": "it does not have the form that was asked for, or says nothing",
-    "not_quoted": "its quote stands in no message that may show it",
-    "not_stated": "the model says that it was guessed, asked or corrected",
-    "not_of_this_part": "it is about somebody or some time that its part does not keep",
-    "not_said": "a number, a date or a value of it stands not in its message",
-    "unsupported": "the second look found that its quote does not support it",
-    "known": "what is stored already stays as it is",
-    "reworded": "the quoted sentence is stored instead",
-}
+"""Counts of the items that were not stored as the model wrote them, by reason, as docs/contributing/learning.md lists
+them: `{"not_quoted": 2, "invalid": 1}`."""
 USER_WORDS = ("user", "the user", "user_name", "i", "me", "myself", "speaker", "assistant's user")
 """What models write for the user as a subject."""
 UNSUPPORTED = "\x00unsupported"

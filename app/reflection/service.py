@@ -14,7 +14,8 @@ from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Json, Schema, Text, example
 from app.errors import Conflict, invalid
 from app.facts.profile import field_of
-from app.findings.replacing import Links, linked, links_of, unlinking
+from app.facts.schemas import FactRecord
+from app.findings.replacing import Links, facts_of, linked, links_of, unlinking
 from app.findings.schemas import FindingRecord, Proposal, ProposalDetails, RecordName, ReflectionFinding, evidence_names
 from app.findings.service import (
     EvidenceReader,
@@ -62,11 +63,15 @@ class Applier:
         records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
         keep = None if proposal["keep"] is None else self._needed(records, proposal["keep"])
         retired = [self._needed(records, name) for name in proposal["retire"]]
-        texts, edits, links = shorter_texts(finding, records), list[Change](), Links()
+        texts, edits, links, facts = shorter_texts(finding, records), list[Change](), Links(), list[FactRecord]()
         named = {(evidence["kind"], evidence["id"]): evidence for evidence in finding["evidence"]}
         for record in [record for record in retired if isinstance(record, MemoryEvidence)]:
             judged, later = (named.get(one.name, one.named()) for one in (record, keep or record))
-            for memory, link in await links_of(self._memories, judged, later, finding["finding_id"], now):
+            found = await links_of(self._memories, judged, later, finding["finding_id"], now)
+            facts += [
+                fact for fact in await facts_of(self._memories, found, now) if ("fact", fact["fact_id"]) not in records
+            ]
+            for memory, link in found:
                 # what says it in other words, or says more, is marked; what was learned word for word goes along
                 is_same = memory["content_hash"] == record.memory["content_hash"] and memory["status"] == "active"
                 if is_same and record.name in texts:
@@ -81,7 +86,8 @@ class Applier:
         match proposal["action"]:
             case "supersede":
                 assert keep is not None  # the proposal names what replaces the others
-                return [*edits, *linked(self._memories, links, now), *await self._supersede(keep, retired, now)]
+                edits += [*linked(self._memories, links, now), *await self._tools.facts(self._scope).retraction(facts)]
+                return [*edits, *await self._supersede(keep, retired, now)]
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for record in retired for change in self._end_validity(record, until, now)]

@@ -6,7 +6,7 @@ import pytest
 
 from app.facts.schemas import FactCreate
 from app.learning.checks import Quote, find_quote, numbers_said, quoted, stands, value_shown
-from app.learning.extraction import REASONS, Rules, is_user
+from app.learning.extraction import Rules, is_user
 from app.learning.prompts import CitedItem, LearnedLesson, LearnedStatement, TranscriptLine
 from app.memories.schemas import MemoryCreate, Source
 
@@ -369,11 +369,6 @@ def test_the_profile_has_what_is_so_of_the_user_now(fields: dict[str, str]) -> N
     told = stated("I climb", **{"profile_field": "interest", "object": "climb", **fields})
     assert said.profile(said.accepted([told])) == []
     assert sum(said.dropped.values()) == 1
-
-
-def test_the_reasons_are_few_and_in_plain_words() -> None:
-    assert len(REASONS) <= 8
-    assert all(" " in why for why in REASONS.values())
 
 
 @pytest.mark.parametrize(

@@ -200,6 +200,39 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Please whisper."]
 
 
+async def test_what_a_small_model_gets_wrong_is_dropped_and_counted(service: Service, llm: Model) -> None:
+    stated: Json = {"subject": "user", "kind": "fact", "certainty": "stated", "holds": "now"}
+    oslo: Json = {**stated, "quote": "I live in Oslo", "text": "The user lives in Oslo."}
+    paints: Json = {**stated, "quote": "My sister Ines paints", "subject": "Ines", "text": "Ines paints."}
+    invented = {"memory_id": "mem_1", "words": "The user lives in Rome."}
+    llm.says["Statements"] = {
+        "statements": [
+            oslo,
+            {"quote": "I live in Oslo"},
+            "The user lives in Oslo.",
+            {**oslo, "holds": "always"},
+            {**oslo, "quote": "I was born in Oslo", "text": "The user was born in Oslo."},
+            {**oslo, "certainty": "guessed", "text": "The user may leave Oslo."},
+            {**oslo, "text": "The user has 4711 neighbours in Oslo."},
+            {**oslo, "text": "The user owns Oslo."},
+            {**paints, "profile_field": "interest", "object": "paints", "replaces": [invented, {"memory_id": 7}]},
+        ]
+    }
+    llm.says["SecondLook"] = lambda data: {
+        "unsupported": [{"why": "no", "number": one["number"]} for one in data["items"] if "owns" in one["text"]]
+    }
+    await talk(service, "I live in Oslo. My sister Ines paints.")
+    done = await end(service)
+    assert done["status"] == "succeeded"
+    parts = done["result"]["parts"]
+    wrong = {"invalid": 3, "not_quoted": 1, "not_stated": 1, "not_said": 1, "unsupported": 1, "known": 1}
+    assert parts["memories"]["dropped"] == wrong
+    assert parts["profile"]["dropped"] == {"not_of_this_part": 1}
+    assert sorted(memory["content"] for memory in await kept(service)) == ["Ines paints.", "The user lives in Oslo."]
+    assert (await service.client.get("/v1/users/u/profile")).status_code == 404, "no interest of the sister is theirs"
+    assert (await service.client.get("/v1/facts", params={"user_id": "u"})).json()["items"] == []
+
+
 async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
     settings = {"extraction_instructions": "Look for food allergies."}
     await service.client.post("/v1/agents", json={"agent_id": "a", "name": "Cook", "settings": settings})

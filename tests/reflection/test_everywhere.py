@@ -25,10 +25,11 @@ def judges(llm: Model, form: str, said: str = "replaces") -> None:
 
 async def told(service: Service, llm: Model) -> None:
     of_allergy = {"quote": "I have a deadly peanut allergy", "text": ALLERGY}
+    of_sister = {"quote": QUOTE, "text": SISTER, "subject": "my sister", "predicate": "is", "object": "vegetarian"}
     llm.says["Statements"] = {
         "statements": [
             {"subject": "user", "kind": "fact", "certainty": "stated", "holds": "now", **one}
-            for one in (of_allergy, {"quote": QUOTE, "text": SISTER, "subject": "my sister"})
+            for one in (of_allergy | {"predicate": "has", "object": "peanut allergy"}, of_sister)
         ]
     }
     await talk(service, SAID)
@@ -43,6 +44,16 @@ async def marked(service: Service) -> dict[str, str]:
     body: Json = {**OWNER, "query": "Is my sister vegetarian? What of my peanut allergy?", "min_score": 0}
     items = (await service.client.post("/v1/memories/search", json=body)).json()["items"]
     return {hit["memory"]["content"]: one["replaced"].strip(".") for hit in items for one in hit.get("replaced_by", ())}
+
+
+async def told_in_a_prompt(service: Service) -> str:
+    body: Json = {**OWNER, "query": "What of my sister, is she vegetarian?", "session_id": "new", "min_score": 0}
+    return str((await service.client.post("/v1/context", json=body)).json()["text"])
+
+
+async def facts(service: Service) -> list[str]:
+    items = (await service.client.get("/v1/facts", params={"user_id": "u", "agent_id": "a"})).json()["items"]
+    return sorted(fact["object"] for fact in items)
 
 
 async def settled(service: Service, how: str) -> str:
@@ -80,8 +91,10 @@ async def test_accepting_marks_what_it_does_not_change(judged: Service, llm: Mod
     operation = await settled(judged, "accept")
     others = {text: words for text, words in EVERYWHERE.items() if text != form}
     assert await marked(judged) == others
+    assert await facts(judged) == ["peanut allergy"]
     assert (await undo(judged, operation))["result"]["not_restored"] == 0
     assert await marked(judged) == before
+    assert await facts(judged) == ["peanut allergy", "vegetarian"]
 
 
 @FORMS
