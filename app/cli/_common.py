@@ -67,7 +67,7 @@ def whole_address(url: str | None) -> str | None:
 CALLED_FROM = "RECALLD_CALLED_FROM"
 
 
-def from_caller(name: str) -> Path:
+def file_or_folder(name: str) -> Path:
     """Returns the path that the caller means by a name: `scripts/recalld`, which works in the checkout's folder, says
     where it was called."""
     return Path(os.environ.get(CALLED_FROM, ""), name)

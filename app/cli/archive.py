@@ -30,7 +30,7 @@ from app.cli._common import (
     SOME_LEFT_OUT,
     AsJson,
     as_json,
-    from_caller,
+    file_or_folder,
     on_store,
     opened_embedder,
     opened_store,
@@ -128,7 +128,7 @@ async def summed(store: MovableStore, tenant: str, wanted: Container[str]) -> Su
 
 
 def export(
-    file: Annotated[Path, typer.Argument(parser=from_caller, help="Where to; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(parser=file_or_folder, help="Where to; it must not be there yet.")],
     tenant: Annotated[str, typer.Option(help="Whose data.")] = "default",
     as_json_: AsJson = False,
 ) -> None:
@@ -206,7 +206,7 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            parser=from_caller,
+            parser=file_or_folder,
             help="What `recalld export`, a user's export, or with --from another system wrote. A history may be a "
             "folder or a .zip.",
         ),

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli._common import AsJson, as_json, from_caller, table, whole_address
+from app.cli._common import AsJson, as_json, file_or_folder, table, whole_address
 from app.errors import FieldError, Invalid, Unavailable
 from app.validation_words import in_words
 
@@ -54,8 +54,7 @@ def evaluate(
     queries: Annotated[
         Path,
         typer.Option(
-            parser=from_caller,
-            metavar="PATH",
+            parser=file_or_folder,
             help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.',
         ),
     ],

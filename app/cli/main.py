@@ -10,7 +10,7 @@ from pydantic_settings import SettingsError
 
 from app import VERSION
 from app.cli import archive, evaluate, maintenance, memory, retention, serve
-from app.cli._common import from_caller
+from app.cli._common import file_or_folder
 from app.errors import RecalldError
 from app.settings import explain
 
@@ -66,7 +66,7 @@ def main() -> None:
     """Runs the program. Prints an error and exits with code 1."""
     for name in PATH_SETTINGS:
         if os.environ.get(name):
-            os.environ[name] = str(from_caller(os.environ[name]))
+            os.environ[name] = str(file_or_folder(os.environ[name]))
     try:
         app(prog_name="recalld")
     except RecalldError as error:

@@ -35,7 +35,7 @@ from app.cli._common import (
     AsJson,
     CommandFailed,
     as_json,
-    from_caller,
+    file_or_folder,
     on_store,
     opened_embedder,
     opened_store,
@@ -209,7 +209,7 @@ def backup(
     target: Annotated[
         Path,
         typer.Argument(
-            parser=from_caller, help="The file to write, which must not be there yet; with --keep a folder."
+            parser=file_or_folder, help="The file to write, which must not be there yet; with --keep a folder."
         ),
     ],
     keep: Annotated[
@@ -236,7 +236,8 @@ def restore(
     source: Annotated[
         Path,
         typer.Argument(
-            parser=from_caller, help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest."
+            parser=file_or_folder,
+            help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest.",
         ),
     ],
     at: Annotated[
@@ -271,7 +272,7 @@ def _moment(text: str) -> datetime:
 
 
 def rekey(
-    file: Annotated[Path, typer.Argument(parser=from_caller, help="File with the new key, 64 hexadecimal digits.")],
+    file: Annotated[Path, typer.Argument(parser=file_or_folder, help="File with the new key, 64 hexadecimal digits.")],
     as_json_: AsJson = False,
 ) -> None:
     """Encrypt the embedded store with the key in FILE, or give an encrypted store this key in place of the one in the
@@ -410,9 +411,7 @@ SHOWN = 20
 
 
 def salvage(
-    to: Annotated[
-        Path, typer.Option(parser=from_caller, metavar="PATH", help="A new directory for the store that is written.")
-    ],
+    to: Annotated[Path, typer.Option(parser=file_or_folder, help="A new directory for the store that is written.")],
     as_json_: AsJson = False,
 ) -> None:
     """Write what can be read of the damaged store in RECALLD_DATA_DIR into a new store, and list what cannot. Stop

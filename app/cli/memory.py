@@ -28,7 +28,7 @@ from app.cli._common import (
     as_json,
     call,
     call_once,
-    from_caller,
+    file_or_folder,
     given,
     owners,
     pages,
@@ -82,7 +82,7 @@ FiltersOption = Annotated[
 
 
 def upload(
-    file: Annotated[Path, typer.Argument(parser=from_caller, help="Markdown, text, HTML or PDF, to 10 MB.")],
+    file: Annotated[Path, typer.Argument(parser=file_or_folder, help="Markdown, text, HTML or PDF, to 10 MB.")],
     name: Annotated[str | None, typer.Option(help="Default: that of the file. The same name replaces.")] = None,
     user: UserOption = None,
     agent: AgentOption = None,

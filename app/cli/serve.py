@@ -34,7 +34,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app import VERSION, metrics
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
-from app.cli._common import AGENT, USER, UrlOption, configure, from_caller, load_model
+from app.cli._common import AGENT, USER, UrlOption, configure, file_or_folder, load_model
 from app.core import prompt_text, tracing, work, workers
 from app.core.tuning import Tuning
 from app.core.workers import Workers
@@ -642,8 +642,7 @@ def demo(
         Path | None,
         typer.Option(
             "--only-fill",
-            parser=from_caller,
-            metavar="PATH",
+            parser=file_or_folder,
             help="Fill a store in this new folder (RECALLD_DATA_DIR is its data/) and end.",
         ),
     ] = None,
