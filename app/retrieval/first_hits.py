@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
+from types import EllipsisType
 from typing import TypeAlias
 
 import numpy as np
@@ -210,7 +211,7 @@ NO_ORDER = FirstHitWeights()
 Pairs: TypeAlias = Sequence[tuple[int, int]]  # [(4, 9)]: the indices of an earlier memory and of a later one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FirstHits:
     """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
     kind (column)."""
@@ -219,20 +220,24 @@ class FirstHits:
     """Indices of the documents that are ordered among themselves, of each kind the best first."""
     plain: Bools
     """Which of them are plain memories."""
-    same: Bools
-    """The other one has the same text."""
-    share: Floats
-    """The share of the query's words of the hit, weighed by rarity, that the other one has, too: asked "What is the
-    budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too."""
-    has_all: Bools
-    """It has all of them, and they are `ENOUGH_OF_QUERY`."""
+    newest: Ints
+    """When each was said; what was said twice, the last time."""
     later: Bools
     """It is a later statement of the same speaker. A question is none, nor is the same text said again, as a summary
     does."""
+    share: Floats
+    """The share of the query's words of the hit, weighed by rarity, that the other one has, too: asked "What is the
+    budget?", "The budget is 20k" has the word "budget", and "Sorry, the budget is 12k" has it, too."""
     may_replace: Pairs = ()
-    """Those of which the later memory may say what holds instead: their texts tell (`same_subject`)."""
+    """Memories with `ENOUGH_OF_QUERY`, and the newest of the later ones that have all that they have of it and may say
+    what holds instead: their texts tell (`same_subject`)."""
     alike: Sequence[Sequence[int]] = ()
     """Groups of memories with the same words of the query, of which some may have them the other way round."""
+
+    @property
+    def of_kinds(self) -> Sequence[Bools | EllipsisType]:
+        """The hits of each kind, as an index of them."""
+        return (self.plain, ~self.plain) if len({*self.plain.tolist()}) > 1 else (...,)
 
 
 def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights) -> FirstHits:
@@ -243,47 +248,52 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
     without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
     """
     start = ranked.order[: 2 * FIRST] if query.subject else ranked.order[:0]
-    with_assistant = columns.assistants[start].any()
+    with_assistant = True in columns.assistants.take(start).tolist()
     start = start[says_something(ranked.other_parts, start)]
-    plain = columns.plain[start]
+    plain = columns.plain.take(start)
     turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    groups = find_alike(columns, memories, ranked.score)
-    of_one_person = with_assistant or (columns.speaker[turns] == USER).all()
+    alike = find_alike(columns, memories, ranked.score)
+    of_one_person = with_assistant or {*columns.speaker.take(turns).tolist()} == {USER}
     if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
         turns = turns[:0]
     if len(memories) < 2 or weights.first_plain == NO_ORDER:
         memories = memories[:0]
-    past = asks_for_past(query, ranked.other_parts)
-    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
-    may_replace: Pairs = ()
-    if weights.first_plain.replaced and len(memories) and not past:
-        # the newest of the later ones that have all words of the query that a memory has: their texts tell the rest
-        later = first.has_all & first.later & first.plain
-        newest = np.where(later, columns.time[first.group], np.iinfo(np.int64).min).argmax(axis=1)
-        places = np.flatnonzero(later.any(axis=1))
-        may_replace = [*zip(first.group[places].tolist(), first.group[newest[places]].tolist(), strict=True)]
-    return replace(first, may_replace=may_replace, alike=groups)
+    group = memories if not len(turns) else turns if not len(memories) else np.concatenate((turns, memories))
+    first = compare_hits(columns, group, past=asks_for_past(query, ranked.other_parts))
+    first.alike = alike
+    return first
 
 
 def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
     that no later document replaces an earlier one."""
-    plain, content = columns.plain[group], columns.content[group]
-    # two memories with the same text but different keys differ in `content`; their vectors are as near to the query
-    cosine, has_vector = columns.cosine[group], columns.has_vector[group]
-    near = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
-    same = (content == content[:, None]) | near
-    if past or not len(group):
-        return FirstHits(group, plain, same, np.zeros(same.shape, np.float32), np.zeros_like(same), np.zeros_like(same))
+    plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
+    content, cosine = columns.content.take(group), columns.cosine.take(group)
     weights, total = term_weights(columns)
-    has = columns.term_counts[:, group] > 0
-    common = np.einsum("ti,tj->ij", has * weights, has, dtype=np.float32)
-    of_hit = common.diagonal()[:, None]
-    time, speaker = columns.time[group], columns.speaker[group]
-    later = (time > time[:, None]) & (speaker == speaker[:, None]) & (plain == plain[:, None])
-    later &= ~(same | columns.questions[group] | (columns.flags[group] & SUMMARY != 0))
-    has_all = (common >= of_hit) & (of_hit >= ENOUGH_OF_QUERY * max(total, TINY))
-    return FirstHits(group, plain, same, common / np.maximum(of_hit, TINY), has_all, later)
+    has = columns.term_counts.take(group, axis=1) > 0
+    common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
+    own = common.diagonal()[:, None]
+    first = FirstHits(group, plain, time, time > time[:, None], common / np.maximum(own, TINY))
+    first.later &= speaker == speaker[:, None]
+    first.later &= ~(columns.questions.take(group) | (columns.flags.take(group) & SUMMARY != 0))
+    if len(first.of_kinds) > 1:
+        first.later &= plain == plain[:, None]
+    near = any(after - before < EQUAL for before, after in pairwise(sorted(cosine.tolist())))
+    if near or len({*content.tolist()}) < len(group):
+        # two memories with the same text but different keys differ in `content`; their vectors are as near to the query
+        has_vector = columns.has_vector.take(group)
+        same = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
+        same |= content == content[:, None]
+        first.later &= ~same
+        first.newest = np.where(same, time, time.min()).max(axis=1)
+    if past:
+        first.later[:] = False
+    elif True in plain.tolist():
+        all_of_it = first.later & (common >= own) & (own >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
+        newest = np.where(all_of_it, time, np.iinfo(np.int64).min).argmax(axis=1)
+        places = all_of_it.any(axis=1).nonzero()[0]
+        first.may_replace = [*zip(group[places].tolist(), group[newest[places]].tolist(), strict=True)]
+    return first
 
 
 def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> tuple[Pairs, list[int]]:
@@ -343,34 +353,45 @@ def properties(
       farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
       and less in a long text; for `replaced` the pairs that `compare_texts` returns.
     """
-    group, plain = first.group, first.plain
-    time = columns.time[group]
-    # a text that was said twice is as new as its last time
-    newest_time = np.where(first.same, time, time.min()).max(axis=1)
-    gap, newness = odds[group], np.zeros(len(group), np.float32)
-    for of_kind in (plain, ~plain) if plain.any() and not plain.all() else (slice(None),):
-        times = np.unique(newest_time[of_kind])
-        newness[of_kind] = times.searchsorted(newest_time[of_kind]) / max(len(times) - 1, 1)
-        gap[of_kind] -= gap[of_kind].max()
+    group, of_kinds = first.group, first.of_kinds
+    statement, length, brief, by_newness = _of_texts(columns).take(group, axis=1)
+    values = np.zeros((len(PROPERTIES), len(group)), np.float32)
+    gap, cosine, newness, *others, renewed, second_hand, is_replaced = values  # views: each is written in place
+    others[0][:], others[1][:] = statement, length
+    odds.take(group, out=gap)
+    columns.cosine.take(group, out=cosine)
+    for of_kind in of_kinds:
+        times = first.newest[of_kind].tolist()
+        steps = {moment: step for step, moment in enumerate(sorted({*times}))}
+        newness[of_kind] = [steps[moment] / max(len(steps) - 1, 1) for moment in times]
+        gap[of_kind] -= max(gap[of_kind].tolist())
+    newness *= by_newness
     np.maximum(gap, -FAR, out=gap)
-    by_assistant = columns.assistants[group]
-    statement = ~(by_assistant | columns.questions[group])
-    length = np.log1p(columns.length[group]) / LONG_TEXT
-    brief = np.maximum(1 - length, 0)
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
-    near = (1 - behind**2) * first.later
-    renewed, is_replaced = (first.share * near).max(axis=1), np.zeros(len(group), np.float32)
-    if replaced:
-        places = {index: place for place, index in enumerate(group.tolist())}
-        for earlier, later in replaced:
-            is_replaced[places[earlier]] = near[places[earlier], places[later]]
-    second_hand = np.zeros(len(group), np.bool_)
+    near = (1 - behind * behind) * first.later
+    np.maximum.reduce(first.share * near, axis=1, out=renewed)
+    renewed *= brief
     if "echo" in parts:
-        before = columns.previous[group]
-        second_hand = by_assistant & (before >= 0) & (parts["echo"][before] > 0)
-    newness *= statement * brief * (columns.flags[group] & SUMMARY == 0)
-    rows = gap, columns.cosine[group], newness, statement, length, renewed * brief, second_hand, is_replaced
-    return np.array(rows, np.float32)
+        before = columns.previous.take(group)
+        second_hand[:] = columns.assistants.take(group) & (before >= 0) & (parts["echo"][before] > 0)
+    places = {index: place for place, index in enumerate(group.tolist())}
+    for earlier, later in replaced:
+        is_replaced[places[earlier]] = near[places[earlier], places[later]]
+    return values
+
+
+def _of_texts(columns: Columns) -> Floats:
+    """Returns what `properties` needs of each text, a row each: whether it is a statement, its length, one less its
+    length, and this for a statement alone that is no summary."""
+
+    def compute() -> Floats:
+        statement = ~(columns.assistants | columns.questions)
+        length = np.log1p(columns.length) / LONG_TEXT
+        brief = np.maximum(1 - length, 0)
+        by_newness = statement * brief * (columns.flags & SUMMARY == 0)
+        return np.array((statement, length, brief, by_newness), np.float32)
+
+    return columns.memo.get("texts", (columns.session, columns.speaker, columns.flags, columns.length), compute)
 
 
 def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:
@@ -379,9 +400,12 @@ def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:
     `values`: what `properties` returns for hits of which each kind has falling log-odds. The first hit gains 0: it
     keeps its log-odds, and with them its place among documents of the other kind.
     """
-    factors = np.where(first.plain, _factors(weights.first_plain), _factors(weights.first_turns))
-    gain: Floats = np.add.reduce(factors * values, axis=0)
-    gain -= np.where(first.plain, gain[first.plain.argmax()], gain[first.plain.argmin()])
+    gain = np.empty(len(first.group), np.float32)
+    for of_kind in first.of_kinds:
+        is_plain = bool(first.plain[of_kind][0])
+        factors = _factors(weights.first_plain if is_plain else weights.first_turns)
+        of_hits = np.add.reduce(factors * values[:, of_kind], axis=0)
+        gain[of_kind] = of_hits - of_hits[0]
     return gain
 
 
@@ -445,12 +469,13 @@ _CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u
 def find_alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
     """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
     the same log-odds: the documents whose texts tell who does what to whom (`find_turned`)."""
-    memories = memories[odds[memories] >= odds[memories[:1]] - TURNED]  # what lies farther behind stays behind
-    has = columns.term_counts[:, memories] > 0
-    groups: dict[bytes, list[int]] = {}
-    for index, words, count in zip(memories.tolist(), has.T, np.count_nonzero(has, axis=0).tolist(), strict=True):
-        if count > 1:
-            groups.setdefault(words.tobytes(), []).append(index)
+    groups: dict[tuple[bool, ...], list[int]] = {}
+    if len(memories) > 1:
+        own = odds.take(memories).tolist()
+        has = (columns.term_counts.take(memories, axis=1) > 0).T.tolist()
+        for index, words, value in zip(memories.tolist(), has, own, strict=True):
+            if value >= own[0] - TURNED and sum(words) > 1:  # what lies farther behind stays behind
+                groups.setdefault(tuple(words), []).append(index)
     return [group for group in groups.values() if len(group) > 1]
 
 

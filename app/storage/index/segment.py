@@ -49,82 +49,69 @@ class Postings:
     """Maps keys (unsigned integers) to rows and counts. Dead rows stay; the caller masks them."""
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
-        self._keys = np.empty(0, dtype)
-        self._rows = np.empty(0, np.int32)
-        self._counts = np.empty(0, np.uint8)
-        self._tail: list[_Entries] = []
-        self._tail_size = 0
+        # both sorted by key: most entries, and those that came since
+        self._main = self._tail = np.empty(0, dtype), np.empty(0, np.int32), np.empty(0, np.uint8)
+        self._new: list[_Entries] = []
+        self._size = 0
 
     @property
     def nbytes(self) -> int:
-        return int(self._keys.nbytes + self._rows.nbytes + self._counts.nbytes) + 13 * self._tail_size
+        return 13 * self._size
 
     def append(self, keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> None:
         """Adds one entry for each key, in any order."""
-        if not len(keys):
-            return
-        self._tail.append((keys, rows, counts))
-        self._tail_size += len(keys)
-        if not len(self._keys) or self._tail_size > max(MIN_TAIL, len(self._keys) // 8):
-            keys, rows, counts = self._unsorted()
-            if len(self._keys):
-                keys = np.concatenate((self._keys, keys))
-                rows, counts = np.concatenate((self._rows, rows)), np.concatenate((self._counts, counts))
-            self._keys, self._rows, self._counts = _sorted(keys, rows, counts)
-            self._tail, self._tail_size = [], 0
+        self._new.append((keys, rows, counts))
+        self._size += len(keys)
+        many = len(self._main[0])
+        if self._size - many > (many and max(MIN_TAIL, many // 8)):
+            empty = self._main[0][:0], self._main[1][:0], self._main[2][:0]
+            self._main, self._tail, self._new = _sorted([self._main, self._tail, *self._new]), empty, []
 
     def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> tuple[NDArray[np.float32], list[int]]:
         """Returns a (keys, width) table with the count of each key in each row, and the number of rows of each key."""
-        table = np.zeros((len(keys), width), np.float32)
-        starts, stops = self._keys.searchsorted(keys).tolist(), self._keys.searchsorted(keys, "right").tolist()
-        frequencies = [stop - start for start, stop in zip(starts, stops, strict=True)]
-        for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
-            if start < stop:
-                table[at][self._rows[start:stop]] = self._counts[start:stop]
-        if self._tail:
-            tail_keys, tail_rows, tail_counts = self._unsorted()
-            for at, key in enumerate(keys):
-                hit = np.flatnonzero(tail_keys == key)
-                table[at, tail_rows[hit]] = tail_counts[hit]
-                frequencies[at] += len(hit)
+        table, frequencies = np.zeros((len(keys), width), np.float32), [0] * len(keys)
+        for sorted_keys, rows, counts in self._runs():
+            starts, stops = sorted_keys.searchsorted(keys).tolist(), sorted_keys.searchsorted(keys, "right").tolist()
+            for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+                if start < stop:
+                    table[at][rows[start:stop]] = counts[start:stop]
+                    frequencies[at] += stop - start
         return table, frequencies
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
         """Returns the rows that contain the key, and its count in each."""
-        wanted = self._keys.dtype.type(key)
-        start, stop = self._keys.searchsorted(wanted), self._keys.searchsorted(wanted, "right")
-        rows, counts = self._rows[start:stop], self._counts[start:stop]
-        if not self._tail:
-            return rows, counts
-        tail_keys, tail_rows, tail_counts = self._unsorted()
-        hit = tail_keys == wanted
-        return np.concatenate((rows, tail_rows[hit])), np.concatenate((counts, tail_counts[hit]))
+        found = []
+        for keys, rows, counts in self._runs():
+            wanted = keys.dtype.type(key)
+            start, stop = keys.searchsorted(wanted), keys.searchsorted(wanted, "right")
+            found.append((rows[start:stop], counts[start:stop]))
+        if len(found) == 1:
+            return found[0]
+        return np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
 
     def present(self, keys: NDArray[np.unsignedinteger]) -> list[int]:
         """Returns those of the sorted keys that some row, perhaps a dead one, contains."""
-        places = self._keys.searchsorted(keys)
-        within = places < len(self._keys)
         is_present = np.zeros(len(keys), np.bool_)
-        is_present[within] = self._keys[places[within]] == keys[within]
-        if self._tail:
-            is_present |= np.isin(keys, self._unsorted()[0])
+        for sorted_keys, *_ in self._runs():
+            is_present |= sorted_keys.take(sorted_keys.searchsorted(keys), mode="clip") == keys
         present: list[int] = keys[is_present].tolist()
         return present
 
-    def _unsorted(self) -> _Entries:
-        if len(self._tail) > 1:
-            keys, rows, counts = zip(*self._tail, strict=True)
-            self._tail = [(np.concatenate(keys), np.concatenate(rows), np.concatenate(counts))]
-        return self._tail[0]
+    def _runs(self) -> Sequence[_Entries]:
+        """Returns the entries that are there, sorted by key."""
+        if self._new:
+            self._tail, self._new = _sorted([self._tail, *self._new]), []
+        return (self._main, self._tail) if len(self._tail[0]) else (self._main,)
 
 
-def _sorted(keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> _Entries:
-    """Sorts entries by key.
+def _sorted(runs: Sequence[_Entries]) -> _Entries:
+    """Joins entries and sorts them by key.
 
     If key, row and count fit in 64 bits, they are packed and sorted together: sorting positions and gathering by them
     takes five times as long.
     """
-    if keys.dtype.itemsize > KEY_BYTES or int(rows.max()) >> ROW_BITS:
+    keys, rows, counts = (np.concatenate(parts) for parts in zip(*runs, strict=True))
+    if keys.dtype.itemsize > KEY_BYTES or int(rows.max(initial=0)) >> ROW_BITS:
         order = np.argsort(keys)
         return keys[order], rows[order], counts[order]
     packed = keys.astype(np.uint64)
