@@ -23,12 +23,12 @@ order of the ranking: there these properties gained nothing.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
 from types import EllipsisType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from app.retrieval.decay import DAY_MS
 from app.retrieval.model_weights import FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import LONG_TEXT, TINY, Ranked, says_something, term_weights
+from app.storage.protocol import Fetched
+from app.storage.schema import Doc, SearchSchema
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import (
     DATE_TERMS,
@@ -68,46 +70,59 @@ _PUNCTUATION = frozenset(".,;:!\"'()\u2026\u201c\u201d\u201e\u2018\u2019\u00ab\u
 def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[list[int]]:
     """Returns groups of documents that may say the same, each with two at least: of one speaker, as long, and with as
     many of each word of the query. `of_days`: what happened on different days is not the same."""
-    flags, length, time, speaker = (
-        column.take(among).tolist() for column in (columns.flags, columns.length, columns.time, columns.speaker)
-    )
-    plain = columns.plain.take(among).tolist()
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for place, index in enumerate(among):
-        is_dated = bool(flags[place] & HAS_EVENT_TIME)
-        key = (
-            length[place] - DATE_TERMS * is_dated,
-            flags[place] & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD),
-            0 if plain[place] or speaker[place] == USER else speaker[place],
-            time[place] // DAY_MS if of_days and is_dated and plain[place] else None,
-        )
+
+    def compute() -> Ints:
+        dated = columns.flags & HAS_EVENT_TIME != 0
+        who = np.where(columns.plain | (columns.speaker == USER), 0, columns.speaker)  # 32 bits
+        if of_days:
+            who = np.where(dated & columns.plain, columns.time // DAY_MS + (1 << 33), who)
+        form = columns.flags & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD)
+        key: Ints = ((columns.length - DATE_TERMS * dated).astype(np.int64) << 36) + (form << 34) + who
+        return key
+
+    sources = columns.flags, columns.length, columns.session, columns.speaker, columns.time
+    alike = columns.memo.get(f"alike, of days: {of_days}", sources, compute)
+    groups: dict[int, list[int]] = {}
+    for index, key in zip(among, alike.take(among).tolist(), strict=True):
         groups.setdefault(key, []).append(index)
     by_words: dict[tuple[int, bytes], list[int]] = {}
-    for number, group in enumerate(groups.values()):
+    for key, group in groups.items():
         for index in group if len(group) > 1 else ():
-            by_words.setdefault((number, columns.term_counts[:, index].tobytes()), []).append(index)
+            by_words.setdefault((key, columns.term_counts[:, index].tobytes()), []).append(index)
     return [group for group in by_words.values() if len(group) > 1]
 
 
 def repetitions_among(
-    columns: Columns, groups: Sequence[Sequence[int]], texts: Mapping[int, tuple[str, object]]
+    columns: Columns, groups: Sequence[Sequence[int]], documents: Mapping[int, Fetched[Any]], spec: SearchSchema
 ) -> list[list[int]]:
     """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least, and a
-    summary last: it repeats the others. `texts`: the text of each document, and what else must be equal."""
+    summary last: it repeats the others. `documents`: those that can be read, by index. What `spec.said_with` names must
+    be equal, too."""
+
+    def words_of(document: Doc) -> tuple[str, ...]:
+        """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
+        text = spec.text(document)
+        return tuple(word for word in _words(text) if word not in STOP_WORDS) if len(text) <= LONGEST else ()
+
     repetitions: list[list[int]] = []
     for group in groups:
-        by_words: dict[tuple[str, ...], list[list[int]]] = {}
-        for index in _newest_first(columns, (index for index in group if index in texts)):
-            text, rest = texts[index]
-            with_these_words = by_words.setdefault(_content_words(text), [])
-            for repetition in with_these_words:
-                newest_text, newest_rest = texts[repetition[0]]
-                if newest_rest == rest and says_the_same(newest_text, text):
-                    repetition.append(index)
-                    break
-            else:
-                with_these_words.append([index])
-        repetitions += [indices for lists in by_words.values() for indices in lists if len(indices) > 1]
+        by_words: dict[tuple[str, ...], list[int]] = {}
+        for index in group:
+            if (read := documents.get(index)) is not None:
+                by_words.setdefault(read.memo.once("content words", words_of, read.doc), []).append(index)
+        for indices in by_words.values():
+            found: list[list[int]] = []
+            for index in _newest_first(columns, indices) if len(indices) > 1 else ():
+                doc = documents[index].doc
+                for repetition in found:
+                    newest = documents[repetition[0]].doc
+                    equal = all(newest.get(name) == doc.get(name) for name in spec.said_with)
+                    if equal and says_the_same(spec.text(newest), spec.text(doc)):
+                        repetition.append(index)
+                        break
+                else:
+                    found.append([index])
+            repetitions += [repetition for repetition in found if len(repetition) > 1]
     return repetitions
 
 
@@ -133,8 +148,7 @@ def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns
     with_term = np.count_nonzero(columns.term_counts[:, others], axis=1)
     matched, groups = columns.matched.copy(), columns.contents
     matched[others if groups is None or not others else groups.like(others)] = False
-    return replace(
-        columns,
+    return columns.having(
         matched=matched,
         df=np.maximum(columns.df - with_term, 0).astype(np.float32),
         count=columns.count - len(others),
@@ -182,12 +196,6 @@ def says_the_same(text: str, other: str) -> bool:
 @kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
 def _words(text: str) -> list[str]:
     return [word for word in wording(text) if word not in _PUNCTUATION]
-
-
-@kept_by_digest(4 << 20, lambda words: 100 * (1 + len(words)))
-def _content_words(text: str) -> tuple[str, ...]:
-    """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
-    return tuple(word for word in _words(text) if word not in STOP_WORDS) if len(text) <= LONGEST else ()
 
 
 # --- What replaces what, and which answers ----------------------------------------------------------------------------

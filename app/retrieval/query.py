@@ -545,10 +545,9 @@ def settle(
     only_spaced = len(query.identifiers) == len(query.spaced) and not emphasised
     if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
         # the usual query: no two of its words are an identifier that the scope has
-        settled.terms = query.terms[query.other_rows]
-        return replace(
-            columns, term_counts=columns.term_counts[query.other_rows], df=columns.df[query.other_rows]
-        ), settled
+        settled.terms = query.terms.take(query.other_rows)
+        term_counts, df = columns.term_counts.take(query.other_rows, axis=0), columns.df.take(query.other_rows)
+        return columns.having(term_counts=term_counts, df=df), settled
 
     terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
     _count_other_names(query.entities, terms, term_counts, df)
@@ -576,7 +575,7 @@ def settle(
         term not in present and term not in query.spaced and present.isdisjoint(parts)
         for term, parts in query.identifiers.items()
     )
-    return replace(columns, term_counts=term_counts, df=df, emphasis=emphasis), settled
+    return columns.having(term_counts=term_counts, df=df, emphasis=emphasis), settled
 
 
 def _count_other_names(entities: Sequence[NamedEntity], terms: TermIds, term_counts: Floats, df: Floats) -> None:

@@ -352,7 +352,8 @@ class Retriever(Generic[R]):
 
     async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
-        wanted = replace(wanted, query=leading_part(wanted.query))  # of a transcript the last turn: "Who has my keys?"
+        if (asked := leading_part(wanted.query)) is not wanted.query:  # of a transcript the last turn
+            wanted = replace(wanted, query=asked)
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
         overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.partitions)
         names: Sequence[Sequence[str]] = ()
@@ -373,7 +374,8 @@ class Retriever(Generic[R]):
         with span("search embedding"):
             vector = await self._vector(wanted, query)
         embedding = time.perf_counter() - embedding
-        mode, warnings = wanted.mode, list[SearchWarning]()
+        mode: SearchMode = wanted.mode
+        warnings: list[SearchWarning] = []
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
 
@@ -450,7 +452,8 @@ class Retriever(Generic[R]):
             overview=overview,
         )
         corrections: Mapping[int, int] = {}
-        passing, keep = dict[int, bool](), wanted.keep
+        passing: dict[int, bool] = {}
+        keep = wanted.keep
         while True:
             columns = await self._store.search(self._collection, search)
             if columns.close and not corrections and (corrections := find_corrections(columns, query)):
@@ -496,15 +499,17 @@ class Retriever(Generic[R]):
     ) -> _Ranking[R]:
         """Ranks, reads the first hits, and ranks again without repetitions of other documents. At most `ROUNDS` times
         what comes in their place is read, too. What the texts tell of the first hits goes into their order."""
-        spec, documents = self._collection.spec, dict[int, Fetched[R]]()
+        spec = self._collection.spec
+        documents: dict[int, Fetched[R]] = {}
         # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
         compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
         rounds = ROUNDS if wanted.merge_repetitions is not None and wanted.interval is None and spec.said_with else 0
-        findable, repetitions, known = columns.matched, list[list[int]](), set[int]()
+        findable, known, without = columns.matched, set[int](), set[int]()
+        repetitions: list[list[int]] = []
         readings = () if interval is None else interval.readings
         while True:
             ranked = by_features(columns, query, mode, wanted.now_ms, fitted.weights, decay, readings, k=k)
-            without = set[int]()
+            without.clear()
             first = top(ranked.order, columns, compared) if rounds else []
             while rounds and not known.issuperset(first):
                 groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day")
@@ -514,15 +519,7 @@ class Retriever(Generic[R]):
                     break
                 suspected = [index for group in groups for index in group]
                 await self._read(columns, [*suspected, *first[: wanted.k]], documents)  # one reading for both
-                texts = {
-                    index: (
-                        spec.text(documents[index].doc),
-                        [documents[index].doc.get(name) for name in spec.said_with],
-                    )
-                    for index in suspected
-                    if index in documents
-                }
-                new = repetitions_among(columns, groups, texts)  # [[4, 9], …]: both say the same, 4 is newer
+                new = repetitions_among(columns, groups, documents, spec)  # [[4, 9], …]: both say the same, 4 is newer
                 if not new:
                     break
                 # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
@@ -581,7 +578,7 @@ class Retriever(Generic[R]):
             scores = [score for score in scores if score >= wanted.min_score]  # the first few, since scores fall
         best = ranking.best[: len(scores)]
         # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
-        partners = dict[int, int]()
+        partners: dict[int, int] = {}
         if wanted.partners:
             is_question = columns.flags & IS_QUESTION != 0
             for index in best:
@@ -589,13 +586,13 @@ class Retriever(Generic[R]):
                 partner = after if is_question[index] else before if before >= 0 and is_question[before] else -1
                 if partner >= 0 and findable[partner]:
                     partners[index] = partner
-        repeated_by = dict[int, Ints]()
+        repeated_by: dict[int, Ints] = {}
         if wanted.merge_repetitions is not None:
             repeated_by = repetitions_of_hits(columns, findable, best, ranking.repetitions)
         named = [others[:MOST_NAMED].tolist() if wanted.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
         others_of = {index: [documents[other].doc for other in rest] for index, *rest in ranking.repetitions}
-        hits = list[Hit[R]]()
+        hits: list[Hit[R]] = []
         for index, score in zip(best, scores, strict=True):
             document, partner_of = documents.get(index), documents.get(partners.get(index, -1))
             if document is None:  # deleted since, or the caller may not see it

@@ -113,7 +113,7 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
         starts, ends = starts - shift, ends - shift
         own = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
         interval = interval.settled(starts, ends, columns.matched, own)
-    return replace(columns, time=time, starts=starts, ends=ends), interval
+    return columns.having(time=time, starts=starts, ends=ends), interval
 
 
 def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval | None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.memories.schemas import MEMORIES
 from app.retrieval.first_hits import (
     FIRST,
     NO_ORDER,
@@ -27,6 +28,7 @@ from app.retrieval.first_hits import (
 from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked
+from app.storage.protocol import Fetched
 from app.storage.search import Columns, Floats
 from app.storage.text import IS_QUESTION, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY, name_id
 from tests.support.columns import NOBODY, NOW, columns_of, rank, scopes
@@ -97,8 +99,8 @@ def test_a_summary_replaces_nothing_and_is_no_newer_than_what_it_repeats() -> No
 
 def test_a_memory_stands_for_the_summary_that_repeats_it() -> None:
     columns = replace(notes([1], [1], [1]), flags=np.array([0, 0, SUMMARY]))
-    texts = dict.fromkeys(range(3), ("The user likes tea.", None))
-    (repetition,) = repetitions_among(columns, [[0, 1, 2]], texts)
+    documents = dict.fromkeys(range(3), Fetched({"content": "The user likes tea."}))
+    (repetition,) = repetitions_among(columns, [[0, 1, 2]], documents, MEMORIES.spec)
     assert repetition == [1, 0, 2]
     assert merged(columns, [[0, 2]], [[2, 1]]) == [[1, 0, 2]]
 
