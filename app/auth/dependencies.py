@@ -260,12 +260,14 @@ async def while_admitted(request: Request, parts: AsyncIterator[bytes]) -> Async
 
 
 async def _by_key(request: Request, resources: Resources) -> Principal | None:
-    """Returns the principal of the key or token, or None if there is none. Raises Unauthorized for a wrong one."""
+    """Returns the principal of the key or token, or None if there is none. Raises Unauthorized for a wrong one.
+
+    An empty one is none: clients without a key send `Authorization: Bearer`, as openapi-generator's for Ruby do."""
     scheme, _, token = (header(request, b"authorization") or "").partition(" ")
     if scheme and scheme.lower() != "bearer":
         raise Unauthorized("Use the scheme Bearer in the header Authorization.")
-    given = token.strip() if scheme else header(request, b"x-api-key")
-    if given is None:
+    given = token.strip() or header(request, b"x-api-key")
+    if not given:
         return None
     if resources.tokens is not None and not given.startswith(PREFIX):
         principal: Principal = await resources.tokens.principal(given)

@@ -62,6 +62,19 @@ async def test_both_headers_take_a_key(service: Service) -> None:
         assert (await service.client.get("/v1/memories", headers=headers)).status_code == 200
 
 
+async def test_an_empty_key_is_none(service: Service) -> None:
+    """Clients that openapi-generator makes for Ruby send the header without a key, and shells an unset variable."""
+    empty = ({"Authorization": "Bearer "}, {"Authorization": "Bearer"}, {"X-API-Key": ""})
+    for headers in empty:
+        assert (await service.client.get("/v1/memories", headers=headers)).status_code == 200
+    key = (await service.key())["Authorization"].removeprefix("Bearer ")
+    for headers in empty:
+        told = problem(await service.client.get("/v1/memories", headers=headers), 401, "unauthorized")
+        assert told["detail"].startswith("Send your API key")
+    both = {"Authorization": "Bearer", "X-API-Key": key}
+    assert (await service.client.get("/v1/memories", headers=both)).status_code == 200
+
+
 async def test_a_key_that_is_not_one_is_refused_always_alike(service: Service) -> None:
     key = (await service.key())["Authorization"].removeprefix("Bearer ")
     keys = Keys(service.resources.store, service.clock)
