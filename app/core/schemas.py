@@ -42,8 +42,9 @@ RULE = (
     f"must be 1 to {MAX} printable characters, not . or .., with no / and no control or invisible characters, "
     "and without white space at the ends"
 )
-PATTERN = r"^[^\s/\x00-\x1f\x7f-\x9f](?:[^/\x00-\x1f\x7f-\x9f]*[^\s/\x00-\x1f\x7f-\x9f])?$"
-"""What regular expressions of all languages can say of the rule. It refuses nothing that `identifier` takes."""
+PATTERN = r"^[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]*[^\s/\x00-\x1f\x7f])?$"
+"""What regular expressions of all languages can say of the rule. It refuses nothing that `identifier` takes. Nothing
+above ASCII: Ruby does not compile `\\x9f`, and PHP finds it in the bytes of "ş"."""
 _MOST_MARKS = 4
 """No character is composed of more. A longer text is refused before the work of composing it."""
 

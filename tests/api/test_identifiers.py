@@ -1,5 +1,6 @@
 """Ids of agents, users, sessions and tasks: any printable text is one, on every route, and anything else is told so."""
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.schemas import PATTERN
 from app.embedding.onnx import OnnxModel
 from app.settings import Settings
 from tests.conftest import Service
@@ -292,6 +294,12 @@ async def test_the_document_gives_the_rule_wherever_an_id_is_given(service: Serv
 def _ruled(schema: Json) -> bool:
     options = [one for one in schema.get("anyOf", [schema]) if one.get("type") != "null"]
     return all(one.get("maxLength") == 255 and "pattern" in one for one in options)
+
+
+@pytest.mark.parametrize("name", ["ş", "Ağrı-Şile", "İzmir", "a", "x y", "Łódź"])
+def test_the_rule_of_the_document_takes_a_name_where_expressions_read_bytes(name: str) -> None:
+    assert re.search(PATTERN, name)
+    assert re.search(PATTERN.encode(), name.encode())  # as the client that openapi-generator makes for PHP
 
 
 async def test_ids_that_were_valid_before_are_valid(api: httpx.AsyncClient) -> None:
