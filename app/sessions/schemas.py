@@ -389,17 +389,24 @@ class StoredMessage(_MessageFields):
 
     def text(self, *, own: bool = False) -> str:
         """Returns the text of the message, one line for each part: what its content says, else its refusal or the
-        transcript of its audio. `own`: without what a tool answered."""
+        transcript of its audio. Neighbouring texts of a model are one: `["The capital is ", "Paris", "."]` was cut for
+        its citations. `own`: without what a tool answered."""
         if isinstance(self.content, str) and self.content:
             return self.content
         parts = [part.model_dump(exclude_unset=True) for part in self.content or ()]
         # whether a part holds the answer of a tool: in Anthropic's messages, the user sends it
-        texts = [
-            text
-            for part in parts
-            if not (own and any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part)))
-            for text in said_by(part)
-        ]
+        texts, goes_on = list[str](), False
+        for part in parts:
+            if own and any(_OF_A_TOOL.search(word) for word in (str(part.get("type")), *part)):
+                goes_on = False
+                continue
+            said = said_by(part)
+            is_text = self.role == "assistant" and said == [part.get("text")]
+            if goes_on and is_text:
+                texts[-1] += said[0]
+            else:
+                texts += said
+            goes_on = is_text
         if not texts and not parts:
             texts = [self.refusal] if self.refusal else said_by({"audio": self.audio})
         return "\n".join(texts)

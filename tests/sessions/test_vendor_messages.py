@@ -62,6 +62,22 @@ def test_what_a_part_says_is_found_by_its_shape(part: Json, text: str) -> None:
     assert MessageIn(role="assistant", content=[part]).text() == text  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize(
+    ("role", "parts", "text"),
+    [
+        ("assistant", ["The capital is ", "Paris", "."], "The capital is Paris."),
+        ("assistant", ["I look it up.", ANSWER, "It is ", "Paris."], "I look it up.\n41 crates\nIt is Paris."),
+        ("assistant", ["I look it up.", {"type": "thinking", "thinking": "Hm."}, "Paris."], "I look it up.\nParis."),
+        ("user", ["Two notes:", "Buy milk"], "Two notes:\nBuy milk"),
+    ],
+)
+def test_what_a_model_says_around_its_citations_is_one_text(role: str, parts: list[Any], text: str) -> None:
+    content = [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts]
+    message = MessageIn.model_validate({"role": role, "content": content})
+    assert message.text() == text
+    assert message.text(own=True) == text.replace("41 crates\n", "")
+
+
 async def test_a_part_without_text_is_named_and_a_thought_is_not(api: httpx.AsyncClient) -> None:
     parts = [
         TEXT,

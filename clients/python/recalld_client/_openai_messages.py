@@ -38,12 +38,22 @@ def _says_something(message: Json) -> bool:
     return message.get("role") == "tool" or bool(message.get("tool_calls") or (message["content"] or "").strip())
 
 
-def plain(content: Any) -> str:
-    """The text of a message's content. Other parts are named: `[image_url]`."""
+def plain(content: Any, role: str = "user") -> str:
+    """The text of a message's content, a line for each part. Others are named: `[image_url]`. Neighbouring texts of a
+    model are one: `"The capital is "`, `"Paris"` was cut for a citation."""
     if content is None or isinstance(content, str):
         return content or ""
-    parts = [as_dict(part) for part in content]
-    return "\n".join(str(part.get("text") or part.get("refusal") or f"[{part.get('type', 'part')}]") for part in parts)
+    lines, goes_on = list[str](), False
+    for part in (as_dict(part) for part in content):
+        kind, text = str(part.get("type", "part")), part.get("text")
+        # nobody says a `server_tool_use`, a `web_search_tool_result` or a `redacted_thinking`
+        if not kind.endswith(("tool_result", "tool_use", "thinking")):
+            if goes_on and text:
+                lines[-1] += text
+            else:
+                lines.append(str(text or part.get("refusal") or f"[{kind}]"))
+        goes_on = role == "assistant" and bool(text)
+    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------- chat completions
@@ -57,7 +67,7 @@ def _chat_message(message: Json) -> Json:
     kept = {name: message[name] for name in ("role", "name", "tool_call_id") if message.get(name) is not None}
     if message.get("tool_calls"):
         kept["tool_calls"] = [as_dict(call) for call in message["tool_calls"]]
-    return {**kept, "content": plain(message.get("content"))}
+    return {**kept, "content": plain(message.get("content"), message.get("role", ""))}
 
 
 def chat_with_memory(request: Mapping[str, Any], text: str) -> Json:
@@ -136,7 +146,7 @@ def _item_message(item: Json) -> Json | None:
     """A message; None for what nobody said, as the model's reasoning."""
     kind = item.get("type", "message")
     if kind == "message" and "role" in item:
-        return {"role": item["role"], "content": plain(item.get("content"))}
+        return {"role": item["role"], "content": plain(item.get("content"), item["role"])}
     if kind == "function_call":
         function = _function(item["name"], item["arguments"])
         call = {"id": item["call_id"], "type": "function", "function": function}
@@ -195,15 +205,14 @@ def _anthropic_messages(message: Json) -> list[Json]:
         for block in blocks
         if block["type"] == "tool_result"
     ]
-    # nobody says a `server_tool_use`, a `web_search_tool_result` or a `redacted_thinking`
-    said = [block for block in blocks if not block["type"].endswith(("tool_result", "tool_use", "thinking"))]
+    said = plain(blocks, message["role"])
     calls = [
         {"id": block["id"], "type": "function", "function": _function(block["name"], json.dumps(block["input"]))}
         for block in blocks
         if block["type"] == "tool_use"
     ]
     if said or calls:
-        made.append({"role": message["role"], "content": plain(said), **({"tool_calls": calls} if calls else {})})
+        made.append({"role": message["role"], "content": said, **({"tool_calls": calls} if calls else {})})
     return made
 
 
@@ -243,13 +252,12 @@ class AnthropicEvents:
 
     def answer(self) -> list[Json]:
         made = [self.blocks[index] for index in sorted(self.blocks)]
-        text = "\n".join(block["text"] for block in made if block["type"] == "text")
         calls = [
             {"id": block["id"], "type": "function", "function": _function(block["name"], block["json"] or "{}")}
             for block in made
             if block["type"] == "tool_use"
         ]
-        return _answer(text, calls)
+        return _answer(plain(made, "assistant"), calls)
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,21 @@ export function recalldMiddleware(options) {
         },
         async wrapGenerate({ doGenerate }) {
             const result = await doGenerate();
-            await memory.store("assistant", textOf(result.content));
+            const answer = new Answer();
+            for (const part of result.content)
+                answer.add(part);
+            await memory.store("assistant", answer.text);
             return result;
         },
         async wrapStream({ doStream }) {
             const result = await doStream();
-            let answer = "";
+            const answer = new Answer();
             const watched = new TransformStream({
                 transform(chunk, controller) {
-                    if (chunk.type === "text-delta")
-                        answer += chunk.delta;
+                    answer.add(chunk);
                     controller.enqueue(chunk);
                 },
-                flush: () => memory.store("assistant", answer),
+                flush: () => memory.store("assistant", answer.text),
             });
             return { ...result, stream: result.stream.pipeThrough(watched) };
         },
@@ -111,6 +113,21 @@ class ConversationMemory {
         catch {
             // a hook must not fail the call of the model
         }
+    }
+}
+/** What a model says. Texts beside each other are one, cut for citations; a tool or a thought between begins a line. */
+class Answer {
+    text = "";
+    ended = false;
+    /** A part of an answer, or of a stream. */
+    add(part) {
+        if (/^(tool|reasoning|file)/.test(part.type))
+            this.ended = this.text !== "";
+        const words = part.type === "text" ? part.text : part.type === "text-delta" ? part.delta : "";
+        if (!words)
+            return;
+        this.text += (this.ended ? "\n" : "") + words;
+        this.ended = false;
     }
 }
 function textOf(content) {

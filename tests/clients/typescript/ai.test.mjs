@@ -72,6 +72,22 @@ test("a stream is passed on unchanged, and its text is stored", async () => {
   assert.deepEqual(await said(), ["user: Say hello to me", "assistant: Hello"]);
 });
 
+test("texts that were cut for citations are one, and a thought between begins a line", async () => {
+  const parts = ["I look it up.", null, "The capital is ", "Paris", "."];
+  const whole = parts.map((text) => (text === null ? { type: "reasoning", text: "Hm." } : { type: "text", text }));
+  const chunks = parts.flatMap((delta, at) => {
+    const [kind, id] = [delta === null ? "reasoning" : "text", `${at}`];
+    return [{ type: `${kind}-start`, id }, { type: `${kind}-delta`, id, delta: delta ?? "Hm." }, { type: `${kind}-end`, id }];
+  });
+  const once = setUp("cited", () => ({ content: whole, ...ended("stop"), warnings: [] }));
+  await generateText({ model: once.model, prompt: "Which?" });
+  const stream = mocks.simulateReadableStream({ chunks: [...chunks, { type: "finish", ...ended("stop") }] });
+  const flowing = setUp("cited-stream", () => ({ stream }));
+  await streamText({ model: flowing.model, prompt: "Which?" }).consumeStream();
+  for (const { said } of [once, flowing])
+    assert.deepEqual(await said(), ["user: Which?", "assistant: I look it up.\nThe capital is Paris."]);
+});
+
 test("in a loop of tools the user's message is stored once, and each step has the memory", async () => {
   const steps = (step) => (step === 1 ? call("weather") : answer("Rain."));
   const { memory, model, events, prompts, said } = setUp("tools", steps);
