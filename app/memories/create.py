@@ -507,7 +507,16 @@ class NearDuplicates:
         where = both(Eq("status", "active"), unexpired(self._now), where)
         columns = await store.search(
             MEMORIES,
-            SearchQuery(scope.tenant, partitions, where, entry.vector, entry.model, _NO_TERMS, first_windows=True),
+            SearchQuery(
+                scope.tenant,
+                partitions,
+                where,
+                entry.vector,
+                entry.model,
+                _NO_TERMS,
+                candidates=True,
+                first_windows=True,
+            ),
         )
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
         near = near[np.argsort(-columns.cosine[near], kind="stable")][:limit]

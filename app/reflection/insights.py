@@ -189,7 +189,9 @@ class InsightFinder:
         if entry.vector is None:
             return []
         where, store = both(FINDABLE, *readable(now)), self._tools.store
-        query = SearchQuery(scope.tenant, (of,), where, entry.vector, entry.model, _NO_TERMS, first_windows=True)
+        query = SearchQuery(
+            scope.tenant, (of,), where, entry.vector, entry.model, _NO_TERMS, candidates=True, first_windows=True
+        )
         columns = await store.search(MEMORIES, query)
         related = weights_for(entry.model).related
         near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= related))

@@ -29,8 +29,8 @@ import numpy as np
 
 from app.retrieval.model_weights import Calibration, Terms
 from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
-from app.retrieval.ranking import BM25_K1, COVERAGE, ONE, TINY, largest, term_weights
-from app.storage.search import Columns, DocumentIndex, Floats
+from app.retrieval.ranking import COVERAGE, ONE, TINY, largest, term_weights
+from app.storage.search import BM25_K1, Columns, DocumentIndex, Floats
 from app.storage.text import HAS_EVENT_TIME, PASSAGE
 
 _TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")

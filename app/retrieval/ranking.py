@@ -27,7 +27,7 @@ from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, MINUTE_MS, DecayCurve, De
 from app.retrieval.model_weights import Foreign, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when
-from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.search import BM25_B, BM25_K1, Bools, Columns, Floats, Ints
 from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, PASSAGE, SUMMARY
 
 SearchMode = TypeAliasType("SearchMode", Literal["hybrid", "vector", "text"])
@@ -52,8 +52,6 @@ BY_HAND = frozenset({"importance", "recency"})
 FITTED = tuple(name for name in FEATURES if name not in BY_HAND)
 """The features that each kind of memory has a fitted weight for (`Blend`)."""
 
-BM25_K1 = 0.9
-BM25_B = 0.4
 NEIGHBOUR_TERMS = 0.5
 """Weight of the neighbours' terms and lengths; a turn's own terms weigh 1."""
 NEIGHBOUR_VECTOR = 0.3

@@ -447,6 +447,8 @@ class Retriever(Generic[R]):
             vector,
             self._embedder.name,
             query.terms,
+            candidates=True,
+            interval=None if wanted.interval is None else wanted.interval.span,
             spelled=query.spelled,
             least_importance=wanted.least_importance,
             overview=overview,

@@ -86,6 +86,12 @@ class TimeInterval:
         return replace(self, start=start, end=end, coming=None, gone=past if happened else None)
 
     @property
+    def span(self) -> tuple[int, int]:
+        """From the beginning of the first reading to the end of the last, in milliseconds."""
+        coming = self.coming or (self.start, self.end)
+        return min(self.start, coming[0]), max(self.end, coming[1])
+
+    @property
     def readings(self) -> tuple[tuple[int, int], ...]:
         """The readings that count, the likeliest first, in milliseconds."""
         return ((self.start, self.end), *(() if self.gone is None else (self.gone,)))

@@ -65,6 +65,8 @@ Number = TypeVar("Number", np.float32, np.bool_)
 DocumentIndex: TypeAlias = Bools | EllipsisType
 """An index of some documents in an array over all: their mask, or `...` for all of them."""
 _ASSISTANT = name_id("assistant")
+BM25_K1 = 0.9
+BM25_B = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,11 @@ class SearchQuery:
     vector: Floats | None
     model: str
     terms: NDArray[np.uint32]
+    candidates: bool = False
+    """True if the best by vector, by words and by time suffice, each with its neighbours, as for a ranking. Of a large
+    scope an engine may return only these. With False, it may leave out documents that do not match."""
+    interval: tuple[int, int] | None = None
+    """Milliseconds since 1970, with a day's margin, that the query names: candidates are from then, too."""
     first_windows: bool = False
     """True compares only the first window of long documents, not the best one: sharing a part does not make two texts
     duplicates."""
@@ -281,6 +288,7 @@ def concatenate(parts: Sequence[Columns]) -> Columns:
         has_vector=np.concatenate([p.has_vector for p in parts]),
         term_counts=np.concatenate([p.term_counts for p in parts], axis=1),
         df=np.sum([p.df for p in parts], axis=0, dtype=np.float32),
+        complete=all(p.complete for p in parts),
         vectors=np.concatenate(given) if given else None,
         close=close,
     )

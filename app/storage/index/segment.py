@@ -30,7 +30,17 @@ from app.storage.index.record_codec import (
     range_value,
 )
 from app.storage.schema import Absent, And, Collection, Doc, Eq, Filter, Has, In, Not, Or, Range, SearchSchema, value_at
-from app.storage.search import Bools, Columns, Floats, Ints, Memo, ScopeOverview, SearchQuery
+from app.storage.search import (
+    BM25_B,
+    BM25_K1,
+    Bools,
+    Columns,
+    Floats,
+    Ints,
+    Memo,
+    ScopeOverview,
+    SearchQuery,
+)
 from app.storage.text import LONG, close_ids, name_id
 
 # --- What is made once for all queries --------------------------------------------------------------------------------
@@ -146,6 +156,7 @@ class Masks:
     ) -> None:
         self._spec, self._facets, self._ranges, self._empty = spec, facets, ranges, tuple(empty)
         self._number = {field: number for number, field in enumerate(spec.ranges)}
+        self._columns: dict[int, NDArray[np.float64]] = {}
         self._kept: dict[tuple[str, tuple[Any, ...]], EntryMask] = {}
 
     def matched(self, where: Filter) -> Bools:
@@ -186,10 +197,17 @@ class Masks:
                 return self._holding(field, values)
             case Absent(field):
                 number = self._number[field]
-                return self._empty[number] or np.isnan(self._ranges[:, number])
+                return self._empty[number] or np.isnan(self._column(number))
             case Range():
                 number = self._number[where.field]
-                return not self._empty[number] and self._between(where, self._ranges[:, number])
+                return not self._empty[number] and self._between(where, self._column(number))
+
+    def _column(self, number: int) -> NDArray[np.float64]:
+        """Returns the values of a range, side by side: among the heads of a million entries each is a look of its
+        own."""
+        if number not in self._columns:
+            self._columns[number] = self._ranges[:, number].copy()
+        return self._columns[number]
 
     def _holding(self, field: str, values: tuple[Any, ...]) -> EntryMask:
         """Returns the mask of the entries that contain one of the values.
@@ -253,15 +271,18 @@ class SegmentView:
     """Arrays of a segment for all queries until it changes, and the cosines of a query.
 
     `live` (m,) are the entries that are not dead, None for all. For all entries there are `model`, `per_norm` (1 /
-    norm, 0 without a vector) and the filters' masks.
+    norm, 0 without a vector), `length` (terms), `time` and the filters' masks.
     """
 
     live: Ints | None
     model: NDArray[np.uint32]
     per_norm: Floats
+    length: Floats
+    mean_length: float
+    time: Ints
     masks: Masks
-    columns: dict[str, Any]
-    """Fields of `Columns`, for the live entries."""
+    columns: dict[str, Any] = field(default_factory=dict)
+    """Fields of `Columns`, for the live entries; empty until they are asked for."""
     further: Further | None = None
     """Windows after the first; None if every text has one window."""
     _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
@@ -290,11 +311,10 @@ class SegmentView:
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
 
-    def own_vectors(self, query: SearchQuery, vectors: NDArray[np.int8]) -> NDArray[np.int8]:
-        """Returns a copy of the vectors of the live entries, with zeros for those that are not of the query's model."""
+    def own_vectors(self, query: SearchQuery, vectors: NDArray[np.int8], at: Ints | slice) -> NDArray[np.int8]:
+        """Returns a copy of the vectors of the entries `at`, with zeros for those that are not of the query's model."""
         mine, _ = self._of(model_id(query.model, vectors.shape[1]))
-        own = np.where(mine[:, np.newaxis], vectors, np.int8(0))
-        return own if self.live is None else own[self.live]
+        return np.where(mine[at, np.newaxis], vectors[at], np.int8(0))
 
     def _of(self, model: int) -> tuple[Bools, Floats]:
         """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""
@@ -342,15 +362,37 @@ OWN_BYTES, ENTRY_BYTES = 8_192, 284
 tracemalloc with segments of 100 and of 20,000 entries."""
 MAX_CORRECTED = 8
 """Unknown words of a query to which close ones are looked for. Each takes up to 0.3 ms."""
+LARGE = 50_000
+"""Entries of a segment. Of a larger one a search for a ranking returns candidates (docs/contributing/scale.md)."""
+LEADING = (1_000, 10_000)
+"""So many of the best by vector, and by words, are candidates, by the depth of the search; then all are returned."""
+EXTREMES = 200
+"""So many of the newest and of the oldest are candidates: "What did I say last?" has no words."""
+AROUND = 2
+"""Neighbours of a candidate on each side."""
+SAMPLE = 64
+TINY = 1e-6
+DAY_MS = 86_400_000
 SLACK = 8
 """A segment just loaded has room for an eighth more, so that the next write does not copy all of it."""
 
 
 class Segment:
-    """The packed records of one partition for vectors of dimension `dim`, and the exact search over them."""
+    """The packed records of one partition for vectors of dimension `dim`, and the exact search over them.
 
-    def __init__(self, spec: SearchSchema, dim: int, agent: str | None = None) -> None:
-        self._spec, self.dim = spec, dim
+    With more than `large` entries, a search returns a part of them: see `_part_of`.
+    """
+
+    def __init__(
+        self,
+        spec: SearchSchema,
+        dim: int,
+        agent: str | None = None,
+        *,
+        large: int = LARGE,
+        leading: Sequence[int] = LEADING,
+    ) -> None:
+        self._spec, self.dim, self._large, self._leading = spec, dim, large, leading
         self._agent = name_id(agent) if agent else 0
         self._size = 0
         self._dead = 0
@@ -453,9 +495,10 @@ class Segment:
             for name in FADING:
                 before[name] = heads[name]
             # an access changes only these, after each search; compared as bytes because NaN is not equal to itself
-            others_stayed = before.tobytes() == heads.tobytes()
-            faded = fading(self._heads[: self._size], self._view.live)
-            self._view = self._view.with_columns(faded) if others_stayed else None
+            if before.tobytes() != heads.tobytes():
+                self._view = None
+            elif self._view.columns:
+                self._view = self._view.with_columns(fading(self._heads[: self._size], self._view.live))
         amended = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
         return [row for row in rows if row.id not in amended]
 
@@ -592,11 +635,16 @@ class Segment:
     def columns(self, query: SearchQuery) -> Columns:
         """Returns the columns of the live entries for the query."""
         view = self._view = self._view or self._new_view()
+        if self._size > self._large and not (query.candidates and query.depth >= len(self._leading)):
+            return self._part_of(view, query)
+        if not view.columns:
+            view.columns.update(self._columns_at(view, view.live))
         term_counts, frequencies = self._terms.spread(query.terms, self._size)
         df = np.array(frequencies, np.float32)
         cosine, has_vector = view.cosine(query, self._vectors[: self._size])
         matched = view.masks.matched(query.where)
-        vectors = view.own_vectors(query, self._vectors[: self._size]) if query.vectors else None
+        at = slice(None) if view.live is None else view.live
+        vectors = view.own_vectors(query, self._vectors[: self._size], at) if query.vectors else None
         if view.live is not None:
             term_counts, cosine, has_vector, matched = (
                 term_counts[:, view.live],
@@ -616,6 +664,74 @@ class Segment:
             close=self._close_terms(query, df) if query.spelled else {},
         )
 
+    def _part_of(self, view: SegmentView, query: SearchQuery) -> Columns:
+        """Returns the columns of some entries of a large segment: of the candidates of a ranking and their neighbours,
+        or else of the entries that match. How often a term occurs is counted in all."""
+        n, alive = self._size, self._alive[: self._size]
+        matched = view.masks.matched(query.where)
+        matched &= alive
+        if query.least_importance > 0:
+            matched &= self._heads["importance"][:n] >= query.least_importance - 1e-6
+        cosine, has_vector = view.cosine(query, self._vectors[:n])
+        postings = [self._terms.lookup(term) for term in query.terms.tolist()]  # [(entries, counts), …]
+        df = np.array([np.count_nonzero(alive[entries]) for entries, _ in postings], np.float32)
+        if query.candidates:
+            chosen = self._candidates(view, query, matched, np.where(has_vector, cosine, -2), postings, df)
+        else:
+            chosen = np.flatnonzero(matched)
+        place = np.full(n, -1, np.int32)
+        place[chosen] = np.arange(len(chosen), dtype=np.int32)
+        term_counts = np.zeros((len(postings), len(chosen)), np.float32)
+        for counts_of_term, (entries, counts) in zip(term_counts, postings, strict=True):
+            places = place[entries]
+            counts_of_term[places[places >= 0]] = counts[places >= 0]
+        return Columns(
+            **self._columns_at(view, chosen),
+            matched=matched[chosen],
+            cosine=cosine[chosen],
+            has_vector=has_vector[chosen],
+            term_counts=term_counts,
+            df=df,
+            vectors=view.own_vectors(query, self._vectors[:n], chosen) if query.vectors else None,
+            close=self._close_terms(query, df) if query.spelled else {},
+            complete=np.count_nonzero(matched) == np.count_nonzero(matched[chosen]),
+        )
+
+    def _candidates(
+        self,
+        view: SegmentView,
+        query: SearchQuery,
+        matched: Bools,
+        cosine: Floats,
+        postings: Sequence[tuple[NDArray[np.int32], NDArray[np.uint8]]],
+        df: Floats,
+    ) -> Ints:
+        """Returns the entries that may be among the first of a ranking, ascending: of those that match the best by
+        vector, by words (BM25) and by both, the newest and the oldest, these from the time that the query names, and
+        the farthest, which the cosines are scaled by; with the neighbours of each. `cosine`: -2 without a vector."""
+        most, time = self._leading[query.depth], view.time
+        words = np.zeros(self._size, np.float32)
+        for (entries, counts), with_term in zip(postings, df.tolist(), strict=True):
+            norm = BM25_K1 * (1 - BM25_B + BM25_B / max(view.mean_length, 1) * view.length[entries])
+            idf = math.log1p((len(self) - with_term + 0.5) / (with_term + 0.5))
+            words[entries] += np.float32(idf) * counts / (counts + norm)
+        with_vector = matched & (cosine > -2)
+        high, low = (float(cosine.max(initial=-1, where=with_vector)), float(cosine.min(initial=1, where=with_vector)))
+        near = np.maximum(cosine - low, 0) * np.float32(1 / max(high - low, TINY))
+        both = near + words * np.float32(1 / max(float(words.max(initial=0, where=matched)), TINY))
+        found = [_largest(-cosine, with_vector, 1), _largest(words, matched & (words > 0), most)]
+        found += [_largest(values, with_vector, most) for values in (cosine, both)]
+        found += [_largest(values, matched, EXTREMES) for values in (time, -time)]
+        if query.interval is not None:
+            start, end = query.interval
+            from_then = matched & (time >= start - DAY_MS) & (time < end + DAY_MS)
+            found += [_largest(both, from_then, most), *(_largest(at, from_then, EXTREMES) for at in (time, -time))]
+        is_chosen = np.zeros(self._size + 1, np.bool_)  # the last one is that of no neighbour, -1
+        is_chosen[np.concatenate(found)] = True
+        for _ in range(AROUND):
+            is_chosen[self._links[:, np.flatnonzero(is_chosen[:-1])]] = True
+        return np.flatnonzero(is_chosen[:-1])
+
     def _close_terms(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
         """Returns the terms that live entries have and that are close to an unknown one, by its id."""
         unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
@@ -630,38 +746,45 @@ class Segment:
         """Builds the query-independent arrays. They are cached until the next change."""
         heads, n = self._heads[: self._size], self._size
         live = np.flatnonzero(self._alive[:n]) if self._dead else None
-        links, at = self._links[:, :n], slice(None) if live is None else live
-        if live is not None:
-            place = np.full(n + 1, -1, np.int64)
-            place[live] = np.arange(len(live))
-            links = place[links[:, live]]
-        length, time = heads["length"][at].astype(np.float32), heads["time"][at].copy()
-        norm = heads["norm"].copy()
+        norm, length = heads["norm"].copy(), heads["length"].astype(np.float32)
         return SegmentView(
             live=live,
             model=heads["model"].copy(),
             per_norm=np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0),
+            length=length,
+            time=heads["time"].copy(),
+            mean_length=float((length if live is None else length[live]).sum(dtype=np.float64)) / max(1, len(self)),
             masks=Masks(self._spec, self._facets, heads["ranges"], self._empty),
             further=self._further.result,
-            columns={
-                "rows": self._ids[:n][at].copy(),
-                "length": length,
-                "count": len(length),
-                "mean_length": float(length.sum(dtype=np.float64)) / max(1, len(length)),
-                "previous": links[0].copy(),
-                "following": links[1].copy(),
-                "session": self._sessions[:n][at].copy(),
-                "speaker": heads["speaker"][at].astype(np.int64),
-                "time": time,
-                "ends": self._first_present(self._spec.until, at, time),
-                "told": self._first_present(self._spec.told, at, time),
-                "flags": heads["flags"][at].astype(np.int64),
-                **fading(heads, live),
-                "agent": np.full(len(length), self._agent, np.int64),
-                "content": heads["content"][at].copy(),
-                "memo": Memo(),
-            },
         )
+
+    def _columns_at(self, view: SegmentView, chosen: Ints | None) -> dict[str, Any]:
+        """Returns the columns of these entries that do not depend on the query. None: of all, if none is dead."""
+        heads, n = self._heads[: self._size], self._size
+        links, at = self._links[:, :n], slice(None) if chosen is None else chosen
+        if chosen is not None:
+            place = np.full(n + 1, -1, np.int64)
+            place[chosen] = np.arange(len(chosen))
+            links = place[links[:, chosen]]
+        length, time = view.length[at], view.time[at]
+        return {
+            "rows": self._ids[:n][at].copy(),
+            "length": length,
+            "count": len(self),
+            "mean_length": view.mean_length,
+            "previous": links[0].copy(),
+            "following": links[1].copy(),
+            "session": self._sessions[:n][at].copy(),
+            "speaker": heads["speaker"][at].astype(np.int64),
+            "time": time,
+            "ends": self._first_present(self._spec.until, at, time),
+            "told": self._first_present(self._spec.told, at, time),
+            "flags": heads["flags"][at].astype(np.int64),
+            **fading(heads, chosen),
+            "agent": np.full(len(length), self._agent, np.int64),
+            "content": heads["content"][at].copy(),
+            "memo": Memo(),
+        }
 
     def _first_present(self, fields: Sequence[str], at: Any, time: Ints) -> Ints | None:
         """Returns for each entry the first of these ranges that it has, in milliseconds, else its time."""
@@ -672,6 +795,26 @@ class Segment:
             given = self._heads["ranges"][: self._size][at, self._spec.ranges.index(name)]
             np.copyto(values, given, where=~np.isnan(given))
         return values.astype(np.int64)
+
+
+def _largest(values: NDArray[Any], among: Bools, most: int) -> Ints:
+    """Returns the entries with the largest values of those `among`, so many or all of them. Of equal values at the end
+    the last entries are taken."""
+    if np.count_nonzero(among) <= most:
+        return np.flatnonzero(among)
+    # of every 64th value some that are surely below the limit: what is above them is sorted
+    sample = values[::SAMPLE][among[::SAMPLE]]
+    rank = most // SAMPLE + 4 * math.isqrt(most // SAMPLE) + 8
+    above = among
+    if rank < len(sample):
+        above = among & (values >= np.partition(sample, -rank)[-rank])
+        if np.count_nonzero(above) < most:
+            above = among
+    entries = np.flatnonzero(above)
+    pool = values[entries]
+    limit = np.partition(pool, -most)[-most]
+    larger, equal = entries[pool > limit], entries[pool == limit]
+    return np.concatenate((larger, equal[len(equal) - most + len(larger) :]))
 
 
 def _join_parts(parts: list[JoinedParts]) -> JoinedParts:

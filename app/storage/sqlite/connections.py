@@ -31,6 +31,7 @@ from app.core.files import warn_of_readers
 from app.core.tuning import USUAL
 from app.errors import StorageFull, StoreDamaged, StoreUnavailable
 from app.storage.change_log import LogOptions
+from app.storage.index.segment import LARGE
 
 # --- Encryption -------------------------------------------------------------------------------------------------------
 
@@ -187,6 +188,8 @@ class EmbeddedOptions:
     """Options of the engine."""
 
     cache_bytes: int = 256 << 20
+    large: int = LARGE
+    """Records of a partition from which on a search is made in a thread and returns candidates."""
     busy_timeout_ms: int = USUAL.busy_timeout_ms
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
     idle_seconds: float = IDLE_SECONDS

@@ -260,13 +260,14 @@ class EmbeddedStore:
     def __init__(self, path: Path, collections: Sequence[Collection], options: EmbeddedOptions, *, dim: int) -> None:
         self._path, self._dim, self._busy_timeout_ms, self._key = path, dim, options.busy_timeout_ms, options.key
         self._collections = tuple(collections)
-        self._cache = SegmentCache(options.cache_bytes)
+        self._cache, self._large = SegmentCache(options.cache_bytes), options.large
         self._faults = Faults()
         self._folder: int | None = None
         """The open folder, which keeps a backup from being restored into it."""
         self._readers = ReadPool(path, options.busy_timeout_ms, self._faults, options.key)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[VersionedSegment]] = {}
+        self._in_threads: dict[tuple[int, int], asyncio.Lock] = {}
         self._reads = ReadCache(self._reader, self._faults)
         # by the text that was just read, so that a document in the cache is always what is stored
         self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(fetched)
@@ -475,8 +476,23 @@ class EmbeddedStore:
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         states = self._states(collection, query.tenant, query.partitions)
         model = model_id(query.model, self._dim)
-        segments = [await self._segment(collection, state, model) for state in states if state.count]
-        return concatenate([segment.columns(query) for segment in segments] or [self._empty(collection).columns(query)])
+        found = [await self._columns(collection, state, model, query) for state in states if state.count]
+        return concatenate(found or [self._empty(collection).columns(query)])
+
+    async def _columns(self, collection: Collection, state: PartitionState, model: int, query: SearchQuery) -> Columns:
+        """Returns the columns of a partition. A large one is searched in a thread: what changes it waits meanwhile,
+        also if the caller is gone."""
+        key = (state.number, model)
+        if state.count <= self._large and key not in self._in_threads:
+            return (await self._segment(collection, state, model)).columns(query)
+        lock = self._in_threads.setdefault(key, asyncio.Lock())
+
+        async def search() -> Columns:
+            async with lock:
+                segment = await self._segment(collection, state, model)
+                return await asyncio.to_thread(segment.columns, query)
+
+        return await asyncio.shield(search())
 
     async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
         cached, wanted = self._reads.cached(), rows.tolist()
@@ -511,7 +527,7 @@ class EmbeddedStore:
         return self._reads.get(key, read)
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        return Segment(collection.spec, self._dim, agent)
+        return Segment(collection.spec, self._dim, agent, large=self._large)
 
     async def _segment(self, collection: Collection, state: PartitionState, model: int) -> Segment:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
