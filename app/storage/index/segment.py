@@ -722,10 +722,11 @@ class Segment:
         found = [_largest(-cosine, with_vector, 1), _largest(words, matched & (words > 0), most)]
         found += [_largest(values, with_vector, most) for values in (cosine, both)]
         found += [_largest(values, matched, EXTREMES) for values in (time, -time)]
-        if query.interval is not None:
+        if query.interval is not None:  # "What happened yesterday?" has no words: all of a day of 10,000 are candidates
             start, end = query.interval
             from_then = matched & (time >= start - DAY_MS) & (time < end + DAY_MS)
-            found += [_largest(both, from_then, most), *(_largest(at, from_then, EXTREMES) for at in (time, -time))]
+            found.append(_largest(both, from_then, self._leading[-1]))
+            found += [_largest(values, from_then, EXTREMES) for values in (time, -time)]
         is_chosen = np.zeros(self._size + 1, np.bool_)  # the last one is that of no neighbour, -1
         is_chosen[np.concatenate(found)] = True
         for _ in range(AROUND):
