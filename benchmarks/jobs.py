@@ -63,6 +63,7 @@ CASES: dict[str, tuple[str, Callable[[EmbeddedStore], Any] | None]] = {
     "expiry, none has": ("expiry", None),
     "retention": ("retention", None),
     "embed_pending": ("embed_pending", None),
+    "reflection, no model": ("reflection", None),
 }
 """The kind of job, and what is done to the store before."""
 
