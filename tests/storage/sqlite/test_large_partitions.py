@@ -50,4 +50,5 @@ async def test_a_search_with_a_filter_alone_returns_what_matches(open_store: Ope
     store = await open_store(large=LARGE)
     await store.commit([entry("tea", f"e{number}", kind="ab"[number % 10 > 0]) for number in range(2 * LARGE)])
     from_filter = await store.search(ENTRIES, ask(where=Eq("kind", "a")))
-    assert (len(from_filter.rows), from_filter.count, from_filter.matched.all()) == (LARGE // 5, 2 * LARGE, True)
+    assert (len(from_filter.rows), from_filter.count) == (LARGE // 5, 2 * LARGE)
+    assert from_filter.matched.all()
