@@ -5,16 +5,17 @@ from typing import Annotated
 from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import Field
 
 from app.actions import schemas
 from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, StrictRoute, answer, asked_of
+from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
-from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
+from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
 from app.memories.repository import Embeddings
 from app.storage.repository import Repository
@@ -42,34 +43,21 @@ Actions = Annotated[ActionService, Depends(action_service)]
 router = APIRouter(prefix="/v1/actions", tags=["actions"], route_class=StrictRoute)
 
 ActionId = Annotated[Identifier, Path(examples=["act_01a2003d395076f9a13acea58faaf745"])]
-WordParameter = Annotated[str | None, Query(min_length=1, max_length=128)]
+Word = Annotated[str, Field(min_length=1, max_length=128)]
 
 
-async def list_filters(
-    asked: Annotated[RecordFilters, Depends(asked_of(schemas.ACTION_FIELDS))],
-    session_id: Annotated[Identifier | None, Query()] = None,
-    task_id: Annotated[Identifier | None, Query()] = None,
-    event_type: WordParameter = None,
-    action_type: WordParameter = None,
-    outcome: Annotated[schemas.Outcome | None, Query()] = None,
-    entity: WordParameter = None,
-    tag: WordParameter = None,
-    since: Annotated[Timestamp | None, Query()] = None,
-    until: Annotated[Timestamp | None, Query(description="That moment excluded.")] = None,
-) -> schemas.ActionFilters:
-    """Collects the filters of a list of actions."""
-    return {
-        **asked,
-        "session_id": session_id,
-        "task_id": task_id,
-        "event_type": event_type,
-        "action_type": action_type,
-        "outcome": outcome,
-        "entity": entity,
-        "tag": tag,
-        "since": since,
-        "until": until,
-    }
+class ActionQuery(RecordQuery):
+    """The filters of a list of actions in the query string."""
+
+    session_id: Identifier | None = None
+    task_id: Identifier | None = None
+    event_type: Word | None = None
+    action_type: Word | None = None
+    outcome: schemas.Outcome | None = None
+    entity: Word | None = None
+    tag: Word | None = None
+    since: Timestamp | None = None
+    until: Timestamp | None = Field(None, description="That moment excluded.")
 
 
 async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
@@ -104,10 +92,10 @@ async def search_actions(body: schemas.ActionSearch, actions: Actions) -> Answer
 
 @router.get("", responses=problems())
 async def list_actions(
-    actions: Actions, where: Annotated[schemas.ActionFilters, Depends(list_filters)], listing: InListing
+    actions: Actions, query: Annotated[ActionQuery, Query()], listing: InListing
 ) -> Answer[Page[schemas.Action]]:
     """List the actions by the time they happened, newest first."""
-    return answer(await actions.page(where, listing))
+    return answer(await actions.page(query.asked(schemas.ACTION_FIELDS), listing))
 
 
 @router.get("/stats", responses=problems())
@@ -116,7 +104,7 @@ async def get_action_stats(
     where_zone: Annotated[ZoneInfo, Depends(zone)],
     agent_id: Annotated[Identifier, Query()],
     user_id: Annotated[Identifier | None, Query()] = None,
-    action_type: WordParameter = None,
+    action_type: Word | None = None,
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
 ) -> Answer[schemas.Stats]:

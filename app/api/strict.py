@@ -9,22 +9,21 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from math import isfinite
 from types import UnionType
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Generic, TypeAlias, TypeVar, Union, get_args, get_origin
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
-from fastapi import Depends, Query, Request, Response, params
+from fastapi import Query, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.routing import APIRoute
-from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.types import Receive, Scope, Send
-from typing_extensions import TypeAliasType
 
 from app.auth.dependencies import authenticate, header, state_of
 from app.core.metadata_filter import RecordFields, condition_of
@@ -35,7 +34,6 @@ from app.core.schemas import (
     BodyLimits,
     Identifier,
     JsonObject,
-    RecordFilters,
     TextWarning,
     owner_of,
 )
@@ -336,49 +334,32 @@ BeforeSeq = Annotated[
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
 
-ListOrder = TypeAliasType("ListOrder", Literal["asc", "desc"])
+InListing = Annotated[Listing, Query()]
 
 
-async def listing(
-    limit: Limit = 20,
-    cursor: Cursor = None,
-    order: Annotated[ListOrder, Query(description="By creation; of actions by `timestamp`, of users by id.")] = "desc",
-) -> Listing:
-    """Returns the order, page size and cursor of a list request."""
-    return Listing(order, limit, cursor)
+class RecordQuery(BaseModel):
+    """What a list asks of owner, metadata and fields in the query string."""
 
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    metadata: str | None = Field(
+        None,
+        max_length=8_192,
+        description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "n": {"gte": 3}}`.',
+    )
+    filters: str | None = Field(
+        None,
+        max_length=8_192,
+        description='As `filters` of a search: a JSON object, as `{"user_id": "ada", "topic": "billing"}`.',
+    )
 
-InListing = Annotated[Listing, Depends(listing)]
-
-
-def asked_of(fields: RecordFields) -> Callable[..., Awaitable[RecordFilters]]:
-    """Returns the dependency that reads what a list asks of owner, metadata and fields."""
-
-    async def asked(
-        agent_id: Annotated[Identifier | None, Query()] = None,
-        user_id: Annotated[Identifier | None, Query()] = None,
-        metadata: Annotated[
-            str | None,
-            Query(
-                max_length=8_192,
-                description='As `metadata` of a search: a JSON object, as `{"topic": "billing", "n": {"gte": 3}}`.',
-            ),
-        ] = None,
-        filters: Annotated[
-            str | None,
-            Query(
-                max_length=8_192,
-                description='As `filters` of a search: a JSON object, as `{"user_id": "ada", "topic": "billing"}`.',
-            ),
-        ] = None,
-    ) -> RecordFilters:
-        given: RecordFilters = {"agent_id": agent_id, "user_id": user_id}
-        given["metadata"] = _filter("metadata", metadata, condition_of)
-        given["filters"] = _filter("filters", filters, lambda entries: owner_of(entries, fields, given))
-        owner: Any = owner_of(given["filters"] or {}, fields, {})
-        return {**given, **owner}
-
-    return asked
+    def asked(self, fields: RecordFields) -> Any:
+        """Returns the values by name, with the objects that `metadata` and `filters` hold, and the owner that `filters`
+        names. Raises Invalid."""
+        given = self.model_dump()
+        given["metadata"] = _filter("metadata", self.metadata, condition_of)
+        given["filters"] = _filter("filters", self.filters, lambda entries: owner_of(entries, fields, given))
+        return {**given, **owner_of(given["filters"] or {}, fields, {})}
 
 
 def _filter(name: str, given: str | None, check: Callable[[JsonObject], object]) -> JsonObject | None:

@@ -199,13 +199,6 @@ _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakValueDictionary[tuple[s
 """By event loop, kind and tenant. A turn lives as long as somebody has it or waits for it."""
 
 
-async def with_a_turn_for_others(work: Awaitable[T]) -> T:
-    """Awaits `work`, then yields to the event loop: a batch whose reads finish at once would otherwise block it."""
-    result = await work
-    await asyncio.sleep(0)
-    return result
-
-
 def begin(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Starts a task that outlives whoever starts it: without the deadlines, the tenant and the trace of its context.
 

@@ -3,16 +3,17 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, StrictRoute, answer, asked_of
+from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
+from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
 from app.facts.alias_service import AliasesChanged, AliasesCreate, AliasList, AliasListStatus, AliasService
 from app.facts.graph import EntityList, GraphAnswer, GraphQuery, GraphService, Neighbors, Sight
-from app.facts.repository import FactFilters, FactRepository
+from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, MAX_NAME, ObjectType
 from app.facts.service import FactService, queued
 from app.jobs.queue import Operation
@@ -36,41 +37,25 @@ FactServiceDep = Annotated[FactService, Depends(fact_service)]
 router = APIRouter(prefix="/v1/facts", tags=["facts"], route_class=StrictRoute)
 
 FactId = Annotated[Identifier, Path(examples=["fact_01a2003d395076f9a13acea58faaf745"])]
-Named = Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)]
+Named = Annotated[str, Field(min_length=1, max_length=schemas.MAX_NAME)]
 
 
-async def list_filters(
-    asked: Annotated[RecordFilters, Depends(asked_of(schemas.FACT_FIELDS))],
-    subject: Named = None,
-    predicate: Named = None,
-    object: Named = None,
-    object_type: Annotated[ObjectType | None, Query()] = None,
-    session_id: Annotated[Identifier | None, Query(description="Its source names this session.")] = None,
-    after_seq: AfterSeq = None,
-    before_seq: BeforeSeq = None,
-    as_of: Annotated[Timestamp | None, Query(description="True at that time; default: now.")] = None,
-    known_at: Annotated[Timestamp | None, Query(description="As it was known then; default: now.")] = None,
-    timeline: Annotated[bool, Query(description="Whatever the time at which it is true.")] = False,
-    status: Annotated[
-        schemas.FactListStatus,
-        Query(description="Of the time `known_at`: what was known, disputed, or had gone by then."),
-    ] = "active",
-) -> FactFilters:
-    """Collects the filters of a list of facts."""
-    return {
-        **asked,
-        "subject": subject,
-        "predicate": predicate,
-        "object": object,
-        "object_type": object_type,
-        "session_id": session_id,
-        "after_seq": after_seq,
-        "before_seq": before_seq,
-        "as_of": as_of,
-        "known_at": known_at,
-        "timeline": timeline,
-        "status": status,
-    }
+class FactQuery(RecordQuery):
+    """The filters of a list of facts in the query string."""
+
+    subject: Named | None = None
+    predicate: Named | None = None
+    object: Named | None = None
+    object_type: ObjectType | None = None
+    session_id: Identifier | None = Field(None, description="Its source names this session.")
+    after_seq: AfterSeq = None
+    before_seq: BeforeSeq = None
+    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
+    timeline: bool = Field(False, description="Whatever the time at which it is true.")
+    status: schemas.FactListStatus = Field(
+        "active", description="Of the time `known_at`: what was known, disputed, or had gone by then."
+    )
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
@@ -114,10 +99,10 @@ async def assert_facts(
 
 @router.get("", responses=problems())
 async def list_facts(
-    facts: FactServiceDep, where: Annotated[FactFilters, Depends(list_filters)], listing: InListing
+    facts: FactServiceDep, query: Annotated[FactQuery, Query()], listing: InListing
 ) -> Answer[Page[schemas.Fact]]:
     """List the facts that have exactly the owner fields named: what is true now, or was at another time."""
-    return answer(await facts.page(where, listing))
+    return answer(await facts.page(query.asked(schemas.FACT_FIELDS), listing))
 
 
 @router.get("/{fact_id}", responses=problems(404))

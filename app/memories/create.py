@@ -19,6 +19,7 @@ stored as disputed, whichever case it is: less trust never overwrites or retires
 Later items of a batch see the memories as earlier items leave them.
 """
 
+import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -27,7 +28,7 @@ from typing import NamedTuple, TypeAlias, assert_never
 import numpy as np
 
 from app.core.clock import rfc3339, to_ms
-from app.core.work import characters, off_loop, with_a_turn_for_others
+from app.core.work import characters, off_loop
 from app.errors import Conflict, FieldError, Invalid, invalid
 from app.memories.agents import Decays
 from app.memories.repository import (
@@ -189,7 +190,9 @@ class MemoryPlanner:
         items: list[_Item] = []
         for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
-            items.append(await with_a_turn_for_others(self._item(body, pointer, derivation)))
+            items.append(await self._item(body, pointer, derivation))
+            if index:
+                await asyncio.sleep(0)  # reads finish at once, and many would hold others up
         # an If-Match names the version of one memory, so none fits a batch of two: 412
         self._precondition.check(items[0].stored if len(items) == 1 else None)
 
@@ -199,7 +202,9 @@ class MemoryPlanner:
 
         answers, created = list[MemoryCreated](), list[bool]()
         for item, draft in zip(items, drafts, strict=True):
-            answer, is_new = await with_a_turn_for_others(self._plan_item(item, draft))
+            if answers:
+                await asyncio.sleep(0)
+            answer, is_new = await self._plan_item(item, draft)
             answers.append(answer)
             created.append(is_new)
         return MemoryPlan(answers, created, self._changes)

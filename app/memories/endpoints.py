@@ -1,16 +1,16 @@
 """HTTP endpoints of memories. The dependencies of the features that read memories are here, too."""
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, StrictRoute, answer, asked_of, texts_in_query
+from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, RecordQuery, StrictRoute, answer, texts_in_query
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page, RecordFilters, Timestamp
+from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
 from app.memories.repository import Embeddings, MemoryRepository
@@ -72,8 +72,8 @@ _TAGS: TypeAdapter[list[str]] = TypeAdapter(Annotated[schemas.Tags, Field(min_le
 TagList = Annotated[str | None, Field(max_length=8_192)]
 
 
-class MemoryQuery(BaseModel):
-    """The filters in the query string of lists and deletions that only memories have: `?pinned=true&tags=["alpha"]`."""
+class MemoryQuery(RecordQuery):
+    """The filters in the query string of lists and deletions of memories: `?pinned=true&tags=["alpha"]`."""
 
     memory_type: MemoryType | None = None
     session_id: Identifier | None = Field(None, description="Made from messages of this session.")
@@ -93,16 +93,12 @@ class MemoryQuery(BaseModel):
     exclude_tags: TagList = Field(None, description='Has none of these tags: a JSON list, as `["alpha"]`.')
 
 
-async def list_filters(
-    asked: Annotated[RecordFilters, Depends(asked_of(MEMORY_FIELDS))], query: Annotated[MemoryQuery, Query()]
-) -> MemoryFilters:
+async def list_filters(query: Annotated[MemoryQuery, Query()]) -> MemoryFilters:
     """Returns the filters in the query string of lists and deletions. Raises Invalid if one is no list of tags."""
-    return {
-        **asked,
-        **cast(MemoryFilters, query.model_dump()),
-        "tags": texts_in_query("tags", query.tags, _TAGS),
-        "exclude_tags": texts_in_query("exclude_tags", query.exclude_tags, _TAGS),
-    }
+    filters: MemoryFilters = query.asked(MEMORY_FIELDS)
+    filters["tags"] = texts_in_query("tags", query.tags, _TAGS)
+    filters["exclude_tags"] = texts_in_query("exclude_tags", query.exclude_tags, _TAGS)
+    return filters
 
 
 Filters = Annotated[MemoryFilters, Depends(list_filters)]

@@ -566,8 +566,8 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
     async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
-        """Returns the memories of this status, partition and type that are equal to `memory` in the `IDENTITY`
-        fields.
+        """Returns the memories of this status, partition and type that are equal to `memory`, a new one, in the
+        `IDENTITY` fields.
 
         They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: of what
         was learned from a message, the stored one is the hash of that message.
@@ -578,7 +578,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             Eq("memory_type", memory["memory_type"]),
             Eq("status", status),
         )
-        wanted, *_ = await _identities([memory])
+        wanted = memory["identity_hash"]
         equal = list[MemoryRecord]()
         async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
             equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]

@@ -1,8 +1,9 @@
 """HTTP endpoints for procedural memory: how things are done, and how often that worked."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
@@ -33,25 +34,16 @@ ProcedureId = Annotated[Identifier, Path(examples=["proc_01a2003d395076f9a13acea
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-async def list_filters(
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
-    name: Annotated[str | None, Query(min_length=1, max_length=200)] = None,
-    tag: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
-    status: Annotated[schemas.ProcedureListStatus, Query()] = "active",
-    since: Annotated[Timestamp | None, Query(description="Created at or after.")] = None,
-    until: Annotated[Timestamp | None, Query(description="Created before.")] = None,
-) -> schemas.ProcedureFilters:
-    """Collects the filters of a list of procedures."""
-    return {
-        "agent_id": agent_id,
-        "user_id": user_id,
-        "name": name,
-        "tag": tag,
-        "status": status,
-        "since": since,
-        "until": until,
-    }
+class ProcedureQuery(BaseModel):
+    """The filters of a list of procedures in the query string."""
+
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    name: str | None = Field(None, min_length=1, max_length=200)
+    tag: str | None = Field(None, min_length=1, max_length=128)
+    status: schemas.ProcedureListStatus = "active"
+    since: Timestamp | None = Field(None, description="Created at or after.")
+    until: Timestamp | None = Field(None, description="Created before.")
 
 
 @router.post("", status_code=201, responses=problems(409, 412, *BODY))
@@ -64,10 +56,10 @@ async def create_procedure(
 
 @router.get("", responses=problems())
 async def list_procedures(
-    procedures: Procedures, where: Annotated[schemas.ProcedureFilters, Depends(list_filters)], listing: InListing
+    procedures: Procedures, query: Annotated[ProcedureQuery, Query()], listing: InListing
 ) -> Answer[Page[schemas.Procedure]]:
     """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
-    return answer(await procedures.page(where, listing))
+    return answer(await procedures.page(cast(schemas.ProcedureFilters, query.model_dump()), listing))
 
 
 @router.post(

@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, Cursor, InListing, Limit, StrictRoute, answer, asked_of
+from app.api.strict import Answer, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_SEQ, Identifier, Page, RecordFilters
+from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.queue import Operation
 from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import Deleted
@@ -62,15 +62,20 @@ async def create_session(
     return await write(lambda: sessions.create(body, if_match))
 
 
+class SessionQuery(RecordQuery):
+    """The filters of a list of sessions in the query string."""
+
+    status: schemas.SessionStatus | None = None
+
+
 @router.get("", responses=problems())
 async def list_sessions(
     sessions: Sessions,
     listing: InListing,
-    asked: Annotated[RecordFilters, Depends(asked_of(schemas.SESSION_FIELDS))],
-    status: Annotated[schemas.SessionStatus | None, Query()] = None,
+    query: Annotated[SessionQuery, Query()],
 ) -> Answer[Page[schemas.Session]]:
     """List the sessions, newest first."""
-    return answer(await sessions.page({**asked, "status": status}, listing))
+    return answer(await sessions.page(query.asked(schemas.SESSION_FIELDS), listing))
 
 
 @router.get("/{session_id}", responses=problems(404))

@@ -549,7 +549,7 @@ class Windows:
                 newest_first = _within_tokens(newest_first, window.max_tokens)
             items = await render_items(MESSAGES, map(Fetched, reversed(newest_first)), render_message, Message)
             return page_of(items, None)
-        listing = Listing("asc", limit, cursor)
+        listing = Listing(order="asc", limit=limit, cursor=cursor)
         messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))
         return page_of(await render_items(MESSAGES, messages, render_message, Message), following)
 

@@ -3,15 +3,14 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import compress
-from typing import Any, Generic
+from typing import Any, Generic, Literal
 
 import orjson
-from pydantic import TypeAdapter
-from typing_extensions import TypeVar
+from pydantic import BaseModel, Field, TypeAdapter
+from typing_extensions import TypeAliasType, TypeVar
 
 from app.core.metadata_filter import ANY_ID
 from app.core.schemas import Page
@@ -27,13 +26,15 @@ FILTERED_AT_ONCE = 500
 """Documents that a list reads at once, where it has to look into them to know which it shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """The order, page size and cursor of a list request."""
+ListOrder = TypeAliasType("ListOrder", Literal["asc", "desc"])
 
-    order: Order
-    limit: int
-    cursor: str | None
+
+class Listing(BaseModel):
+    """The page size, cursor and order of a list request."""
+
+    limit: int = Field(20, ge=1, le=100, description="Most items on a page.")
+    cursor: str | None = Field(None, max_length=512, description="`next_cursor` of the page before.")
+    order: ListOrder = Field("desc", description="By creation; of actions by `timestamp`, of users by id.")
 
 
 _NO_EXPIRY = Absent("expires_at")

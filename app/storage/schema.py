@@ -144,7 +144,7 @@ def value_at(doc: Mapping[str, object], field: str) -> Any:
         return doc.get(field)
     value: Any = doc
     for name in field.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = value.get(name) if value.__class__ is dict else None  # `Mapping` takes ten times as long to ask
     return value
 
 

@@ -639,7 +639,8 @@ def text_ids(text: str) -> TermIds:
     single_terms = _terms_of(word for word in words if word not in STOP_WORDS)
     if not (runs or single_terms):
         single_terms = _terms_of(words)
-    return np.concatenate([term_ids(single_terms), _ids_of_runs(runs)])
+    ids = term_ids(single_terms)
+    return np.concatenate([ids, _ids_of_runs(runs)]) if runs else ids
 
 
 def _ids_of_runs(runs: Sequence[str]) -> TermIds:

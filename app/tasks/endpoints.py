@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, StrictRoute, answer, asked_of
+from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import MAX_SEQ, Identifier, Object, Page, RecordFilters
+from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.service import TaskRepository, TaskService
 from app.writes.executor import InPrecondition, Writer, etag
@@ -39,16 +39,21 @@ async def create_task(
     return await write(lambda: tasks.create(body, if_match))
 
 
+class TaskQuery(RecordQuery):
+    """The filters of a list of tasks in the query string."""
+
+    session_id: Identifier | None = None
+    status: schemas.TaskStatus | None = None
+
+
 @router.get("", responses=problems())
 async def list_tasks(
     tasks: Tasks,
     listing: InListing,
-    asked: Annotated[RecordFilters, Depends(asked_of(schemas.TASK_FIELDS))],
-    session_id: Annotated[Identifier | None, Query()] = None,
-    status: Annotated[schemas.TaskStatus | None, Query()] = None,
+    query: Annotated[TaskQuery, Query()],
 ) -> Answer[Page[schemas.Task]]:
     """List the tasks, newest first."""
-    return answer(await tasks.page({**asked, "session_id": session_id, "status": status}, listing))
+    return answer(await tasks.page(query.asked(schemas.TASK_FIELDS), listing))
 
 
 @router.get("/{task_id}", responses=problems(404))

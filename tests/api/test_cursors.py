@@ -53,11 +53,15 @@ async def test_a_well_sealed_cursor_of_a_wrong_type_is_refused(service: Service,
     records = Repository(service.resources.store, Scope(TENANT), collection)
     request = repr((TENANT, collection.name, "desc", "m"))
     right: str | int = 1 if collection.place is int else "2030-01-01T00:00:00.000000Z"
-    await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(right, "x"), request)), request="m")
+    await records.page(
+        EVERYTHING, Listing(order="desc", limit=2, cursor=seal_cursor(After(right, "x"), request)), request="m"
+    )
     other: str | int = "1" if collection.place is int else 1
     for value in (other, 2**63, 2**64 - 1):
         with pytest.raises(InvalidCursor):
-            await records.page(EVERYTHING, Listing("desc", 2, seal_cursor(After(value, "x"), request)), request="m")
+            await records.page(
+                EVERYTHING, Listing(order="desc", limit=2, cursor=seal_cursor(After(value, "x"), request)), request="m"
+            )
 
 
 def test_a_text_where_a_number_belongs_is_no_cursor() -> None:

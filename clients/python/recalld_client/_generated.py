@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 39f3327e6db25b7b7a5e1634cd24b90d."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 9a07df35f6bdafaac21684c40277b594."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2686,7 +2686,11 @@ class FactSearchOptions(TypedDict):
 class MemoryFilter(TypedDict):
     """Filters of list_memories; limit:"""
 
+    limit: NotRequired[int]
+    order: NotRequired["ListOrder"]
     status: NotRequired["MemoryListStatus"]
+    metadata: NotRequired[Json | str]
+    filters: NotRequired[Json | str]
     memory_type: NotRequired["MemoryType"]
     session_id: NotRequired[str]
     after_seq: NotRequired[int]
@@ -2701,15 +2705,13 @@ class MemoryFilter(TypedDict):
     tags: NotRequired[list[str] | str]
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired[list[str] | str]
-    metadata: NotRequired[Json | str]
-    filters: NotRequired[Json | str]
-    limit: NotRequired[int]
-    order: NotRequired["ListOrder"]
 
 
 class FactFilter(TypedDict):
     """Filters of list_facts; limit:"""
 
+    metadata: NotRequired[Json | str]
+    filters: NotRequired[Json | str]
     subject: NotRequired[str]
     predicate: NotRequired[str]
     object: NotRequired[str]
@@ -2721,8 +2723,6 @@ class FactFilter(TypedDict):
     known_at: NotRequired[str]
     timeline: NotRequired[bool]
     status: NotRequired["FactListStatus"]
-    metadata: NotRequired[Json | str]
-    filters: NotRequired[Json | str]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
 
@@ -2730,11 +2730,11 @@ class FactFilter(TypedDict):
 class SessionFilter(TypedDict):
     """Filters of list_sessions; limit:"""
 
-    status: NotRequired["SessionStatus"]
     limit: NotRequired[int]
     order: NotRequired["ListOrder"]
     metadata: NotRequired[Json | str]
     filters: NotRequired[Json | str]
+    status: NotRequired["SessionStatus"]
 
 
 class Operations(Transport):
@@ -2748,14 +2748,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    def list_memories(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"limit": limit, "cursor": cursor, "order": order, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
+    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -2797,9 +2797,9 @@ class Operations(Transport):
         found: "DocumentAccepted" = self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
         return found
 
-    def list_documents(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "DocumentPage":
+    def list_documents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, name: str | None = None) -> "DocumentPage":
         """List the documents, newest first."""
-        found: "DocumentPage" = self._call("GET", "/v1/documents", query={"agent_id": agent_id, "user_id": user_id, "name": name, "limit": limit, "cursor": cursor, "order": order})
+        found: "DocumentPage" = self._call("GET", "/v1/documents", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "name": name})
         return found
 
     def get_document(self, document_id: str) -> "Document":
@@ -2816,9 +2816,9 @@ class Operations(Transport):
         found: "Session" = self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_sessions(self, *, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "SessionPage":
+    def list_sessions(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, status: "SessionStatus | None" = None) -> "SessionPage":
         """List the sessions, newest first."""
-        found: "SessionPage" = self._call("GET", "/v1/sessions", query={"status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "SessionPage" = self._call("GET", "/v1/sessions", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "status": status})
         return found
 
     def get_session(self, session_id: str) -> "Session":
@@ -2889,9 +2889,9 @@ class Operations(Transport):
         found: AssertedFact | Operation = self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_facts(self, *, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = self._call("GET", "/v1/facts", query={"subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -2983,9 +2983,9 @@ class Operations(Transport):
         found: "Task" = self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_tasks(self, *, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "TaskPage":
+    def list_tasks(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None) -> "TaskPage":
         """List the tasks, newest first."""
-        found: "TaskPage" = self._call("GET", "/v1/tasks", query={"session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "TaskPage" = self._call("GET", "/v1/tasks", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "session_id": session_id, "status": status})
         return found
 
     def get_task(self, task_id: str) -> "Task":
@@ -3057,9 +3057,9 @@ class Operations(Transport):
         found: "Action" = self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    def list_actions(self, *, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+    def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
-        found: "ActionPage" = self._call("GET", "/v1/actions", query={"session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "ActionPage" = self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
@@ -3240,9 +3240,9 @@ class Operations(Transport):
         found: "Prompt" = self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens, "timezone": timezone})
         return found
 
-    def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
+    def list_findings(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "ReflectionFindingPage" = self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = self._call("GET", "/v1/findings", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status})
         return found
 
     def get_finding(self, finding_id: str) -> "ReflectionFinding":
@@ -3290,9 +3290,9 @@ class Operations(Transport):
         found: "Operation" = self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    def list_operations(self, *, session_id: str | None = None, user_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, session_id: str | None = None, user_id: str | None = None, kind: str | None = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = self._call("GET", "/v1/operations", query={"session_id": session_id, "user_id": user_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order, "session_id": session_id, "user_id": user_id, "kind": kind})
         return found
 
     def get_operation(self, operation_id: str) -> "Operation":
@@ -3345,9 +3345,9 @@ class Operations(Transport):
         found: "SettingsInForce" = self._call("GET", "/v1/settings")
         return found
 
-    def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
+    def list_audit(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
-        found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "AuditEntryPage" = self._call("GET", "/v1/audit", query={"limit": limit, "cursor": cursor, "order": order, "key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until})
         return found
 
     def livez(self) -> "Alive":
@@ -3372,14 +3372,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    async def list_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "MemoryPage":
+    async def list_memories(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"limit": limit, "cursor": cursor, "order": order, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3421,9 +3421,9 @@ class AsyncOperations(AsyncTransport):
         found: "DocumentAccepted" = await self._call("POST", "/v1/documents", query={"name": name, "agent_id": agent_id, "user_id": user_id, "metadata": metadata}, body=content, headers={"Content-Type": media_type, "Idempotency-Key": idempotency_key})
         return found
 
-    async def list_documents(self, *, agent_id: str | None = None, user_id: str | None = None, name: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "DocumentPage":
+    async def list_documents(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, name: str | None = None) -> "DocumentPage":
         """List the documents, newest first."""
-        found: "DocumentPage" = await self._call("GET", "/v1/documents", query={"agent_id": agent_id, "user_id": user_id, "name": name, "limit": limit, "cursor": cursor, "order": order})
+        found: "DocumentPage" = await self._call("GET", "/v1/documents", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "name": name})
         return found
 
     async def get_document(self, document_id: str) -> "Document":
@@ -3440,9 +3440,9 @@ class AsyncOperations(AsyncTransport):
         found: "Session" = await self._call("POST", "/v1/sessions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_sessions(self, *, status: "SessionStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "SessionPage":
+    async def list_sessions(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, status: "SessionStatus | None" = None) -> "SessionPage":
         """List the sessions, newest first."""
-        found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "SessionPage" = await self._call("GET", "/v1/sessions", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "status": status})
         return found
 
     async def get_session(self, session_id: str) -> "Session":
@@ -3513,9 +3513,9 @@ class AsyncOperations(AsyncTransport):
         found: AssertedFact | Operation = await self._call("POST", "/v1/facts", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_facts(self, *, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
+    async def list_facts(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, subject: str | None = None, predicate: str | None = None, object: str | None = None, object_type: "ObjectType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, as_of: str | None = None, known_at: str | None = None, timeline: bool | None = None, status: "FactListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "FactPage":
         """List the facts that have exactly the owner fields named:"""
-        found: "FactPage" = await self._call("GET", "/v1/facts", query={"subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "FactPage" = await self._call("GET", "/v1/facts", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "subject": subject, "predicate": predicate, "object": object, "object_type": object_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "as_of": as_of, "known_at": known_at, "timeline": timeline, "status": status, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def assert_facts(self, body: "FactBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "FactBatchAsserted":
@@ -3607,9 +3607,9 @@ class AsyncOperations(AsyncTransport):
         found: "Task" = await self._call("POST", "/v1/tasks", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_tasks(self, *, session_id: str | None = None, status: "TaskStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None) -> "TaskPage":
+    async def list_tasks(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, session_id: str | None = None, status: "TaskStatus | None" = None) -> "TaskPage":
         """List the tasks, newest first."""
-        found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"session_id": session_id, "status": status, "limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters})
+        found: "TaskPage" = await self._call("GET", "/v1/tasks", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "session_id": session_id, "status": status})
         return found
 
     async def get_task(self, task_id: str) -> "Task":
@@ -3681,9 +3681,9 @@ class AsyncOperations(AsyncTransport):
         found: "Action" = await self._call("POST", "/v1/actions", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match})
         return found
 
-    async def list_actions(self, *, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
+    async def list_actions(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, session_id: str | None = None, task_id: str | None = None, event_type: str | None = None, action_type: str | None = None, outcome: "Outcome | None" = None, entity: str | None = None, tag: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ActionPage":
         """List the actions by the time they happened, newest first."""
-        found: "ActionPage" = await self._call("GET", "/v1/actions", query={"session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "limit": limit, "cursor": cursor, "order": order})
+        found: "ActionPage" = await self._call("GET", "/v1/actions", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "session_id": session_id, "task_id": task_id, "event_type": event_type, "action_type": action_type, "outcome": outcome, "entity": entity, "tag": tag, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
         return found
 
     async def log_actions(self, body: "ActionBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "ActionBatchCreated":
@@ -3864,9 +3864,9 @@ class AsyncOperations(AsyncTransport):
         found: "Prompt" = await self._call("GET", path("/v1/agents/{}/experience-prompt", agent_id), query={"user_id": user_id, "max_tokens": max_tokens, "timezone": timezone})
         return found
 
-    async def list_findings(self, *, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "ReflectionFindingPage":
+    async def list_findings(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, agent_id: str | None = None, user_id: str | None = None, kind: "FindingKind | None" = None, status: "FindingListStatus | None" = None) -> "ReflectionFindingPage":
         """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
-        found: "ReflectionFindingPage" = await self._call("GET", "/v1/findings", query={"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status, "limit": limit, "cursor": cursor, "order": order})
+        found: "ReflectionFindingPage" = await self._call("GET", "/v1/findings", query={"limit": limit, "cursor": cursor, "order": order, "agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status})
         return found
 
     async def get_finding(self, finding_id: str) -> "ReflectionFinding":
@@ -3914,9 +3914,9 @@ class AsyncOperations(AsyncTransport):
         found: "Operation" = await self._call("POST", path("/v1/jobs/{}/run", name), body=body, headers={"Idempotency-Key": idempotency_key})
         return found
 
-    async def list_operations(self, *, session_id: str | None = None, user_id: str | None = None, kind: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "OperationPage":
+    async def list_operations(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, session_id: str | None = None, user_id: str | None = None, kind: str | None = None) -> "OperationPage":
         """List the operations, newest first."""
-        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"session_id": session_id, "user_id": user_id, "kind": kind, "limit": limit, "cursor": cursor, "order": order})
+        found: "OperationPage" = await self._call("GET", "/v1/operations", query={"limit": limit, "cursor": cursor, "order": order, "session_id": session_id, "user_id": user_id, "kind": kind})
         return found
 
     async def get_operation(self, operation_id: str) -> "Operation":
@@ -3969,9 +3969,9 @@ class AsyncOperations(AsyncTransport):
         found: "SettingsInForce" = await self._call("GET", "/v1/settings")
         return found
 
-    async def list_audit(self, *, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None) -> "AuditEntryPage":
+    async def list_audit(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, key_id: str | None = None, action: str | None = None, user_id: str | None = None, record_id: str | None = None, since: str | None = None, until: str | None = None) -> "AuditEntryPage":
         """List who did what to which records, newest first."""
-        found: "AuditEntryPage" = await self._call("GET", "/v1/audit", query={"key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until, "limit": limit, "cursor": cursor, "order": order})
+        found: "AuditEntryPage" = await self._call("GET", "/v1/audit", query={"limit": limit, "cursor": cursor, "order": order, "key_id": key_id, "action": action, "user_id": user_id, "record_id": record_id, "since": since, "until": until})
         return found
 
     async def livez(self) -> "Alive":
