@@ -17,16 +17,16 @@ from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS
 from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, passage
-from app.memories.schemas import MEMORIES
+from app.memories.schemas import MEMORIES, STATEMENTS
 from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
 from app.procedures.service import COUNTED, ProcedureRepository, restored
 from app.sessions.repository import expected
 from app.sessions.schemas import SESSIONS, SessionRecord
-from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
+from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Eq, OwnedRecord, both, value_at
+from app.storage.schema import Collection, Doc, Eq, In, OwnedRecord, Range, both, value_at
 from app.storage.scope import Scope
 
 
@@ -349,6 +349,9 @@ class DerivationUndo:
                 continue
             changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
+        if (ids := note["result"].get("memory_ids")) and note["session_id"] is not None:  # of memories that stay, too
+            said = Eq("session_id", note["session_id"]), Range("message_seq", ge=note["from_seq"], le=note["to_seq"])
+            changes.append(DeleteWhere(STATEMENTS, tenant, both(In("memory_id", tuple(ids)), *said)))
         if not changes:  # a summary that another one has replaced is nothing to restore
             return None
         moved |= {(step["collection"], step["id"]): Restored(step["was"], step["now"]) for step in steps}

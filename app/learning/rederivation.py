@@ -18,12 +18,12 @@ from app.jobs.runner import Done, Run
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord
 from app.memories.repository import MemoryRepository
-from app.memories.schemas import MEMORIES, MemoryRecord, Source
+from app.memories.schemas import MEMORIES, STATEMENTS, MemoryRecord, Source
 from app.memories.service import Succession
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord
 from app.sessions.service import QUIET
-from app.storage.changes import Change, Delete, Insert, Update
+from app.storage.changes import Change, Delete, DeleteWhere, Insert, Update
 from app.storage.repository import pages
 from app.storage.schema import Eq
 from app.storage.scope import Scope
@@ -60,6 +60,8 @@ class Rederivation:
         summaries = [note for note in notes if "summary" in note["result"]]
         quoted = [note for note in covering if "quotes" in note["result"]]
         gone: list[Change] = [Delete(DERIVATIONS, run.tenant, note["derivation_id"]) for note in summaries]
+        if payload["memory_id"] is not None:  # its quotes of what was learned before, too
+            gone.append(DeleteWhere(STATEMENTS, run.tenant, Eq("learned_from", payload["memory_id"])))
         rekeyed = [change for note in covering if note not in summaries for change in _rekeyed(note)]
         unsaid = await self._unsaid(run, summaries, quoted)
         await run.commit([*gone, *unsaid, *rekeyed, *self._learn_again(run, session, judge)])

@@ -494,7 +494,15 @@ class StatementRecord(OwnedRecord, total=False):
 STATEMENTS: Collection[StatementRecord] = Collection(
     name="statements",
     id_field="statement_id",
-    fields={"agent_id": "text", "user_id": "text", "memory_id": "text", "learned_from": "text", "created_at": "time"},
+    fields={
+        "agent_id": "text",
+        "user_id": "text",
+        "memory_id": "text",
+        "learned_from": "text",
+        "session_id": "text",
+        "message_seq": "number",
+        "created_at": "time",
+    },
     indexes=(("memory_id",), ("learned_from",), ("user_id",)),
     audited=False,
 )

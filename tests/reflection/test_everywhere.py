@@ -3,9 +3,11 @@ the message, the memory and the summary of its session, and an undo takes all ma
 
 import pytest
 
+from app.memories.schemas import STATEMENTS
+from app.storage.schema import EVERYTHING
 from tests.conftest import Service
 from tests.support.findings import findings, knows, memory, reflect
-from tests.support.learning import end, talk, undo
+from tests.support.learning import end, talk, undo, work
 from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
@@ -132,3 +134,33 @@ async def test_what_was_told_twice_is_marked_in_both_messages(judged: Service, l
     await reflect(judged)
     twice = {"My sister is vegetarian, as I said.": "is vegetarian, as I said"}
     assert await marked(judged) == {SAID: QUOTE, SISTER: SISTER.strip("."), **twice}
+
+
+async def test_the_statement_of_a_memory_that_was_there_before_goes_with_its_message_or_with_an_undo(
+    judged: Service, llm: Model
+) -> None:
+    async def quotes() -> list[str]:
+        return sorted(one["quote"] for one in await judged.resources.store.find(STATEMENTS, "default", EVERYTHING))
+
+    async def again(session: str) -> str:
+        stated = {"subject": "my sister", "kind": "fact", "certainty": "stated", "holds": "now"}
+        name = {**stated, "quote": f"she is called {session}", "text": f"The user's sister is called {session}."}
+        await talk(judged, f"My sister is vegetarian, {session}, and she is called {session}.", session=session)
+        llm.says["Statements"] = {
+            "statements": [{**stated, "quote": f"is vegetarian, {session}", "text": SISTER}, name]
+        }
+        done = await end(judged, session)
+        llm.says.pop("Statements")
+        return str(done["operation_id"])
+
+    await told(judged, llm)
+    first = await quotes()
+    operation = await again("Ann")
+    await again("Eva")
+    of_eva = ["is vegetarian, Eva", "she is called Eva"]
+    assert await quotes() == sorted([*first, "is vegetarian, Ann", "she is called Ann", *of_eva])
+    assert (await undo(judged, operation))["result"]["not_restored"] == 0
+    assert await quotes() == sorted([*first, *of_eva])
+    assert (await judged.client.delete("/v1/sessions/Eva/messages/1")).status_code in (200, 204)
+    await work(judged, minutes=1)
+    assert await quotes() == first
