@@ -88,12 +88,13 @@ async def places_of(memories: MemoryRepository, judged: EvidenceName) -> Places:
     sessions = tuple({session for one in of_them if (session := one["session_id"]) is not None})
     of_sessions = both(Eq("memory_type", "summary"), In("source.session_id", sessions))
     summaries = {one["source"]["session_id"]: one for one in await memories.find(of_sessions)} if sessions else {}
-    others = await memories.get_many([str(one[name]) for one in of_them for name in ("memory_id", "learned_from")])
+    ids = [named for one in of_them for name in ("memory_id", "learned_from") if (named := one[name]) is not None]
+    others = await memories.get_many(ids)
     places = {memory["memory_id"]: (memory, judged)}
     for one in of_them:
         for other, words in (
             (others.get(one["memory_id"]), one["text"]),
-            (others.get(str(one["learned_from"])), one["quote"]),
+            (others.get(one["learned_from"] or ""), one["quote"]),
             (summaries.get(one["session_id"]), one["text"]),
         ):
             if other is None or other["memory_id"] in places or other["trust"] > memory["trust"]:
@@ -165,12 +166,11 @@ async def linking(memories: MemoryRepository, finding: FindingRecord, now: str) 
 async def unlinking(memories: MemoryRepository, finding: FindingRecord, now: str) -> list[Change]:
     """Returns the changes that remove the links of a finding."""
     changes: list[Change] = []
-    for evidence in finding["evidence"]:
-        for memory, _ in await places_of(memories, evidence) if evidence["kind"] == "memory" else ():
-            links = memory.get("replaced_by") or []
-            others = [link for link in links if link["finding_id"] != finding["finding_id"]]
-            if len(others) < len(links):
-                changes += memories.revise(memory, {"replaced_by": others}, now)
+    for memory, _ in await places_of(memories, finding["evidence"][0]):
+        links = memory.get("replaced_by") or []
+        others = [link for link in links if link["finding_id"] != finding["finding_id"]]
+        if len(others) < len(links):
+            changes += memories.revise(memory, {"replaced_by": others}, now)
     return changes
 
 
