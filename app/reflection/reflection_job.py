@@ -253,10 +253,11 @@ class ReflectionJobs:
             (FINDINGS, both(where, Eq("status", "open"))),
             *([] if memories is None else [(MEMORIES, memories)]),
         ]
-        owners: dict[Owner, None] = {}
-        for collection, wanted in searched:
-            async for page in pages(partial(self._tools.store.find, collection, tenant, wanted), collection, PAGE):
-                owners |= {Owner(record["tenant_id"], record["agent_id"], record["user_id"]): None for record in page}
+        store, owners = self._tools.store, dict[Owner, None]()
+        for of in await store.accounting.stored() if tenant is None else [tenant]:
+            for collection, wanted in searched:  # counted by the engine: a first run has a million memories to look at
+                counts = await store.tally(collection, of, ("agent_id", "user_id"), wanted)
+                owners |= {Owner(of, agent, user): None for agent, user in counts}
         return list(owners)
 
 

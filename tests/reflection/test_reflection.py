@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from app.core.clock import rfc3339
+from app.memories.schemas import MEMORIES
 from app.reflection.finders import same_value
 from app.settings import Settings
 from tests.conftest import Service, Starter
@@ -13,6 +14,7 @@ from tests.support.learning import undo
 from tests.support.memories import OWNER, problem
 from tests.support.model import Model
 from tests.support.operations import rows
+from tests.support.stores import Watched
 
 pytestmark = pytest.mark.anyio
 
@@ -150,3 +152,15 @@ async def test_what_a_model_judged_waits_whatever_the_policy_is(start: Starter, 
 def test_two_wordings_of_one_value_are_no_conflict(value: str, other: str, same: bool) -> None:
     assert same_value(value, other) is same
     assert same_value(other, value) is same
+
+
+async def test_whose_records_there_are_is_counted_and_not_read(
+    start: Starter, settings: Settings, watched: list[Watched]
+) -> None:
+    async with start(settings) as service:
+        await memory(service, ROME)
+        watched[-1].watch()
+        await reflect(service)
+        read = [asked.method for asked in watched[-1].asked if asked.collection is MEMORIES]
+    assert "tally" in read
+    assert read.count("find") == 1, "of the one agent and user, by the finders"
