@@ -186,7 +186,13 @@ async def test_importance_is_that_of_the_moment(service: Service) -> None:
 
 
 async def test_what_comes_with_a_hit_must_be_important_enough_too(api: httpx.AsyncClient) -> None:
-    talk = [("user", "What is the name of your dog?"), ("assistant", "Rex, since the spring of last year.")]
+    talk = [
+        ("user", "What is the name of your dog?"),
+        (
+            "assistant",
+            "Rex, since the spring of last year, after his uncle, who was a dachshund from Leith and bit the postman.",
+        ),
+    ]
     await append(api, [{"role": role, "content": content} for role, content in talk], session="before")
     question, answer = items(await ask(api, "Rex and the name of the dog"), "memories")
     changed = await api.patch(f"/v1/memories/{answer['id']}", json={"importance": 0.05})
@@ -233,8 +239,28 @@ async def test_the_callers_id_of_a_session_is_never_shown(api: httpx.AsyncClient
     assert session not in body["text"]
 
 
+async def test_a_short_answer_says_what_was_asked_and_the_question_stands_once(api: httpx.AsyncClient) -> None:
+    talk = [
+        {"role": "assistant", "content": "At night 35 decibels are allowed. How far away is his window?"},
+        {"role": "user", "content": "Four metres."},
+        {"role": "user", "content": "What does he want?"},
+        {"role": "user", "content": "Quiet."},
+    ]
+    await append(api, talk, session="before")
+    shown = texts(await ask(api, "How many metres away is the window, four?"), "memories")
+    assert 'user, asked "How far away is his window?": Four metres.' in shown
+    assert not any(text.startswith("assistant: ") for text in shown), "the question once more"
+    assert not any(', asked "What does he want?"' in text for text in shown), "nobody asks himself"
+
+
 async def test_a_question_comes_with_its_answer_and_an_answer_with_its_question(api: httpx.AsyncClient) -> None:
-    talk = [("user", "What is the name of your dog?"), ("assistant", "Rex, since the spring of last year.")]
+    talk = [
+        ("user", "What is the name of your dog?"),
+        (
+            "assistant",
+            "Rex, since the spring of last year, after his uncle, who was a dachshund from Leith and bit the postman.",
+        ),
+    ]
     await append(api, [{"role": role, "content": content} for role, content in talk], session="before")
     await batch(api, *({"content": f"The bus number {at} was late again"} for at in range(30)))
     for query in ("the name of the dog", "Rex"):

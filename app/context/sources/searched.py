@@ -31,7 +31,7 @@ from app.context.source import (
 from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
 from app.core import prompt_text
 from app.core.clock import day_of, rfc3339, to_ms
-from app.core.language import words
+from app.core.language import sentences, words
 from app.core.work import in_parts, off_loop
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
@@ -260,6 +260,10 @@ def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str], request: 
 
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
     item = item_of(hit.doc, hit.score, partner)
+    if partner is not None and partner.place < item.place and partner.prefix != item.prefix and _is_scrap(item.text):
+        # `user, asked "How far away is it?": Four metres.`, and the question does not stand behind it once more
+        asked = one_line(sentences(partner.text[-LAST_WORDS:])[-1], SHOWN_QUESTION)
+        item = replace(item, prefix=f'{item.prefix.removesuffix(": ")}, asked "{asked}": ', says=partner.keys)
     if not hit.others:
         return [item]
     equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
@@ -316,13 +320,17 @@ def _factor_of(memory: MemoryRecord, text: str) -> float:
     factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
     if is_question(memory["content"][-LAST_WORDS:]):
         factor *= QUESTION
-    is_short = len(text) <= SCRAP_CHARACTERS  # to count the tokens of all that was found takes milliseconds
-    return factor * SCRAP if is_short and prompt_text.count(text) < SCRAP_TOKENS else factor
+    return factor * SCRAP if _is_scrap(text) else factor
+
+
+def _is_scrap(text: str) -> bool:
+    # to count the tokens of all that was found takes milliseconds
+    return len(text) <= SCRAP_CHARACTERS and prompt_text.count(text) < SCRAP_TOKENS
 
 
 ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS, SCRAP_CHARACTERS = 0.5, 0.3, 0.5, 16, 90
-LAST_WORDS = 500
-"""Characters at the end of a message in which its last sentence ends."""
+LAST_WORDS, SHOWN_QUESTION = 500, 120
+"""Characters at the end of a message in which its last sentence ends, and of a question beside its answer."""
 LEAST_REPEATED = 12
 """Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(
