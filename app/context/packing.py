@@ -295,7 +295,8 @@ def ranked(sections: Iterable[Section], floor: float, *, by_score: bool) -> list
     `FIRST` items with the best scores, none falls below the floor for it. A partner competes with its own part of the
     score. The boost of a section moves its items and does not change the floor, and neither does the length of an item
     that is longer than any memory, such as a procedure: since packing ends at the first that does not fit, it comes
-    later by as much as it is longer.
+    later by as much as it is longer. Where the budget is filled (`by_score`), all come by score for each character, so
+    that as much of what helps has room as can be.
     """
     competing = [
         (item.score, section, order, item)
@@ -311,7 +312,8 @@ def ranked(sections: Iterable[Section], floor: float, *, by_score: bool) -> list
         if not first or score >= first[0]:
             value = max(value, floor)
         if value >= floor:
-            place = value * section.boost * min(1.0, LONG / max(1, len(item.text)))
+            length = max(1, len(item.text))
+            place = value * section.boost * (1 / length if by_score else min(1.0, LONG / length))
             counted.append((-place, -score, order, section.name, item))
     return [(name, item) for *_, name, item in sorted(counted, key=lambda entry: entry[:3])]
 
