@@ -11,8 +11,9 @@ equal items give equal prompts. A `Packer` packs once.
    beginning of the one without it. The first item goes in whatever it takes.
 
 The budget is never exceeded. Of items that share a key only one is packed, and no text that was made from others
-(`Candidate.derived`) of which the prompt has more than half of the words, each weighed by its rarity. Parts are exact
-fractions, because rounding could make the rest of a larger budget smaller by a token.
+(`Candidate.derived`) of which the prompt has more than half of the words, each weighed by its rarity, nor one of whose
+words such texts have three quarters. Parts are exact fractions, because rounding could make the rest of a larger budget
+smaller by a token.
 """
 
 import math
@@ -154,8 +155,8 @@ class Packer:
         """How many competing texts have each word; empty if no text is derived from others."""
         if any(item.derived for item in competing):
             self._texts_with.update(word for item in competing for word in _words(item))
-        self._words: set[int] = set()
-        """Those of the prompt."""
+        self._words, self._derived_words = set[int](), set[int]()
+        """The words of the prompt, and of its texts that were derived from others."""
 
     def pack(self) -> PackedPrompt:
         """Returns the packed prompt."""
@@ -220,6 +221,8 @@ class Packer:
         self._keys |= item.keys | item.says
         if self._texts_with:
             self._words |= _words(item)
+            if item.derived:
+                self._derived_words |= _words(item)
         self._ids.add(item.id)
         return None
 
@@ -245,11 +248,13 @@ class Packer:
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _is_known(self, item: Candidate) -> bool:
-        """Returns whether an item was made from other texts, and the prompt has more than half of its words."""
-        if not item.derived or not self._texts_with:
+        """Returns whether an item was made from other texts, and the prompt has more than half of its words, or what
+        was made from others has more than three quarters of it: it may say more than they do."""
+        known, most = (self._words, 1 / 2) if item.derived else (self._derived_words, 3 / 4)
+        if not known or not self._texts_with:
             return False
         weights = {word: 1 / max(1, self._texts_with[word]) for word in _words(item)}
-        return 2 * sum(weights[word] for word in weights.keys() & self._words) > sum(weights.values())
+        return sum(weights[word] for word in weights.keys() & known) > most * sum(weights.values())
 
     def _dropped(self, competed: Set[str]) -> Iterator[tuple[Candidate, DropReason]]:
         """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""

@@ -192,6 +192,11 @@ def test_what_was_made_from_others_stands_where_half_of_its_words_are_new() -> N
     assert reasons(case.packed()) == {"learned": "duplicate"}
     alone = Case([section("memories", replace(said, score=0.01), learned, more)], 500)
     assert chosen_ids(alone.packed()) == {"memories": ["learned", "more"]}
+    told = replace(item("told", 10, score=0.3), text="In Ghent, Ines keeps her bees")
+    longer = replace(item("longer", 10, score=0.2), text="Ines keeps bees in Ghent, and goats behind the brewery")
+    behind = Case([section("memories", learned, told, longer)], 500)
+    assert chosen_ids(behind.packed()) == {"memories": ["learned", "longer"]}, "it says more than was learned of it"
+    assert reasons(behind.packed()) == {"told": "duplicate"}
     as_it_was_said = Case([section("memories", said, replace(learned, derived=False))], 500)
     assert chosen_ids(as_it_was_said.packed()) == {"memories": ["said", "learned"]}
 
