@@ -96,14 +96,13 @@ def probabilities(
         elsewhen = np.where(columns.plain & (columns.flags & HAS_EVENT_TIME != 0), ONE - when, np.float32(0))
         parts = np.exp(shares[among])
         base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[among]) / max(np.add.reduce(parts), TINY))
-    # -z = -share * s + (share - tail) * min(s + 2, 0) - base, written into the array of the shares
-    beyond_knee = np.minimum(shares - _KNEE, 0)
-    beyond_knee *= terms.share - terms.tail
-    minus_z = np.multiply(shares, -terms.share, out=shares)
+    # -z = -share * s + (share - tail) * (min(s, -2) + 2) - base, written into the array of the shares
+    slope, beyond = calibration.of_kind.slope, terms.share - terms.tail
+    beyond_knee = np.minimum(shares, _KNEE)
+    beyond_knee *= slope * beyond
+    minus_z = np.multiply(shares, -slope * terms.share, out=shares)
     minus_z += beyond_knee
-    minus_z -= min(base, LARGEST)
-    minus_z *= calibration.of_kind.slope
-    minus_z -= calibration.of_kind.base
+    minus_z -= slope * (min(base, LARGEST) + beyond * KNEE) + calibration.of_kind.base
     np.minimum(minus_z, _SMALLEST, out=minus_z)
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE

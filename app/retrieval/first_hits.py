@@ -330,7 +330,8 @@ def order_first_hits(
     if len(first.group):
         values = properties(columns, ranked.score, first, ranked.other_parts, replaced)
         gained[first.group] = gains(values, first, weights)
-    gained[list(turned)] -= np.float32(TURNED)
+    for index in turned:
+        gained[index] -= TURNED
     if gained.any():
         ranked.other_parts["first"] = gained
         ranked.score = ranked.score + gained

@@ -178,9 +178,10 @@ def bm25(columns: Columns) -> Floats:
     score: Floats | None = None
     for start in range(0, max(1, len(weights)), step):  # [0] unless the scope is large
         occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
-        occurs /= occurs + arrays.norm
-        occurs *= weights[start : start + step]
-        of_terms: Floats = np.add.reduce(occurs, axis=0)
+        saturated = occurs + arrays.norm
+        np.divide(occurs, saturated, out=saturated)
+        saturated *= weights[start : start + step]
+        of_terms: Floats = np.add.reduce(saturated, axis=0)
         score = of_terms if score is None else score + of_terms
     assert score is not None
     return score
@@ -220,13 +221,13 @@ def word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
 class NeighbourArrays:
     """Arrays that depend only on the documents. They are cached with the columns."""
 
-    __slots__ = ("_beside", "_terms", "exists", "norm", "occasion", "occasions", "per_length", "vector_weights")
-
     def __init__(self, columns: Columns) -> None:
         self._beside = np.array((columns.previous, columns.following))
         self.exists: Floats = (self._beside >= 0).astype(np.float32)
         """1 or 0, shape (2, n), for the documents before and after each one: 0 if there is none, because its index, -1,
         wraps to the last document."""
+        self.linked = bool(self.exists.any())
+        """Whether any document has a neighbour: plain memories have none."""
         self._terms = self.exists * np.float32(NEIGHBOUR_TERMS)
         self.vector_weights = self.exists * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
         norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
@@ -242,6 +243,8 @@ class NeighbourArrays:
         alone = np.flatnonzero(codes < 0)
         codes[alone] = count + len(times) + np.arange(len(alone))
         self.occasion, self.occasions = codes, count + len(times) + len(alone)
+        self.joined = len(np.unique(codes)) < len(codes)
+        """Whether any documents share an occasion."""
 
     def neighbours(self, values: Floats, weights: Floats) -> Floats:
         """Returns the weighted values of both neighbours, shape (…, 2, n), for values of shape (…, n)."""
@@ -250,7 +253,9 @@ class NeighbourArrays:
         return beside
 
     def with_neighbours(self, values: Floats) -> Floats:
-        """Returns the values plus `NEIGHBOUR_TERMS` times the values of both neighbours."""
+        """Returns the values plus `NEIGHBOUR_TERMS` times those of both neighbours; never changes them in place."""
+        if not self.linked:
+            return values
         total: Floats = np.add.reduce(self.neighbours(values, self._terms), axis=-2)
         total += values
         return total
@@ -285,14 +290,15 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     _by_vector(columns, seen, near, by_rank, is_all=all_seen)
     best = largest(text if all_seen else text[columns.matched])
     np.multiply(text, 1 / max(best, TINY), out=words)
-    np.minimum(words, ONE, out=words)
     if not all_seen:
+        np.minimum(words, ONE, out=words)
         near *= columns.has_vector
     np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
     # the words of "Which herbs does she not like?" stand in "Likes mint" rather than in "Hates cilantro"
-    telling = np.float32(1 - query.negation * WORDS_OF_NEGATION)
+    telling = 1 - query.negation * WORDS_OF_NEGATION
     covered *= telling / max(total, TINY)
-    words *= telling
+    if query.negation:
+        words *= telling
     # an answer holds the identifier that was asked for: that is no repetition of the question
     repeating, gained = columns.term_counts, weights * np.float32(MOST_REPEATED / max(total, TINY))
     if query.exact is not None:
@@ -300,16 +306,18 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     repeating = repeating * (arrays.per_length * np.float32(1 / max(len(repeating), FEW_TERMS)))
     np.minimum(repeating, gained, out=repeating)
     np.add.reduce(repeating, axis=0, out=repeated)
-    spoken[:] = columns.speaker == (query.speaker or -1)
+    spoken[:] = columns.speaker == query.speaker if query.speaker else 0
     share = math.sqrt(best / max(total, TINY))
     # in a script that the model does not know, one character of ten is no sign that a document is about the query
     base = base_score(near, words * np.float32(1 + query.foreign * (share - 1)) if query.foreign else words, arrays)
     words *= share
-    best_of_occasion = np.zeros(arrays.occasions, np.float32)
-    np.maximum.at(best_of_occasion, arrays.occasion, base)
-    best_of_occasion.take(arrays.occasion, out=session, mode="clip")
-    before, after = arrays.neighbours(base, arrays.exists)
-    np.maximum(before, after, out=neighbour)
+    session[:], neighbour[:] = base, 0
+    if arrays.joined:
+        best_of_occasion = np.zeros(arrays.occasions, np.float32)
+        np.maximum.at(best_of_occasion, arrays.occasion, base)
+        best_of_occasion.take(arrays.occasion, out=session, mode="clip")
+    if arrays.linked:
+        np.maximum(*arrays.neighbours(base, arrays.exists), out=neighbour)
     return rows
 
 
@@ -357,9 +365,10 @@ _TEXT = np.array(0.5, np.float32)
 def base_score(near: Floats, words: Floats, arrays: NeighbourArrays) -> Floats:
     """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
     the best."""
-    before, after = arrays.neighbours(near, arrays.vector_weights)
-    score: Floats = before + after
-    score += near * _OWN_VECTOR
+    score: Floats = near * _OWN_VECTOR
+    if arrays.linked:
+        before, after = arrays.neighbours(near, arrays.vector_weights)
+        score += before + after
     score += words * _TEXT
     return score
 
@@ -413,16 +422,15 @@ def log_odds(
 ) -> tuple[Floats, dict[str, Floats]]:
     """Returns the log-odds of each document, shape (n,), relative to the others, and the parts that not every query
     has."""
-    sources = columns.session, columns.speaker, columns.flags, weights
-    query_weights, document_weights, base = columns.memo.get(
-        "weights", sources, lambda: weight_columns(columns, weights)
-    )
+
+    def apart_from_query() -> tuple[Floats, Floats]:
+        query_weights, document_weights, base = weight_columns(columns, weights)
+        return query_weights, np.add.reduce(of_documents * document_weights, axis=0) + base
+
+    sources = columns.session, columns.speaker, columns.flags, of_documents, weights
+    query_weights, odds_of_documents = columns.memo.get("odds of documents", sources, apart_from_query)
     odds: Floats = np.add.reduce(of_query * query_weights, axis=0)
-    odds += columns.memo.get(
-        "odds of documents",
-        (of_documents, document_weights, base),
-        lambda: np.add.reduce(of_documents * document_weights, axis=0) + base,
-    )
+    odds += odds_of_documents
     if query.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
         odds += np.float32(query.foreign) * np.add.reduce(of_query * change, axis=0)
@@ -495,13 +503,14 @@ def foreign_weights(query_weights: Floats, foreign: Foreign) -> Floats:
 class TurnKinds(NamedTuple):
     """Query-independent properties of turns that may answer nothing."""
 
-    short_questions: Bools
     short: Ints
     """Indices of turns of a few terms, without a number or a time."""
     asking: Ints
     """Indices of `Columns.questions`."""
+    brief: Bools
+    """Which of those are no longer than a `SHORT_QUESTION`."""
     per_length: Floats
-    """1 / the number of terms of each of them, without those of its date."""
+    """1 / the number of terms of each of those, without those of its date."""
 
 
 def turn_kinds(columns: Columns) -> TurnKinds:
@@ -514,7 +523,7 @@ def turn_kinds(columns: Columns) -> TurnKinds:
         short = np.flatnonzero(~columns.plain & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
         asking = np.flatnonzero(question)
         per_length = np.reciprocal(np.maximum(own[asking], 1), dtype=np.float32)
-        return TurnKinds(question & (own <= SHORT_QUESTION), short, asking, per_length)
+        return TurnKinds(short, asking, own[asking] <= SHORT_QUESTION, per_length)
 
     sources = columns.session, columns.speaker, columns.flags, columns.length
     return columns.memo.get("turns", sources, compute)
@@ -524,16 +533,16 @@ def echoes(columns: Columns, nearest: float) -> Ints:
     """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
     weighed by idf: the more often a question was asked, the less its words would count."""
     turns = turn_kinds(columns)
-    is_echo = columns.cosine >= np.float32(nearest)
-    is_echo &= turns.short_questions
-    share_of_question = np.add.reduce(columns.term_counts[:, turns.asking], axis=0) * turns.per_length
-    alike = share_of_question >= np.float32(0.6)
-    indices, share_of_question = turns.asking[alike], share_of_question[alike]
-    if len(indices):
-        share_of_query = np.count_nonzero(columns.term_counts[:, indices], axis=0) / len(columns.term_counts)
-        nothing_else = (share_of_query >= 0.6) & (share_of_question >= 0.75)
-        is_echo[indices] |= nothing_else | turns.short_questions[indices] & (share_of_query >= 0.8)
-    asking_again: Ints = is_echo.nonzero()[0]
+    if not len(turns.asking):
+        return turns.asking
+    is_echo = turns.brief & (columns.cosine.take(turns.asking) >= nearest)
+    hits = columns.term_counts.take(turns.asking, axis=1)
+    of_question = np.add.reduce(hits, axis=0) * turns.per_length
+    if of_question[of_question.argmax()] >= 0.6:
+        of_query = np.add.reduce(hits > 0, axis=0) / len(hits)
+        nothing_else = (of_query >= 0.6) & (of_question >= 0.75)
+        is_echo |= nothing_else | turns.brief & (of_query >= 0.8) & (of_question >= 0.6)
+    asking_again: Ints = turns.asking[is_echo]
     return asking_again
 
 
@@ -543,7 +552,8 @@ def fillers(columns: Columns) -> Ints:
     short = turn_kinds(columns).short
     if not len(short):
         return short
-    indices: Ints = short[3 * np.count_nonzero(columns.term_counts[:, short], axis=0) <= len(columns.term_counts)]
+    has = columns.term_counts.take(short, axis=1) > 0
+    indices: Ints = short[3 * np.add.reduce(has, axis=0) <= len(has)]
     return indices
 
 
