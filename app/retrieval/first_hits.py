@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
-from types import EllipsisType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -40,7 +39,7 @@ from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import LONG_TEXT, TINY, Ranked, says_something, term_weights
 from app.storage.protocol import Fetched
 from app.storage.schema import Doc, SearchSchema
-from app.storage.search import Bools, Columns, Floats, Ints
+from app.storage.search import Bools, Columns, DocumentIndex, Floats, Ints
 from app.storage.text import (
     DATE_TERMS,
     HAS_EVENT_TIME,
@@ -106,23 +105,19 @@ def repetitions_among(
 
     repetitions: list[list[int]] = []
     for group in groups:
-        by_words: dict[tuple[str, ...], list[int]] = {}
-        for index in group:
-            if (read := documents.get(index)) is not None:
-                by_words.setdefault(read.memo.once("content words", words_of, read.doc), []).append(index)
-        for indices in by_words.values():
-            found: list[list[int]] = []
-            for index in _newest_first(columns, indices) if len(indices) > 1 else ():
-                doc = documents[index].doc
-                for repetition in found:
-                    newest = documents[repetition[0]].doc
-                    equal = all(newest.get(name) == doc.get(name) for name in spec.said_with)
-                    if equal and says_the_same(spec.text(newest), spec.text(doc)):
-                        repetition.append(index)
-                        break
-                else:
-                    found.append([index])
-            repetitions += [repetition for repetition in found if len(repetition) > 1]
+        by_words: dict[tuple[str, ...], list[list[int]]] = {}
+        for index in _newest_first(columns, filter(documents.__contains__, group)):
+            doc = documents[index].doc
+            with_these_words = by_words.setdefault(documents[index].memo.once("content words", words_of, doc), [])
+            for repetition in with_these_words:
+                newest = documents[repetition[0]].doc
+                equal = all(newest.get(name) == doc.get(name) for name in spec.said_with)
+                if equal and says_the_same(spec.text(newest), spec.text(doc)):
+                    repetition.append(index)
+                    break
+            else:
+                with_these_words.append([index])
+        repetitions += [indices for lists in by_words.values() for indices in lists if len(indices) > 1]
     return repetitions
 
 
@@ -228,6 +223,8 @@ class FirstHits:
     """Indices of the documents that are ordered among themselves, of each kind the best first."""
     plain: Bools
     """Which of them are plain memories."""
+    of_kinds: Sequence[DocumentIndex]
+    """The hits of each kind, as an index of them."""
     newest: Ints
     """When each was said; what was said twice, the last time."""
     later: Bools
@@ -241,11 +238,6 @@ class FirstHits:
     what holds instead: their texts tell (`same_subject`)."""
     alike: Sequence[Sequence[int]] = ()
     """Groups of memories with the same words of the query, of which some may have them the other way round."""
-
-    @property
-    def of_kinds(self) -> Sequence[Bools | EllipsisType]:
-        """The hits of each kind, as an index of them."""
-        return (self.plain, ~self.plain) if len({*self.plain.tolist()}) > 1 else (...,)
 
 
 def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights) -> FirstHits:
@@ -266,8 +258,8 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
         turns = turns[:0]
     if len(memories) < 2 or weights.first_plain == NO_ORDER:
         memories = memories[:0]
-    group = memories if not len(turns) else turns if not len(memories) else np.concatenate((turns, memories))
-    first = compare_hits(columns, group, past=asks_for_past(query, ranked.other_parts))
+    past = asks_for_past(query, ranked.other_parts)
+    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
     first.alike = alike
     return first
 
@@ -281,10 +273,11 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     has = columns.term_counts.take(group, axis=1) > 0
     common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
     own = common.diagonal()[:, None]
-    first = FirstHits(group, plain, time, time > time[:, None], common / np.maximum(own, TINY))
+    of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
+    first = FirstHits(group, plain, of_kinds, time, time > time[:, None], common / np.maximum(own, TINY))
     first.later &= speaker == speaker[:, None]
     first.later &= ~(columns.questions.take(group) | (columns.flags.take(group) & SUMMARY != 0))
-    if len(first.of_kinds) > 1:
+    if len(of_kinds) > 1:
         first.later &= plain == plain[:, None]
     near = any(after - before < EQUAL for before, after in pairwise(sorted(cosine.tolist())))
     if near or len({*content.tolist()}) < len(group):
@@ -362,14 +355,13 @@ def properties(
       farther its log-odds are behind those of the hit. For `renewed` the share of the common words of the query counts,
       and less in a long text; for `replaced` the pairs that `compare_texts` returns.
     """
-    group, of_kinds = first.group, first.of_kinds
-    statement, length, brief, by_newness = _of_texts(columns).take(group, axis=1)
+    group = first.group
     values = np.zeros((len(PROPERTIES), len(group)), np.float32)
-    gap, cosine, newness, *others, renewed, second_hand, is_replaced = values  # views: each is written in place
-    others[0][:], others[1][:] = statement, length
+    gap, cosine, newness, statement, length, renewed, second_hand, is_replaced = values  # views, written in place
+    statement[:], length[:], brief, by_newness = _of_texts(columns).take(group, axis=1)
     odds.take(group, out=gap)
     columns.cosine.take(group, out=cosine)
-    for of_kind in of_kinds:
+    for of_kind in first.of_kinds:
         times = first.newest[of_kind].tolist()
         steps = {moment: step for step, moment in enumerate(sorted({*times}))}
         newness[of_kind] = [steps[moment] / max(len(steps) - 1, 1) for moment in times]

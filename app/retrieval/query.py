@@ -362,20 +362,13 @@ def _form(name: str) -> str:
 FOLDER = Path(__file__).parent / "data"
 
 
+@lru_cache(maxsize=16)
 def direction(kind: str, model: str, dim: int) -> Floats | None:
     """Returns the direction, shape (dim,): `direction("asks", "recalld-minilm-1:onnx-int8-d4e6ed7b", 384)`. None: the
     model has none, or another model with vectors of another size bears its name."""
-    axis = _of_file(kind, without_runtime(model))
+    path = FOLDER / f"{kind}_{without_runtime(model)}.npy"
+    axis: Floats | None = np.load(path) if "/" not in model and path.is_file() else None
     return None if axis is None or len(axis) != dim else axis
-
-
-@lru_cache(maxsize=16)
-def _of_file(kind: str, model: str) -> Floats | None:
-    path = FOLDER / f"{kind}_{model}.npy"
-    if "/" in model or not path.is_file():
-        return None
-    axis: Floats = np.load(path)
-    return axis
 
 
 # Whether it denies: "Which herbs does she not like?" asks for what is denied, not for what she likes. The vectors of a

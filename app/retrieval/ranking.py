@@ -90,8 +90,6 @@ BLOCK = 1 << 15
 
 ENOUGH = 48
 """At least so many of the best are sorted: twice as many as are compared with each other."""
-FEW = 700
-"""Up to this number of documents a plain stable sort is as fast as a sort of whole numbers."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 ORDERED_NEAR = 0.6
@@ -604,34 +602,18 @@ def _latest(
 
 def _sorted(columns: Columns, score: Floats, among: Bools, k: int | None) -> Ints:
     """Returns indices by score, then time, both descending, then engine handle: of all documents `among`, or of so many
-    of the best that at least `k` have distinct contents.
-
-    To sort many, their scores are sorted as whole numbers, whose upper half is the score's bits, and the lower half the
-    place. This is several times as fast as a stable sort of floats.
-    """
-    all_of_them = np.count_nonzero(among) == len(among)
+    of the best that at least `k` have distinct contents."""
+    rows, time, all_of_them = columns.rows, columns.time, np.count_nonzero(among) == len(among)
     if k is not None and len(score) > 4 * (enough := max(8 * k, ENOUGH)):
-        order = np.arange(len(score)) if all_of_them else np.flatnonzero(among)
-        if len(order) > 4 * enough:
-            values = score[order]
-            order = order[values >= np.partition(values, -enough)[-enough]]
-        order = order[np.lexsort((columns.rows[order], -columns.time[order], -score[order]))]
+        values = score if all_of_them else score[among]
+        least = np.partition(values, -enough)[-enough] if len(values) > 4 * enough else -np.inf
+        order = (among & (score >= least)).nonzero()[0]
+        order = order[np.lexsort((rows[order], -time[order], -score[order]))]
         if len(order) < enough or len(top(order, columns, k)) == k:
             return order
-    rows, time = columns.rows, columns.time
     order = columns.memo.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
-    if not all_of_them:
-        order = order[among[order]]
-    if len(order) <= FEW:
-        return order[(-score[order]).argsort(kind="stable")]
-    bits = (0 - score[order]).view(np.int32)  # 0 - -0.0 is 0.0, as is 0 - 0.0
-    rising = bits ^ (bits >> 31 & 0x7FFFFFFF)  # in a negative number, the bits after the sign rise as the number falls
-    keys = rising.astype(np.int64)
-    keys <<= 32
-    keys |= np.arange(len(order))
-    keys.sort()
-    keys &= 0xFFFFFFFF
-    return order[keys]
+    order = order if all_of_them else order[among[order]]
+    return order[(-score[order]).argsort(kind="stable")]
 
 
 def top(order: Ints, columns: Columns, k: int, without: Set[int] = frozenset()) -> list[int]:

@@ -29,7 +29,7 @@ OF_OUR_OWN = {
     "app.memories.search._of_status": "statuses",
     "app.retrieval.model_weights.weights_for": "names of models",
     "app.retrieval.first_hits._factors": "sets of weights of models",
-    "app.retrieval.query._of_file": "a kind and a name of a model: 16 of them",
+    "app.retrieval.query.direction": "a kind and a name of a model: 16 of them",
     "app.retrieval.time_expressions._parser": "a language of the list and a day: 64 of them",
     "app.settings._is_loopback": "256 names of hosts of at most 255 characters",
     "app.storage.sqlite.sql.assignment": "fields of collections",
