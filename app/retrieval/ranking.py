@@ -315,7 +315,8 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
         np.maximum.at(best_of_occasion, arrays.occasion, base)
         best_of_occasion.take(arrays.occasion, out=session, mode="clip")
     if arrays.linked:
-        np.maximum(*arrays.neighbours(base, arrays.exists), out=neighbour)
+        before, after = arrays.neighbours(base, arrays.exists)
+        np.maximum(before, after, out=neighbour)
     return rows
 
 

@@ -21,6 +21,7 @@ The steps, in the order of the data:
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Annotated, Generic, Literal, NamedTuple, NotRequired, Protocol
@@ -420,7 +421,8 @@ class Retriever(Generic[R]):
         if wanted.mode != "hybrid" or wanted.by_cosine:
             return await self._embedder.embed_query(query.stripped)
         try:
-            async with asyncio.timeout(None if wanted.min_score > 0 else wanted.vector_seconds):
+            seconds = None if wanted.min_score > 0 else wanted.vector_seconds
+            async with nullcontext() if seconds is None else asyncio.timeout(seconds):
                 vector = await self._embedder.embed_query(query.stripped)
         except (EmbeddingUnavailable, TimeoutError):
             if wanted.min_score > 0:
