@@ -178,6 +178,13 @@ LENIENT = WrapValidator(_or_none)
 """An item that does not have its shape becomes None. The other items of the answer stay; None is counted as dropped."""
 
 
+def _or_usual(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return validate(value)
+    except ValidationError:
+        return 0.5
+
+
 class Shape(ReplyShape):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -218,7 +225,8 @@ class LearnedStatement(CitedItem):
         Literal["name", "age", "home", "occupation", "interest", "conversation_preference", "preference"] | None
     ) = None
     always: Literal["health", "identity", "wish"] | None = None
-    importance: Annotated[float, Field(ge=0, le=1)] = 0.5
+    # no grammar of llama.cpp bounds a number, and no claim is lost for `"importance": 7`
+    importance: Annotated[Annotated[float, Field(ge=0, le=1)], WrapValidator(_or_usual)] = 0.5
     replaces: Annotated[list[Annotated[ReplacedText | None, LENIENT]], Field(max_length=50)] = []
 
 

@@ -1,5 +1,7 @@
 """What a conversation leaves behind, with a model that says what it is told."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -198,6 +200,16 @@ async def test_what_was_served_is_not_learned_again(service: Service, llm: Model
     assert [line["text"] for line in shown["conversation"]] == ["Please whisper."]
     assert done["result"]["parts"]["memories"]["dropped"] == {"invalid": 1}
     assert sorted(memory["content"] for memory in await kept(service)) == ["Ada lives in Boston.", "Please whisper."]
+
+
+@pytest.mark.parametrize(("given", "kept_as"), [(0.8, 0.8), (7, 0.5), (-1, 0.5), ("high", 0.5), (None, 0.5)])
+def test_an_importance_that_is_none_loses_no_claim(given: Any, kept_as: float) -> None:
+    """llama.cpp's grammars do not bound a number: Qwen2.5 0.5B gave 7 where at most 1 was asked."""
+    stated: Json = {"quote": "I live in Oslo", "certainty": "stated", "holds": "now", "importance": given}
+    claim = prompts.LearnedStatement.model_validate(
+        {**stated, "subject": "user", "text": "Lives in Oslo.", "kind": "fact"}
+    )
+    assert claim.importance == kept_as
 
 
 async def test_what_a_small_model_gets_wrong_is_dropped_and_counted(service: Service, llm: Model) -> None:
