@@ -1,6 +1,7 @@
 """Memories as they are stored: their vectors and terms, how one is made and revised, queries over them and their
 history, and the changes that store, revise, retire and remove them."""
 
+import asyncio
 import logging
 from calendar import monthrange
 from collections.abc import Callable, Mapping, Sequence
@@ -85,21 +86,30 @@ class Embeddings:
     async def entries(self, passages: Sequence[Passage]) -> list[IndexEntry]:
         """Returns the index entry of each passage, without a vector if the embedder failed."""
         missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
+        embedding = asyncio.create_task(self._embed(missing))
         try:
-            windows = await self._embedder.windows(missing)
-            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
-        except EmbeddingUnavailable as error:
-            log.warning("embedding failed", extra={"error": error.detail, "texts": len(missing)})
-        else:
-            ends = list(accumulate(map(len, windows)))
-            self._made.update(zip(missing, np.split(vectors, ends[:-1]), strict=True) if missing else ())
-
-        def entry(passage: Passage) -> IndexEntry:
+            await asyncio.sleep(0)  # the model begins with the first text, and the terms are read meanwhile
+            texts = await in_parts(passages, Passage.indexed, lambda passage: len(passage.content))
+            await embedding
+        finally:
+            embedding.cancel()
+        entries = list[IndexEntry]()
+        for passage, text in zip(passages, texts, strict=True):
             made = self._made.get(passage.content)  # shape (windows, dim)
             vector, others = (None, None) if made is None else (made[0], made[1:] if len(made) > 1 else None)
-            return IndexEntry(passage.indexed(), vector, self._embedder.name, others)
+            entries.append(IndexEntry(text, vector, self._embedder.name, others))
+        return entries
 
-        return await in_parts(passages, entry, lambda passage: len(passage.content))
+    async def _embed(self, contents: Sequence[str]) -> None:
+        """Adds the vectors of these texts; if the embedder fails, none."""
+        try:
+            windows = await self._embedder.windows(contents)
+            vectors = await self._embedder.embed_texts([window for parts in windows for window in parts])
+        except EmbeddingUnavailable as error:
+            log.warning("embedding failed", extra={"error": error.detail, "texts": len(contents)})
+        else:
+            ends = list(accumulate(map(len, windows)))
+            self._made.update(zip(contents, np.split(vectors, ends[:-1]), strict=True) if contents else ())
 
     async def entries_each(self, passages: Sequence[Passage]) -> list[IndexEntry]:
         """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the

@@ -6,7 +6,7 @@ limit on each call, a request of four calls could take four times as long. In ba
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar
@@ -24,7 +24,8 @@ Tallied: TypeAlias = dict[tuple[Any, ...], int]
 
 
 class RequestWait:
-    """A stopwatch of one request: the seconds during which at least one of its calls was in progress."""
+    """A stopwatch of one request: the seconds during which at least one of its calls was in progress. The time inside a
+    `with` block of it counts, and blocks may overlap."""
 
     def __init__(self) -> None:
         self._spent, self._since, self._calls = 0.0, 0.0, 0
@@ -34,18 +35,15 @@ class RequestWait:
         """Seconds waited so far, including the calls in progress."""
         return self._spent + (time.monotonic() - self._since if self._calls else 0.0)
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts the time inside the block as waiting. Calls may overlap."""
+    def __enter__(self) -> None:
         if not self._calls:
             self._since = time.monotonic()
         self._calls += 1
-        try:
-            yield
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._spent += time.monotonic() - self._since
+
+    def __exit__(self, *_: object) -> None:
+        self._calls -= 1
+        if not self._calls:
+            self._spent += time.monotonic() - self._since
 
 
 _WAIT: ContextVar[RequestWait | None] = ContextVar("wait", default=None)
@@ -57,15 +55,9 @@ def begin_request() -> None:
     _WAIT.set(RequestWait())
 
 
-@contextmanager
-def waiting() -> Iterator[None]:
+def waiting() -> AbstractContextManager[None]:
     """Counts the time inside the block as waiting, if a request is being answered."""
-    wait = _WAIT.get()
-    if wait is None:
-        yield
-        return
-    with wait.waiting():
-        yield
+    return _WAIT.get() or nullcontext()
 
 
 def left(seconds: float) -> float:

@@ -211,19 +211,18 @@ class EmbeddedReembedding:
             "SELECT k.partition FROM kept_vectors k JOIN partitions p ON p.partition = k.partition "
             "WHERE k.partition > ? AND p.collection = ? ORDER BY k.partition LIMIT ?"
         )
-        after = dropped = 0
+        after, dropped, found = 0, 0, DROPPED_AT_ONCE
 
-        def drop_some(connection: apsw.Connection) -> bool:
-            nonlocal after, dropped
+        def drop_some(connection: apsw.Connection, after: int, dropped: int) -> tuple[int, int, int]:
             rows: Any = connection.execute(statement, (after, collection.name, DROPPED_AT_ONCE)).fetchall()
             for (partition,) in dict.fromkeys(rows):
                 connection.execute("DELETE FROM kept_vectors WHERE partition = ?", (partition,))
                 dropped += connection.changes()
                 after = partition
-            return len(rows) == DROPPED_AT_ONCE
+            return after, dropped, len(rows)
 
-        while await self._writer.submit(drop_some):
-            pass  # others can write in between
+        while found == DROPPED_AT_ONCE:  # others can write in between
+            after, dropped, found = await self._writer.submit(partial(drop_some, after=after, dropped=dropped))
         return dropped
 
 

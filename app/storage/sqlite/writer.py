@@ -250,7 +250,8 @@ class WriteTurns(Generic[T]):
 # --- The writer -------------------------------------------------------------------------------------------------------
 
 WriterTask: TypeAlias = Callable[[apsw.Connection], T]
-"""A function that the writer's thread runs inside a transaction. Its result is returned to the caller."""
+"""A function that the writer's thread runs inside a transaction, and once more if another one of its group fails. Its
+result is returned to the caller."""
 ObserveCommit = Callable[[int, float], None]
 """Called after each group with the number of writes and the seconds."""
 
@@ -456,23 +457,23 @@ class WriterThread:
     def _transact(self, group: Sequence[QueuedTask]) -> int | None:
         """Runs the tasks in one transaction. Returns the number of the commit; None if nothing was written.
 
-        The only task of a group has no savepoint, which would copy each page that is written.
+        A savepoint copies each page that is written. So there is none, and where a task fails, all run once more, each
+        with its own.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             before = self._connection.total_changes()
-            if len(group) > 1:
+            if any(isinstance(self._run_one(queued), Exception) for queued in group):
+                self._connection.execute("ROLLBACK")
+                if len(group) == 1:
+                    return None
+                self._connection.execute("BEGIN IMMEDIATE")
+                before = self._connection.total_changes()
                 for queued in group:
                     self._connection.execute("SAVEPOINT one")
-                    queued.outcome = self._outcome(queued.work)
-                    if isinstance(queued.outcome, Exception):
+                    if isinstance(self._run_one(queued), Exception):
                         self._connection.execute("ROLLBACK TO one")
                     self._connection.execute("RELEASE one")
-            else:
-                group[0].outcome = self._outcome(group[0].work)
-                if isinstance(group[0].outcome, Exception):
-                    self._connection.execute("ROLLBACK")
-                    return None
             is_changed = self._connection.total_changes() != before
             commits = count_commit(self._connection) if is_changed else None
             self._connection.execute("COMMIT")
@@ -482,13 +483,14 @@ class WriterThread:
             raise
         return commits
 
-    def _outcome(self, work: WriterTask[Any]) -> Any:
+    def _run_one(self, queued: QueuedTask) -> Any:
         try:
-            return work(self._connection)
+            queued.outcome = queued.work(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
         except Exception as error:  # noqa: BLE001 (handed to its caller)
-            return error
+            queued.outcome = error
+        return queued.outcome
 
     def _tell(self, group: Sequence[QueuedTask]) -> None:
         _tell(group)
