@@ -572,7 +572,7 @@ async def asserted(
     service = tools.facts(scope)
     sources: list[Source] = [{**source, **more} for _, more in drawn]
     outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
-    fact_ids = [fact["fact_id"] for fact in outcome.body["items"]]
+    fact_ids = list(dict.fromkeys(fact["fact_id"] for fact in outcome.body["items"]))
     return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
 
 

@@ -215,11 +215,13 @@ def test_an_importance_that_is_none_loses_no_claim(given: Any, kept_as: float) -
 async def test_what_a_small_model_gets_wrong_is_dropped_and_counted(service: Service, llm: Model) -> None:
     stated: Json = {"subject": "user", "kind": "fact", "certainty": "stated", "holds": "now"}
     oslo: Json = {**stated, "quote": "I live in Oslo", "text": "The user lives in Oslo."}
+    fact = {"predicate": "speaks_of", "object": "Oslo"}
     paints: Json = {**stated, "quote": "My sister Ines paints", "subject": "Ines", "text": "Ines paints."}
     invented = {"memory_id": "mem_1", "words": "The user lives in Rome."}
     llm.says["Statements"] = {
         "statements": [
-            oslo,
+            oslo | fact,
+            oslo | fact,
             {"quote": "I live in Oslo"},
             "The user lives in Oslo.",
             {**oslo, "holds": "always"},
@@ -242,7 +244,8 @@ async def test_what_a_small_model_gets_wrong_is_dropped_and_counted(service: Ser
     assert parts["profile"]["dropped"] == {"not_of_this_part": 1}
     assert sorted(memory["content"] for memory in await kept(service)) == ["Ines paints.", "The user lives in Oslo."]
     assert (await service.client.get("/v1/users/u/profile")).status_code == 404, "no interest of the sister is theirs"
-    assert (await service.client.get("/v1/facts", params={"user_id": "u"})).json()["items"] == []
+    (stored,) = (await service.client.get("/v1/facts", params={"user_id": "u"})).json()["items"]
+    assert parts["facts"]["fact_ids"] == [stored["fact_id"]], "once"
 
 
 async def test_the_agents_wishes_are_told(service: Service, llm: Model) -> None:
