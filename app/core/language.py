@@ -4,11 +4,13 @@ What stored keys, hashes and index terms are made of keeps its bytes and stands 
 """
 
 import re
+import tomllib
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 from dateparser.languages.loader import default_loader
 
@@ -287,8 +289,190 @@ def number_of(written: str) -> int:
     return int(written if written.isdecimal() else next(_han_values(written)))
 
 
+NUMBER_WORDS = tomllib.loads((Path(__file__).parent / "data" / "number_words.toml").read_text("utf-8"))
+"""The tables of `data/number_words.toml`, whose head explains them."""
+FUNCTION_WORDS = {code: frozenset(table["function_words"].split()) for code, table in NUMBER_WORDS["words"].items()}
+"""Words that tell the language of a text, without accents."""
+_LONGEST_NUMBER = 64
+"""Letters of a number that is one word."""
+_HAN_AMOUNT = re.compile(
+    f"\\d+(?:\\.\\d+)?[千万萬億亿]+|[{_HAN_NUMERALS}]{{0,9}}[十百千万萬億亿][{_HAN_NUMERALS}]{{0,12}}|[{_HAN_NUMERALS}]{{4}}(?=年)"
+    f"|[{_HAN_NUMERALS}](?=[点點時时刻分月日号號度])"
+)
+
+
+class _NumberWords:
+    """What the words of one language count."""
+
+    def __init__(self, code: str, table: Mapping[str, str]) -> None:
+        self.code, self.conjunction = code, table["and"]
+        self.doubtful = frozenset(table.get("doubtful", "").split())
+        self.function_words = FUNCTION_WORDS[code]
+        self.values, self._inside = dict[str, int](), dict[str, int]()
+        for name, counted in (
+            ("small", range(1, 20)),
+            ("tens", range(20, 100, 10)),
+            ("hundreds", range(100, 1000, 100)),
+            ("thousands", (10**3, 10**6, 10**9)),
+        ):
+            for forms, value in zip(table[name].split(), counted, strict=False):  # "hundreds" may have 100 alone
+                for form in forms.split("|"):
+                    for spelling in {form.rstrip("-"), fold(form.rstrip("-"))}:
+                        self._inside[spelling] = value
+                        if not form.endswith("-"):
+                            self.values[spelling] = value
+        self._beginnings = {word[:3] for word in self._inside} if "joined" in table else set[str]()
+
+    def value(self, word: str) -> int | None:
+        """Returns what a folded word counts, also one that is joined from several: 22 for "zweiundzwanzig"."""
+        if (known := self.values.get(word)) is not None or word[:3] not in self._beginnings:
+            return known
+        return self._joined(word, (0, 0)) if len(word) <= _LONGEST_NUMBER else None
+
+    def _joined(self, rest: str, number: tuple[float, float], *, inverted: bool = False) -> int | None:
+        if not rest:
+            return int(sum(number))
+        for end in range(len(rest), 1, -1):
+            value = self._inside.get(rest[:end])
+            longer = None if value is None else _extended(*number, value, inverted=inverted)
+            if longer is not None and (whole := self._joined(rest[end:], longer)) is not None:
+                return whole
+        behind = rest.removeprefix(self.conjunction)
+        return self._joined(behind, number, inverted=True) if behind != rest and not inverted else None
+
+
+def _extended(total: float, below: float, value: float, *, inverted: bool = False) -> tuple[float, float] | None:
+    """Returns a number to which a word is added, as what its thousands count and what is below them; None if the word
+    begins another number: `_extended(2000, 50, 8)` is (2000, 58), 8 and 50 are two numbers.
+
+    `inverted`: the ones came first, as in "acht-und-fünfzig".
+    """
+    tens = below % 100
+    if value >= 1000:
+        counted = total % value + below
+        if value not in (10**3, 10**6, 10**9):  # a word that is joined from several
+            return None if below or total % 10**6 else (total + value, 0)
+        if total and (not counted or (total >= value and total % (1000 * value))):
+            return None
+        return total - total % value + (counted or 1) * value, 0
+    if value == 100 and 0 < below < 100:
+        return total, 100 * below
+    fits = (
+        not below
+        or (value < 10 and tens % 10 == 0 and tens != 10)
+        or (10 <= value < 20 and tens in (0, 60, 80))  # soixante-douze, quatre-vingt-dix
+        or (20 <= value < 100 and (not tens or (inverted and tens < 10 and value % 10 == 0)))
+    )
+    return (total, below + value) if fits else None
+
+
+def _counts(word: str) -> list[_NumberWords]:
+    """Returns the languages in which a folded word is a number."""
+    return [each for each in _OF_NUMBERS if each.value(word) is not None]
+
+
+_OF_NUMBERS = [_NumberWords(code, table) for code, table in NUMBER_WORDS["words"].items()]
+_KNOWN = {word: _counts(word) for each in _OF_NUMBERS for word in each.values}
+_COUNTING = frozenset(word for each in _OF_NUMBERS for word, value in each.values.items() if value > 1)
+_BEGINNINGS = frozenset(beginning for each in _OF_NUMBERS for beginning in each._beginnings)
+_HYPHENED = sorted({word for word in _COUNTING if "-" in word}, key=len, reverse=True)
+_NUMBER_PIECE = re.compile(rf"(?:{'|'.join(_HYPHENED)})(?!\w)|[^\W\d_]+|\d+(?:[.,]\d{{1,2}})?(?![.,]?\d)")
+
+
+@dataclass(slots=True)
+class _Number:
+    """A number, as far as it was read."""
+
+    start: int
+    end: int
+    total: float
+    below: float
+    languages: list[_NumberWords]
+    """Those that its words are of; all while it has digits alone."""
+    word: str = ""
+    """Its last word."""
+    is_word: bool = True
+    """It has no other word and no digits."""
+
+
+def spelled_numbers(text: str, words: Collection[str], language: str | None = None) -> list[tuple[int, int, str]]:
+    """Returns the numbers that a folded text with these `words` writes in words of one of eight languages, with their
+    places, in digits: of "two pots and twenty-five tulips" `[(0, 3, "2"), (13, 24, "25")]`.
+
+    Also those in words and digits ("2,5 millions") and in Chinese numerals. One alone is none: it is an article.
+    `language`: only the words of this one count, whatever they mean in others; no Chinese numerals.
+    """
+    found: list[tuple[int, int, str]] = []
+    if not _COUNTING.isdisjoint(words) or any(
+        word[:3] in _BEGINNINGS and len(word) > 6 and _counts(word) for word in words
+    ):
+        found = [
+            (number.start, number.end, f"{round(number.total + number.below, 2):.15g}")
+            for number in _numbers_in_words(text)
+            if number.word
+            and number.total + number.below >= 2
+            and not (number.is_word and language is None and _is_doubtful(number, words))
+            and (language is None or any(each.code == language for each in number.languages))
+        ]
+    if language is None and not text.isascii():
+        found += [(match.start(), match.end(), _han_amount(match[0])) for match in _HAN_AMOUNT.finditer(text)]
+    return found
+
+
+def _numbers_in_words(text: str) -> Iterator[_Number]:
+    number: _Number | None = None
+    last = 0  # where the last word of the number, or an "and" behind it, ends
+    for piece in _NUMBER_PIECE.finditer(text):
+        word = piece[0]
+        if number is not None and text[last : piece.start()] not in (" ", "-", "\u00a0"):
+            yield number
+            number = None
+        if number is not None and any(word == each.conjunction for each in number.languages):
+            last = piece.end()
+            continue
+        digits = word[0].isdecimal()
+        languages = _OF_NUMBERS if digits else _KNOWN.get(word) or (_counts(word) if word[:3] in _BEGINNINGS else [])
+        value = float(word.replace(",", ".")) if digits else (languages and languages[0].value(word)) or 0
+        last = piece.end()
+        if number is not None and not digits:
+            common = [each for each in languages if each in number.languages]
+            longer = _extended(number.total, number.below, value) if common and (number.word or value >= 1000) else None
+            if longer is not None:
+                number.total, number.below = longer
+                number.end, number.languages, number.word, number.is_word = last, common, word, False
+                continue
+        if number is not None:
+            yield number
+        whole = value if value >= 1000 and not digits else 0
+        number = _Number(piece.start(), last, whole, value - whole, languages, "" if digits else word)
+        number = number if value else None
+    if number is not None:
+        yield number
+
+
+def _is_doubtful(number: _Number, words: Collection[str]) -> bool:
+    """Returns whether a number of one word is rather a word of another language than that of the text."""
+    if not any(number.word in each.doubtful for each in number.languages):
+        return False
+    known = [len(each.function_words.intersection(words)) for each in _OF_NUMBERS]
+    own = max(len(each.function_words.intersection(words)) for each in number.languages)
+    return not own or own < max(known)
+
+
+def _han_amount(written: str) -> str:
+    digits = re.match(r"[\d.]+", written)
+    if digits is None:
+        return next(_han_values(written))
+    factor = 1
+    for numeral in written[digits.end() :]:
+        factor *= int(unicodedata.numeric(numeral))
+    return f"{round(float(digits[0]) * factor, 2):.15g}"
+
+
 _NAMES_OF_MONTHS = "january february march april may june july august september october november december".split()
-_LANGUAGES_OF_MONTHS = "en de es fr it pt nl ru uk pl cs sv da tr id".split()
+_LANGUAGES_OF_TIME = "en de es fr it pt nl ru uk pl cs sv da tr id zh ja".split()
+_TIMES = (*_NAMES_OF_MONTHS, *"monday tuesday wednesday thursday friday saturday sunday day week month year".split())
+_RELATIVE = "0 day ago", "1 day ago", "in 1 day", "2 day ago", "in 2 day"
 
 
 @cache
@@ -296,12 +480,38 @@ def _month_numbers() -> Mapping[str, int]:
     """Returns the numbers of months by their folded names, those of the first languages before those of others."""
     return {
         fold(name): number
-        for language in reversed(_LANGUAGES_OF_MONTHS)
+        for language in reversed(_LANGUAGES_OF_TIME)
         for number, month in enumerate(_NAMES_OF_MONTHS, 1)
         for name in default_loader.get_locale(language).info[month]
     }
 
 
 def month_number(word: str) -> int | None:
-    """Returns the number of a month by its name in one of fifteen languages: `month_number("avril") == 4`."""
+    """Returns the number of a month by its name in one of seventeen languages: `month_number("avril") == 4`."""
     return _month_numbers().get(fold(word))
+
+
+@cache
+def _time_words() -> tuple[frozenset[str], re.Pattern[str]]:
+    """Returns the words of `names_time`, and a pattern of those of scripts without spaces."""
+    infos = [default_loader.get_locale(language).info for language in _LANGUAGES_OF_TIME]
+    names = {name for info in infos for time in _TIMES for name in info[time]}
+    names |= {name for info in infos for when in _RELATIVE for name in info["relative-type"].get(when, ())}
+    unspaced = {name for name in names if len(name) > 1 and is_unspaced(name) and name[0] != "("}
+    spaced = {
+        name.lower()
+        for name in names
+        if not is_unspaced(name) and " " not in name and len(fold(name)) > _LONGEST_SHORT_NAME
+    }
+    return frozenset({*spaced, *map(fold, spaced)}), re.compile("|".join(sorted(unspaced, key=len, reverse=True)))
+
+
+_LONGEST_SHORT_NAME = 3
+"""Letters of "mon" and "mar", which mean something else, too."""
+
+
+def names_time(text: str, words: Collection[str]) -> bool:
+    """Returns whether a folded text with these `words` names a month, a weekday, a day, week, month or year, or a day
+    next to today, in one of seventeen languages."""
+    spaced, unspaced = _time_words()
+    return not spaced.isdisjoint(words) or (is_unspaced(text) and unspaced.search(text) is not None)

@@ -127,7 +127,7 @@ class AnalysedQuery:
     other_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Where `terms` has the others."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
-    """The terms that are numbers."""
+    """The terms that are numbers, in digits or in words."""
     name: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms of the name of that one speaker."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -237,7 +237,14 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         spaced_rows=np.flatnonzero(is_spaced),
         other_rows=np.flatnonzero(~is_spaced),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
-        numbers=term_ids([term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]),
+        numbers=term_ids(
+            [term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]
+            + [
+                whole.term
+                for whole in in_notation
+                if whole.term.isdecimal() and not any(map(str.isdecimal, whole.parts))
+            ]
+        ),
         dates=term_ids([term for term in times if "-" in term]),
         times=term_ids(times),
         spelled=spelled(query[:MAX_KEPT_CHARS]),
@@ -557,7 +564,9 @@ def settle(
     term_counts, df, settled.terms = term_counts[counting], df[counting], terms[counting]
 
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
-    settled.exact |= _are(settled.terms, query.numbers.tolist())
+    is_number = _are(settled.terms, query.numbers.tolist())
+    settled.exact |= is_number
+    emphasis[is_number] = np.minimum(emphasis[is_number], 1)
     emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
     is_name = _are(settled.terms, query.name.tolist())
     if not is_name.all():
@@ -632,9 +641,10 @@ def _emphasis(
 ) -> tuple[Floats, Bools]:
     """Returns the factor of each term's weight, and the mask of the terms that a document matches and does not repeat.
     `expanded`: the acronyms that are looked for as initials."""
+    parts_of_others = [part for term, parts in identifiers.items() for part in parts if part != term]
     is_part = _are(terms, [part for parts in identifiers.values() for part in parts])
     is_joined = _are(terms, [term for term, parts in identifiers.items() if not parts])  # "e-mail"
-    is_identifier = _are(terms, [term for term, parts in identifiers.items() if parts])
+    is_identifier = _are(terms, [term for term, parts in identifiers.items() if parts]) & ~_are(terms, parts_of_others)
     is_correction = _are(terms, corrections.values())
     emphasis = np.where((is_part & ~is_identifier) | is_joined, np.float32(PART_OF_IDENTIFIER), np.float32(1))
     emphasis[is_correction] = CORRECTED

@@ -25,7 +25,7 @@ from dateparser.languages.loader import default_loader
 
 from app.core.caches import CHARACTER_BYTES, ByteCache, kept
 from app.core.clock import to_ms, zone_named
-from app.core.language import PLAIN_APOSTROPHES
+from app.core.language import PLAIN_APOSTROPHES, spelled_numbers
 from app.retrieval import time_grammar
 from app.retrieval.decay import MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
@@ -339,10 +339,11 @@ def _evidence(words: frozenset[str]) -> dict[Grammar, int]:
 
 
 def _best(query: str, now: datetime) -> Reading | None:
-    text, local = fold(query), now.replace(tzinfo=None)
+    folded, local = fold(query), now.replace(tzinfo=None)
     tried: list[Grammar] = []
-    for grammar, likely in languages(text):
+    for grammar, likely in languages(folded):
         tried.append(grammar)
+        text = _in_digits(folded, grammar.code)
         readings = [
             reading
             for reading in (*grammar.read(query, text, now), *_numeric(text, grammar.code, local))
@@ -351,8 +352,18 @@ def _best(query: str, now: datetime) -> Reading | None:
         ]
         chosen = _chosen(_apart(readings), text, grammar, local)
         if chosen is not None:
+            chosen = replace(chosen, start=len(text[: chosen.start].rstrip(" ")))
             return _meant(chosen, grammar.tense(_sentence(text, chosen)))
-    return next(iter(_numeric(text, "en", local)), None) or _by_library(query, now)
+    return next(iter(_numeric(folded, "en", local)), None) or _by_library(query, now)
+
+
+def _in_digits(folded: str, language: str) -> str:
+    """Returns the text with its numbers in digits, each word at its place: "         25 days ago"."""
+    text = folded
+    for start, end, number in spelled_numbers(folded, WORD.findall(folded), language):
+        if len(number) <= end - start:
+            text = text[:start] + number.rjust(end - start) + text[end:]
+    return text
 
 
 def _sentence(text: str, reading: Reading) -> str:

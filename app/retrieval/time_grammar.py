@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
+from app.core.language import FUNCTION_WORDS
+
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
@@ -377,13 +379,12 @@ class Grammar:
     def __init__(self, code: str, table: WordTable, holidays: Holidays, read_date: ReadDate) -> None:
         self.code, self._table, self._feasts, self._read_date = code, table, holidays, read_date
         self.spaced: bool = table.get("spaced", True)
-        self.function_words = frozenset(table["function_words"].split())
+        self.function_words = FUNCTION_WORDS.get(code, frozenset())
         self.doubtful = frozenset(table["doubtful"].split())
         self._days: dict[str, tuple[int, str | None]] = _by_word(table["days"], _day_and_part)
         self._parts: dict[str, str] = _by_word(table["parts"], str)
         self._units: dict[str, str] = _by_word(table["one"], str) | _by_word(table["many"], str)
         self._numbers: dict[str, float] = _by_word(table["numbers"], float)
-        self._numbers |= {word: 10.0 * at for at, word in enumerate(table.get("tens", "").split(), 2)}
         self._months: dict[str, int] = _by_word(table["months"], int)
         self._weekdays: dict[str, int] = _by_word(table["weekdays"], int)
         self._seasons: dict[str, str] = _by_word(table["seasons"], str)
@@ -507,8 +508,7 @@ class Grammar:
         words = _any(self._numbers)
         if not self.spaced:
             return rf"(?:{_DIGITS}|{_HAN_NUMBER}|{words}) ?"
-        tens = rf"(?:{_any(self._table.get('tens', '').split())})[\s\-]+(?:(?:{_AND})\s+)?(?:{words})"
-        return rf"(?:{_DIGITS}|{tens}|{words})"
+        return rf"(?:{words}|{_DIGITS})"
 
     @cached_property
     def _amount_part(self) -> re.Pattern[str]:
@@ -533,13 +533,11 @@ class Grammar:
 
     @cached_property
     def _amount_before(self) -> re.Pattern[str]:
-        """Matches a text that ends in another amount, or in the first words of the same: "one hundred and" of "one
-        hundred and twenty days ago", and "1" of "1 000 days ago"."""
+        """Matches a text that ends in another amount, or in digits: "1" of "1 000 days ago"."""
         if not self.spaced:
             return re.compile(rf"{self._number_pattern}个?(?:{_any(self._units)})\w?\Z")
         many = _any(_by_word(self._table["many"], str))
-        number = rf"(?<!\w)(?:\d+|{_any(self._numbers)})"
-        return re.compile(rf"(?:(?:{many})(?:\s*,)?|{number})(?:\s+(?:{_AND}))?\s+\Z")
+        return re.compile(rf"(?:(?:{many})(?:\s*,)?|(?<!\w)\d+)(?:\s+(?:{_AND}))?\s+\Z")
 
     def read(self, query: str, text: str, now: datetime) -> list[Reading]:
         """Returns all expressions in `text`, which is `query` folded, in no order; some may overlap.
@@ -658,7 +656,7 @@ class Grammar:
         least, most = list[tuple[str, float]](), list[tuple[str, float]]()
         if groups.get("amount"):
             if self._amount_before.search(match.string, 0, match.start("amount")):
-                return None  # "seventeen hours and 30 minutes ago" has a number that is not known
+                return None  # "umpteen hours and 30 minutes ago" has a number that is not known
             for part in self._amount_part.finditer(match["amount"]):
                 unit, half = self._units[_phrase(part["unit"])], 0.5 if part["half"] or part["more"] else 0.0
                 low = self._number(part["low"]) + half

@@ -18,6 +18,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from hashlib import blake2b
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -29,7 +30,17 @@ import Stemmer
 from numpy.typing import NDArray
 
 from app.core.caches import kept, kept_by_digest
-from app.core.language import HAN, STOP_WORDS, UNSPACED, fold, marks, month_number, number_of
+from app.core.language import (
+    HAN,
+    NUMBER_WORDS,
+    STOP_WORDS,
+    UNSPACED,
+    fold,
+    marks,
+    month_number,
+    names_time,
+    spelled_numbers,
+)
 
 TermIds: TypeAlias = NDArray[np.uint32]
 
@@ -151,12 +162,6 @@ _ARABIC_WORD = re.compile(
 _snowball = {name: Stemmer.Stemmer(name, 0) for _, name in _STEMMERS if name and name != "arabic light"}
 _snowball_lock = threading.Lock()  # Stemmer objects are not re-entrant
 
-_TIME_WORD = re.compile(
-    r"\d|\b(?:(?:yester|to|mon|tues|wednes|thurs|fri|satur|sun|birth)day|tomorrow|tonight|weekend|ago|last|next|"
-    r"(?:day|week|month|year|hour|minute|decade)s?|morning|evening|recently|since|jan(?:uary)?|feb(?:ruary)?|march|"
-    r"april|may|june|july|aug(?:ust)?|sept(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|"
-    r"two|three|four|five|six|seven|eight|nine|ten|twice|couple|few|several|first|second|third)\b"
-)
 _MONTHS = "january february march april may june july august september october november december".split()
 _QUESTION_MARKS = "?\u061f\u037e\u2047\u2048\uff1f"
 _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
@@ -300,7 +305,7 @@ def _may_be_part(word: str) -> bool:
     return word.isalpha() and word not in STOP_WORDS and not _UNSPACED.match(word)
 
 
-_OF_NOTATIONS = re.compile(r"[\d+#%\u5341\u767e\u5343\u6708\u70b9\u9ede\u6642\u65f6-]")
+_DIGIT = re.compile(r"\d")
 
 
 def notations(text: str, *, asked: bool = False) -> list[Whole]:
@@ -308,76 +313,144 @@ def notations(text: str, *, asked: bool = False) -> list[Whole]:
 
         notations("A+") == [Whole("a+", ("a",))]
 
-    - signs: `a+`, `-18`, `c#`, `3%`
+    - signs: `a+`, `-18`, `c#`, `3%`; "minus eighteen", "seventy percent"
     - groups of digits: 1,250,000 and 1'250'000 have `1250000`, (415) 555-0187 has `4155550187`, 3,25 has `3.25`
-    - clock times by the minute of the day: 3 pm, 15:00 and 下午三点 have `@900`; 3:00 has `@180`, too
+    - numbers in words: "twenty-five" has `25`, "2,5 millions" has `2500000`
+    - clock times by the minute of the day: 3 pm, 15:00 and "three in the afternoon" have `@900`; 3:00 has `@180`, too
     - dates: April 13, 2029 and 13.04.2029 have `@2029-04-13` and `@04-13`
     - letters that words pass over, with their neighbour: Client A has `client a`
     - words that are passed over, in capitals: the IT budget has `it`
 
     `asked`: the text is a query, in which "client a" may mean client A.
     """
-    folded = _fold(text).replace("\u2212", "-")
-    found = _names(text, asked=asked)
-    if _OF_NOTATIONS.search(folded):
-        spans = [
-            *((match, [f"{match[1]}{_term(match[2])}"]) for match in _SIGNED.finditer(folded)),
-            *((match, [match[0]]) for match in _MARKED.finditer(folded)),
-            *((match, [f"{match[1].replace(',', '.')}%"]) for match in _PERCENT.finditer(folded)),
-            *((match, [re.sub(r"\D", "", match[0])]) for match in _GROUPED.finditer(folded)),
-            *((match, [f"{match[1]}.{match[2]}"]) for match in _DECIMAL.finditer(folded)),
-            *((match, _minutes(match)) for match in _CLOCK.finditer(folded)),
-            *((match, [str(number_of(match[0]))]) for match in _HAN_COUNT.finditer(folded)),
-            *_dates(folded),
+    folded, found = _fold(text).replace("\u2212", "-"), _names(text, asked=asked)
+    words, digits, numbers = _in_digits(folded)
+    places = [((start, end), number) for start, end, number in numbers]
+    if _DIGIT.search(digits):
+        in_digits = [
+            *((m, f"{m[1]}{_term(m[2].replace(',', '.'))}") for m in _SIGNED.finditer(digits)),
+            *((m, f"{m[1].replace(',', '.')}%") for m in _PERCENT.finditer(digits)),
+            *((m, term) for m in _CLOCK.finditer(digits) for term in _minutes(m)),
+            *((m, term) for m, terms in _dates(digits) for term in terms),
+            *((m, m[0]) for m in _HALF.finditer(digits) if m[0] not in words),
         ]
-        found += [
-            Whole(term, tuple(dict.fromkeys(map(_term, _ATOM.findall(match[0])))) or (term,))
-            for match, terms in spans
-            for term in terms
+        places += [
+            *((m.span(), re.sub(r"\D", "", m[0])) for m in _GROUPED.finditer(words)),
+            *((m.span(), f"{m[1]}.{m[2]}") for m in _DECIMAL.finditer(words)),
+            *((_with_spaces(m, digits), term) for m, term in in_digits),
         ]
-    found += [
-        Whole(f"@{minute}", (word,))
-        for word in dict.fromkeys(_ATOM.findall(folded))
-        if (minute := _NAMED_MINUTES.get(word)) is not None
-    ]
+    if any(sign in words for sign in "+#-"):
+        places += [(m.span(), m[0]) for m in _MARKED.finditer(words)]
+    for (start, end), term in places:
+        inside = [number for begin, behind, number in numbers if start <= begin and behind <= end]
+        parts = dict.fromkeys([*map(_term, _ATOM.findall(words[start:end])), *inside])
+        found.append(Whole(term, tuple(part for part in parts if part != term) or (term,)))
     return found
 
 
-_SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+)")
+def _with_spaces(match: re.Match[str], digits: str) -> tuple[int, int]:
+    """Returns the place of a match with the spaces around it: "half past seven" is "           7:30" in digits."""
+    return len(digits[: match.start()].rstrip(" ")), len(digits) - len(digits[match.end() :].lstrip(" "))
+
+
+_HOURS = {word: int(hour) for hour, words in NUMBER_WORDS["hours"].items() for word in words.split()}
+_NAMED_HOUR = re.compile(rf"(?<!\w)(?:{'|'.join(word for word, hour in _HOURS.items() if hour != 1)})(?!\w)")
+_PERCENT_WORDS = re.compile(rf"(?:{NUMBER_WORDS['rewritten']['percent']})(?!\w)")
+_FIRST = re.compile(rf"(?<!\w)(?:{NUMBER_WORDS['rewritten']['first']})(?= )")
+_NEAR = frozenset(_ATOM.findall(" ".join([*_HOURS, NUMBER_WORDS["rewritten"]["first"]])))
+_SLOTS = {
+    "{h}": rf"(?<![\w.,:/-])(?P<h>\d{{1,2}}|{'|'.join(_HOURS)})(?![\w:]|[.,]\d)",
+    "{m}": r"(?<![\w.,:/-])(?P<m>\d{1,2})(?![\w:]|[.,]\d)",
+    "{n}": r"(?<![\w.,:/-])(?P<n>\d+(?:\.\d+)?)(?![\w:])",
+    " ": " *",
+}
+
+
+def _rule(pattern: str) -> re.Pattern[str]:
+    edges = ("", "") if _UNSPACED.search(pattern) else (r"(?<!\w)", r"(?!\w)")
+    for slot, meaning in _SLOTS.items():
+        pattern = pattern.replace(slot, meaning if edges[0] else meaning.replace(r"\w", "a-z0-9"))
+    return re.compile(f"(?:{pattern})".join(edges))
+
+
+_CLOCK_RULES, _SIGN_RULES = (
+    [
+        (
+            frozenset(table["near"].split()),
+            [(key, _rule(each)) for key, patterns in table.items() if key != "near" for each in patterns],
+        )
+        for table in tables
+    ]
+    for tables in (NUMBER_WORDS["clock"].values(), [NUMBER_WORDS["signs"]])
+)
+"""The rules of each language, and words of which a text has one where a rule matches."""
+_OF_RULES = _NEAR.union(*(near for near, _ in _CLOCK_RULES + _SIGN_RULES))
+
+
+def _in_digits(folded: str) -> tuple[str, str, list[tuple[int, int, str]]]:
+    """Returns a folded text, the same in digits with each word at its place, and its numbers in words:
+
+    _in_digits("half past seven") == ("half past seven", "           7:30", [(10, 15, "7")])
+    """
+    atoms = frozenset(_ATOM.findall(folded))
+    plain = _PERCENT_WORDS.sub(lambda match: "%".ljust(len(match[0])), folded)
+    words, digits, last, spans = "", "", 0, list[tuple[int, int, str]]()
+    for start, end, number in spelled_numbers(plain, atoms):
+        words, digits = words + folded[last:start], digits + plain[last:start]
+        place, last = len(words), end
+        words += folded[start:end].ljust(len(number))
+        digits += number.rjust(len(words) - place)
+        if end - start > 1:  # \u4e94 of \u4e94\u6708 is the number of a month, and no term
+            spans.append((place, len(words), number))
+    words, digits = words + folded[last:], digits + plain[last:]
+    is_near, is_unspaced = not _NEAR.isdisjoint(atoms), not folded.isascii() and _UNSPACED.search(folded) is not None
+    if not is_unspaced and (_OF_RULES.isdisjoint(atoms) or not (last or is_near or _DIGIT.search(folded))):
+        return words, digits, spans
+
+    def at_its_place(match: re.Match[str], text: str) -> str:
+        return text.rjust(len(match[0])) if len(text) <= len(match[0]) else match[0]
+
+    def clock(match: re.Match[str], key: str) -> str:
+        hour = _HOURS[match["h"]] if match["h"] in _HOURS else int(match["h"])
+        shift = int(match["m"]) * (-1 if key[0] == "-" else 1) if key[-1] == "m" else int(key)
+        if hour > 24 or abs(shift) > 59 or (match[0][0].isdecimal() and match.end("h") == match.end() and shift % 5):
+            return match[0]
+        before, minute = divmod(60 * hour + shift, 60)
+        return at_its_place(match, f"{before or (hour and 12)}:{minute:02}")
+
+    def sign(match: re.Match[str], key: str) -> str:
+        return at_its_place(match, key.replace("{n}", match["n"]))
+
+    for rewrite, rules_by_language in ((clock, _CLOCK_RULES), (sign, _SIGN_RULES)):
+        for near, rules in rules_by_language:
+            if not near.isdisjoint(atoms) or (is_unspaced and (not near or rewrite is sign)):
+                for key, rule in rules:
+                    digits = rule.sub(partial(rewrite, key=key), digits)
+    if is_near:
+        digits = _FIRST.sub(lambda match: "1".rjust(len(match[0])), digits)
+        spans += [(*m.span(), f"@{60 * _HOURS[m[0]]}") for m in _NAMED_HOUR.finditer(digits)]
+    return words, digits, spans
+
+
+_HALF = re.compile(r"\d+\.5(?!\d)")
+_SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+(?:[.,]\d{1,2}(?![\d.,]))?)")
 _MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
 _PERCENT = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)\s?%")
 _GROUPED = re.compile(
     r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3})*|\d{1,2}(?:,\d\d)+,\d{3}|\(\d+\) ?\d[\d ./-]{4,}\d)"
     r"(?![\w]|[.,'\u2019 ]\d{3})"
 )
-_HAN_COUNT = re.compile("[一二两三四五六七八九]?[十百千][零一二三四五六七八九十百千万]*")
-"""三千五百, 千二百, 十二."""
 _DECIMAL = re.compile(r"(?<![\w.,])(\d+),(\d{1,2})(?![\w,]|\.\d)")
-_MORNING = (
-    "am a.m. mattina matin ma\u00f1ana manh\u00e3 morning morgens fr\u00fch "
-    "\u4e0a\u5348 \u65e9\u4e0a \u51cc\u6668 \u5348\u524d \u671d \uc624\uc804"
-).split()
-_EVENING = (
-    "pm p.m. pomeriggio sera soir tarde afternoon evening nachmittags abends "
-    "\u4e0b\u5348 \u5348\u5f8c \u5915\u65b9 \uc624\ud6c4"
-).split()
-_NIGHT = "night noche noite notte nachts \u665a\u4e0a \u534a\u591c \u6df1\u591c \u591c".split()
-"""Of the night, one to five are in the morning, and twelve is midnight."""
-_HALVES = dict.fromkeys(_MORNING, 0) | dict.fromkeys(_EVENING, 1) | dict.fromkeys(_NIGHT, 2)
+_HALVES = {word: half for half, words in enumerate(NUMBER_WORDS["halves_of_day"].values()) for word in words.split()}
+"""0 for the morning, 1 for the afternoon, 2 for the night."""
 _BEFORE_HOUR = "|".join(word for word in _HALVES if word[0] > "\u024f")
 _BEHIND_HOUR = "|".join(re.escape(word) for word in _HALVES if word[0] <= "\u024f")
-_HAN_NUMERALS = "[\u4e00\u4e8c\u4e09\u56db\u4e94\u516d\u4e03\u516b\u4e5d\u5341]{1,3}"
 _CLOCK = re.compile(
-    rf"(?<![a-z0-9.:,/+-])(?:({_BEFORE_HOUR}) ?)?(\d{{1,2}}|{_HAN_NUMERALS})"
+    rf"(?<![a-z0-9.:,/+-])(?:({_BEFORE_HOUR}) ?)?(\d{{1,2}})"
     r"(?:([:.])(\d\d))?(?: ?(uhr|h|[\u70b9\u9ede\u6642\u65f6\uc2dc])(?: ?(\d\d)|(\u534a))?)?"
-    rf"(?: ?(?:(?:de la|della|del|di|du|da|in the|at) )?({_BEHIND_HOUR})(?![a-z]))?(?![a-z0-9:])"
+    rf"(?: ?(?:(?:de la|della|del|de l'|di|du|da|in the|at) ?)?({_BEHIND_HOUR})(?![a-z]))?(?![a-z0-9:])"
 )
 """Half of the day, hour, point, minutes, unit, minutes behind the unit, half an hour, half of the day."""
-_NAMED_MINUTES = dict.fromkeys(
-    "noon mittags mediod\u00eda midi mezzogiorno \u043f\u043e\u043b\u0434\u0435\u043d\u044c".split(), 720
-) | dict.fromkeys(
-    "midnight mitternacht medianoche minuit mezzanotte \u043f\u043e\u043b\u043d\u043e\u0447\u044c".split(), 0
-)
 
 
 def _minutes(clock: re.Match[str]) -> list[str]:
@@ -385,7 +458,7 @@ def _minutes(clock: re.Match[str]) -> list[str]:
     before, hour_text, point, minutes, unit, behind, half, after = clock.groups()
     if not (unit or after or point == ":"):
         return []
-    hour, minute = number_of(hour_text), int(minutes or behind or (30 if half else 0))
+    hour, minute = int(hour_text), int(minutes or behind or (30 if half else 0))
     part = _HALVES.get(before or after)
     if hour > 24 or minute > 59 or (part is not None and hour > 12):
         return []
@@ -410,24 +483,24 @@ _DAY_MONTH = re.compile(
 _MONTH_DAY = re.compile(
     rf"(?<!{_LETTER})({_LETTER}{{3,}})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?![\w:]|[.,/-]\d)(?:,? (\d{{4}})(?!\d))?"
 )
-_HAN_NUMBER = rf"(\d{{1,2}}|{_HAN_NUMERALS})"
-_HAN_DATE = re.compile(
-    rf"(?:(\d{{4}})[\u5e74\ub144] ?)?{_HAN_NUMBER}[\u6708\uc6d4] ?{_HAN_NUMBER}[\u65e5\u53f7\u865f\uc77c]"
-)
+_HAN_DATE = re.compile(r"(?:(\d{4})[\u5e74\ub144] *)?(\d{1,2})[\u6708\uc6d4] *(\d{1,2})[\u65e5\u53f7\u865f\uc77c]")
 
 
 def _dates(folded: str) -> Iterator[tuple[re.Match[str], list[str]]]:
-    """Yields the dates of a folded text with their terms. 02/06/2031 is read with the day first, and in English text
-    with the month first as well."""
-    in_english = any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded))
+    """Yields the dates of a folded text in digits with their terms. 02/06/2031 is read with the day first, and in
+    English text with the month first as well."""
+
+    def in_english() -> bool:
+        return any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded))
+
     for match in _YEAR_FIRST.finditer(folded):
         yield match, _date_terms(match[1], match[3], match[4])
     for match in _YEAR_LAST.finditer(folded):
         terms = _date_terms(match[4], match[3], match[1])
-        yield match, terms + (_date_terms(match[4], match[1], match[3]) if match[2] == "/" and in_english else [])
+        yield match, terms + (_date_terms(match[4], match[1], match[3]) if match[2] == "/" and in_english() else [])
     for match in _DAY_AND_MONTH.finditer(folded):
         terms = _date_terms(None, match[2] or match[3], match[1])
-        yield match, terms + (_date_terms(None, match[1], match[2]) if match[2] and in_english else [])
+        yield match, terms + (_date_terms(None, match[1], match[2]) if match[2] and in_english() else [])
     for match in _DAY_MONTH.finditer(folded):
         yield match, _date_terms(match[3], month_number(match[2]), match[1])
     for match in _MONTH_DAY.finditer(folded):
@@ -441,7 +514,7 @@ MAX_LITTLE = 2
 
 def _date_terms(year: str | None, month: str | int | None, day: str) -> list[str]:
     """Returns the terms of a date: `@2029-04-13` and `@04-13`; none if there is no such day."""
-    number, of_month = number_of(str(month or 0)), number_of(day)
+    number, of_month = int(month or 0), int(day)
     if not (1 <= number <= len(_MONTHS) and 1 <= of_month <= MOST_DAYS):
         return []
     of_year = f"@{number:02}-{of_month:02}"
@@ -451,6 +524,7 @@ def _date_terms(year: str | None, month: str | int | None, day: str) -> list[str
 MOST_DAYS = 31
 _LETTER_ALONE = re.compile(rf"(?<![\w'\u2019.])({_LETTER})(?![\w'\u2019+#-])")
 _WORD_BEFORE, _WORD_BEHIND = re.compile(rf"({_LETTER}{{2,}})[ \u00a0]\Z"), re.compile(rf"[ \u00a0]({_LETTER}{{2,}})")
+_CAPITALISED = re.compile(r"(?<![^\W\d_])[A-Z][A-Za-z]+(?![^\W\d_])")
 _BEGINS = re.compile(r"(?:\A|[.!?:\n\u3002])[\s\"'\u201c\u2018\u00ab\u00bf\u00a1(*-]*\Z")
 
 
@@ -472,14 +546,10 @@ def _names(text: str, *, asked: bool) -> list[Whole]:
         elif match[0].isupper() and match[0] != "I" and behind and not _BEGINS.search(text[: match.start()]):
             word = _term(_fold(behind[1]))
             found.append(Whole(f"{letter} {word}", (word,)))
-    for match in _CASED.finditer(text):
-        word = match[0]
-        if (
-            word[0].isupper()
-            and _fold(word) in STOP_WORDS
-            and (word.isupper() or not _BEGINS.search(text[: match.start()]))
-        ):
-            found.append(Whole(_fold(word), (_fold(word),)))
+    for match in _CAPITALISED.finditer(text):
+        word = match[0].lower()
+        if word in STOP_WORDS and (match[0].isupper() or not _BEGINS.search(text[: match.start()])):
+            found.append(Whole(word, (word,)))
     return found
 
 
@@ -562,7 +632,7 @@ def _takes_number(run: Sequence[str], number: Sequence[str]) -> bool:
     if any(map(str.isdecimal, run[-1])):
         return True
     short = len(number) == 1 and all(len(atom) <= SHORT_PREFIX for atom in run)
-    return short and run[-1] not in STOP_WORDS and not _TIME_WORD.fullmatch(run[-1])
+    return short and run[-1] not in STOP_WORDS and month_number(run[-1]) is None
 
 
 def _of_word(atom: str) -> list[Whole]:
@@ -700,11 +770,13 @@ def index_text(
         parts.append(term_ids([str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]))
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
-    added += dict.fromkeys(notation.term for text in texts for notation in notations(text))
+    noted = [[notation.term for notation in notations(text)] for text in texts]
+    added += dict.fromkeys(term for of_text in noted for term in of_text)
     all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
     ids, counts = np.unique(all_ids, return_counts=True)
     folded = _fold(content)
-    flags = HAS_NUMBER_OR_TIME_WORD * bool(_TIME_WORD.search(folded)) | IS_QUESTION * is_question(folded)
+    has_number = any(map(_DIGIT.search, [folded, *noted[0]])) or names_time(folded, _ATOM.findall(folded))
+    flags = HAS_NUMBER_OR_TIME_WORD * has_number | IS_QUESTION * is_question(folded)
     return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, flags)
 
 

@@ -205,6 +205,12 @@ def test_less_than_an_amount_ago_is_the_time_since_and_more_is_until_then(
         ("ماذا فعلنا بعد غد", "2026-06-19T00:00", "2026-06-20T00:00"),
         ("เมื่อวานซืน", "2026-06-15T00:00", "2026-06-16T00:00"),
         ("wat zei ik 15 minuten geleden", "2026-06-17T11:40", "2026-06-17T11:50"),
+        ("seventeen hours and thirty minutes ago", "2026-06-16T18:25", "2026-06-16T18:35"),
+        ("vor fünfunddreißig Minuten", "2026-06-17T11:20", "2026-06-17T11:30"),
+        ("il y a quatre-vingt-dix minutes", "2026-06-17T10:25", "2026-06-17T10:35"),
+        ("hace veintidós días", "2026-05-26T00:00", "2026-05-27T00:00"),
+        ("há dez dias", "2026-06-07T00:00", "2026-06-08T00:00"),
+        ("quarantacinque minuti fa", "2026-06-17T11:10", "2026-06-17T11:20"),
     ],
 )
 def test_amounts_as_people_say_them(query: str, start: str, end: str) -> None:
@@ -216,7 +222,7 @@ def test_amounts_as_people_say_them(query: str, start: str, end: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        "seventeen hours and 30 minutes ago",
+        "umpteen hours and 30 minutes ago",
         "2026-5 days ago",
         "0.125 days ago",
         "quatre-vingt-dix minutes ago",

@@ -258,8 +258,22 @@ def test_what_ends_otherwise_is_no_question(text: str) -> None:
     assert not index_text(text).flags & IS_QUESTION
 
 
-@pytest.mark.parametrize(("text", "expected"), [("I have 2 kids", 1), ("I left Yesterday", 1), ("I like tea", 0)])
-def test_numbers_and_time_words_are_flagged(text: str, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("I have 2 kids", 1),
+        ("Ich habe zwei Kinder", 1),
+        ("三百块", 1),
+        ("Elle part à midi", 1),
+        ("I left yesterday", 1),
+        ("Wir waren gestern dort", 1),
+        ("Летом в прошлом месяце", 0),
+        ("昨日行きました", 1),
+        ("Nos vemos el lunes", 1),
+        ("One of us likes tea", 0),
+    ],
+)
+def test_numbers_and_words_of_time_are_flagged_in_each_language(text: str, expected: int) -> None:
     assert index_text(text).flags & HAS_NUMBER_OR_TIME_WORD == expected
 
 
@@ -404,6 +418,52 @@ def test_values_and_names_are_terms_in_any_notation(text: str, found: str) -> No
 def test_a_query_in_small_letters_may_mean_a_letter_that_is_a_name() -> None:
     assert [whole.term for whole in notations("when does client a pay", asked=True)] == ["client a"]
     assert notations("when does client a pay") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("She has two dogs", "2"),
+        ("twelve thousand four hundred and fifty", "12450"),
+        ("Das Bergdorf zählt zwei Millionen Besucher", "2000000"),
+        ("zwölftausendvierhundertfünfzig", "12450"),
+        ("La tercera etapa es de veintidós kilómetros", "22"),
+        ("dos mil millones", "2000000000"),
+        ("quatre-vingt-dix-sept", "97"),
+        ("soixante et onze", "71"),
+        ("Le site sort 2,5 millions de pièces", "2500000 2.5"),
+        ("duecentottanta grammi", "280"),
+        ("cento e vinte e cinco", "125"),
+        ("二百五十", "250"),
+        ("250万円", "2500000"),
+        ("between five and twenty", "5 20"),
+        ("twenty, five", "20 5"),
+        ("fünf Cent", "5"),
+        ("Rent is due on Monday, not once", ""),
+        ("No lo vi once veces", "11"),
+        ("um dos meus amigos", ""),
+        ("one of them, ein Hund, une amie", ""),
+        ("minus eighteen degrees", "18 -18"),
+        ("veinte grados bajo cero", "20 -20"),
+        ("零下十八度", "18 -18"),
+        ("setenta por cento de cacau", "70 70%"),
+        ("minus two and a half", "2 -2.5 2.5"),
+        ("The choir meets at half past seven in the evening", "7 @1170"),
+        ("A quarter to nine in the evening", "9 @1245"),
+        ("um halb acht", "8 @450 @1170"),
+        ("zwanzig nach fünf", "20 5 @320 @1040"),
+        ("a las siete y media de la tarde", "7 @1170"),
+        ("cinq heures vingt-cinq du matin", "5 25 @325"),
+        ("il treno delle cinque e cinque del pomeriggio", "5 5 @1025"),
+        ("all'una meno cinque", "5 @775"),
+        ("meio-dia e quarenta", "40 @760"),
+        ("七点一刻", "@435 @1155"),
+        ("il primo marzo", "@03-01"),
+        ("five to ten people", "5 10"),
+    ],
+)
+def test_numbers_and_clock_times_in_words_are_terms(text: str, found: str) -> None:
+    assert [whole.term for whole in notations(text)] == found.split()
 
 
 @given(st.text(max_size=200))
