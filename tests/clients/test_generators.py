@@ -105,6 +105,16 @@ def test_openapi_generator_for_typescript(server: Server, tmp_path: Path) -> Non
     assert typescript("openapi_generator.ts", server, tmp_path) == SAID
 
 
+def test_openapi_generator_for_ruby(server: Server, tmp_path: Path) -> None:
+    """It runs where there is a Ruby with typhoeus, such as Debian's `ruby-typhoeus`: nothing here installs one."""
+    ruby = shutil.which("ruby")
+    if ruby is None or subprocess.run((ruby, "-rtyphoeus", "-e", ""), check=False, capture_output=True).returncode:
+        pytest.skip("there is no Ruby with typhoeus")
+    openapi_generator("ruby", tmp_path)
+    said = run(ruby, "-Ilib", str(FLOWS / "openapi_generator.rb"), cwd=tmp_path, RECALLD_URL=url(server))
+    assert said.strip() == SAID
+
+
 def test_hey_api(server: Server, tmp_path: Path) -> None:
     run(tool(NODE, "openapi-ts"), "-i", str(TARGET), "-o", str(tmp_path / "made"), "--silent", cwd=TOOLS / "node")
     types = (tmp_path / "made" / "types.gen.ts").read_text()
