@@ -451,8 +451,9 @@ async def in_full(
     def shown() -> list[MemoryFragment]:
         return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found if keep(memory)]
 
+    new = (memory.doc for memory in found if "shown" not in memory.memo)
     # a damaged one, which `keep` does not take, may lack them
-    texts = [[memory.doc.get(name) for name in ("content", "context", "metadata")] for memory in found]
+    texts = [[doc.get(name) for name in ("content", "context", "metadata")] for doc in new]
     fragments = await in_turn(shown) if characters(texts, most=MOST_ENCODED) > MOST_ENCODED else shown()
     agents = {fragment.agent_id for fragment in fragments}
     faded = {agent: fading_one_by_one(now_ms, await decays.of(agent)) for agent in agents}

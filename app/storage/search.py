@@ -38,6 +38,9 @@ class Memo:
         value: T = cached[1]
         return value
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
     def once(self, name: str, make: Callable[[S], T], source: S) -> T:
         """Returns `make(source)`, or its previous result. `source` is the object that owns this memo."""
         cached = self._held.get(name)
