@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from app.cli._common import file_or_folder
 from benchmarks.harness import Section
 
 FOLDER = Path(__file__).parent
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         description=module.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.register("type", Path, file_or_folder)  # every option that names a file
     module.add_options(parser)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     options = parser.parse_args(arguments[1:])

@@ -270,7 +270,7 @@ def _show_taken(report: RanImport, *, dry_run: bool) -> None:
     print(taken + (f" (agent {report['agent']})" if report["agent"] else ""))
     if report["there"]:
         print("Already there:", ", ".join(f"{count} {names[kind]}" for kind, count in report["there"].items()))
-    for title, skipped in (("left", report["left"]), ("no memory", report["not_memory"])):
+    for title, skipped in (("left out", report["left"]), ("not a memory", report["not_memory"])):
         rows = [(str(group["count"]), group["reason"], " ".join(group["such_as"])) for group in skipped]
         table_of((title, "because", "such as"), rows)
     table_of(("id of the source", "id here"), list(report["mapped"].items()))
@@ -279,7 +279,7 @@ def _show_taken(report: RanImport, *, dry_run: bool) -> None:
         found = ", ".join(f"{count} {kind}" for kind, count in report["secrets"].items())
         print(f"Secrets in the texts: {found}. RECALLD_SECRETS_POLICY says what becomes of them.")
     if not report["erased_checked"]:
-        print("Not checked: whether a tombstone names one of these users.")
+        print("Not checked: whether one of these users was erased.")
 
 
 # --- Import of an archive, line by line -------------------------------------------------------------------------------

@@ -43,12 +43,13 @@ def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         if expires is not None and expires <= owner.now:
             raise Unreadable("it has expired")
         metadata = record.get("metadata")
-        more = {name: record[name] for name in ("run_id", "app_id", "actor_id", "role") if record.get(name) is not None}
+        more = {name: record[name] for name in ("app_id", "actor_id", "role") if record.get(name) is not None}
         yield memory(
             "mem0",
             where,
             record,
             record.get("memory") or record.get("text"),
+            source=owner.source(record.get("run_id")),
             **owner.of(record.get("agent_id"), record.get("user_id")),
             tags=words(record.get("categories")),
             metadata={**(metadata if isinstance(metadata, dict) else {}), **more},
@@ -196,12 +197,13 @@ def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportR
 
 
 def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterator[ImportResult]:
-    of_metadata = ("namespace", "session_id", "entities")
+    of_metadata = ("namespace", "entities")
     yield memory(
         SYSTEM,
         where,
         record,
         record.get("text"),
+        source=owner.source(record.get("session_id")),
         **owner.of(None, record.get("user_id") or user),
         memory_type=_TYPES.get(str(record.get("memory_type")), "fact"),
         tags=words(record.get("topics")),

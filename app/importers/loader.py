@@ -113,6 +113,10 @@ class DefaultOwner:
             self.mapped[str(name)] = mapped
         return mapped
 
+    def source(self, session: Any) -> Json | None:
+        """Returns the source of a memory of a conversation."""
+        return {"session_id": found} if (found := self.id_of(session)) else None
+
     def of(self, agent_id: Any = None, user_id: Any = None) -> RecordOwner:
         """Returns the owners of a record. Raises Unreadable if there is none."""
         owner: RecordOwner = {

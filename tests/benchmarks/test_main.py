@@ -36,10 +36,12 @@ def test_a_name_that_is_unknown_is_refused(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_run_prints_its_hardware_and_a_table_and_writes_its_figures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A file is read from where the caller stands: `scripts/benchmark` works in the checkout's folder."""
     file = tmp_path / "figures.json"
-    assert main(["merging", "--json", str(file)]) == 0
+    monkeypatch.setenv("RECALLD_CALLED_FROM", str(tmp_path))
+    assert main(["merging", "--json", "figures.json"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert "cores" in printed[0]
     assert "| pairs that mean | pairs | merged | cosine ≥ 0.95 |" in printed

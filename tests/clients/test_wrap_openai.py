@@ -319,6 +319,18 @@ def test_the_session_of_another_user_is_a_mistake_and_no_failing_memory(
     assert model.seen == []
 
 
+def test_a_conversation_that_was_ended_goes_on(me: UserMemory, plain: OpenAI, model: ScriptedServer) -> None:
+    """As in the next start of a program that names its session and ends it."""
+    for text in ("I keep bees.", "How many?"):
+        client = wrap_openai(plain, memory=me.session(f"{me.user_id}-bees"))
+        client.chat.completions.create(model="m", messages=[user(text)])
+        me.session(f"{me.user_id}-bees").end()
+    talk = me.session(f"{me.user_id}-bees")
+    assert [text for _, text in stored(talk)] == ["I keep bees.", "Fine.", "How many?", "Fine."]
+    with pytest.raises(Problem, match="session_ended"):
+        talk.append("Three.")
+
+
 def test_without_memory_the_model_answers_and_what_was_missed_is_stored_later(
     me: UserMemory, server: Server, plain: OpenAI, model: ScriptedServer
 ) -> None:

@@ -218,7 +218,8 @@ def test_mem0() -> None:
     assert mapped["user_id"] == mapped_id("acme/ada")
     assert (made["user_id"], made.get("agent_id"), made["key"], made["tags"]) == ("alex", None, "mem0:m1", ["food"])
     assert made["event_at"] == "2025-02-01T17:00:00.000Z"
-    assert made["metadata"] == {"a.b": 1, "run_id": "trip", "imported_from": {"system": "mem0", "id": "m1"}}
+    assert made["metadata"] == {"a.b": 1, "imported_from": {"system": "mem0", "id": "m1"}}
+    assert made["source"] == {"session_id": "trip"}
     (fact,) = bodies(found, "fact")
     assert (fact["subject"], fact["predicate"], fact["object"]) == ("alex", "works_at", "Acme")
     said = left(found)
@@ -300,6 +301,9 @@ def test_agent_memory_server() -> None:
     assert (first["memory_type"], first["tags"], first["pinned"]) == ("experience", ["travel"], True)
     assert first["metadata"]["entities"] == ["Paris"]
     assert (second["memory_type"], second["key"]) == ("fact", "agent-memory-server:01K")
+    of_session = {"memories": [{"id": "01L", "text": "Likes Rome", "session_id": "s 1"}]}
+    (made,) = bodies(list(formats.read_agent_memory_server(of_session, ADA)), "memory")
+    assert (made["source"], made["metadata"].get("session_id")) == ({"session_id": mapped_id("s 1")}, None)
     found = list(formats.read_agent_memory_server(WORKING, ADA))
     assert [one["memory_type"] for one in bodies(found, "memory")] == ["fact", "summary"]
     assert bodies(found, "memory")[0]["user_id"] == "ada"
@@ -355,6 +359,8 @@ def test_it_all_arrives_and_again_changes_nothing(data: Path, run: Run, tmp_path
         taken[system] = json.loads(ended.stdout)
         assert ended.returncode == (3 if taken[system]["left"] else 0), ended.stderr
     assert taken["mem0"]["taken"] == {"memory": 1}
+    of_run = run("search", "tea", "--user", "alex", "--filters", '{"run_id": "trip"}', "--json")
+    assert [hit["memory"]["content"] for hit in json.loads(of_run.stdout)["items"]] == ["Prefers tea"]
     assert taken["mem0"]["left"][0]["such_as"] == ["/results/1"]
     assert "32000 characters" in taken["mem0"]["left"][0]["reason"]
     assert taken["zep"]["taken"] == {"memory": 2, "fact": 1, "message": 2}

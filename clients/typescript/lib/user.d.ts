@@ -156,9 +156,12 @@ export declare class Session {
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
      * @param what A text is a message of the user.
+     * @param options `reopen`: an ended session goes on.
      * @throws Problem `session_ended` when the session has ended.
      */
-    append(what: string | Message | Message[], options?: AppendOptions): Promise<Schemas["Appended"]>;
+    append(what: string | Message | Message[], { reopen, ...options }?: AppendOptions & {
+        reopen?: boolean;
+    }): Promise<Schemas["Appended"]>;
     /** Ends the conversation. A background operation learns from it. */
     end(): Promise<Schemas["Operation"]>;
     /** The messages, oldest first, page by page. */

@@ -143,17 +143,28 @@ export class Session {
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
      * @param what A text is a message of the user.
+     * @param options `reopen`: an ended session goes on.
      * @throws Problem `session_ended` when the session has ended.
      */
-    append(what, options = {}) {
+    async append(what, { reopen = false, ...options } = {}) {
         const spoken = (one) => (typeof one === "string" ? { role: "user", content: one } : one);
         const messages = [what].flat().map(spoken);
         const [body, call] = split(options);
-        return this.memory.client.request("POST", "/v1/sessions/{session_id}/messages", {
-            path: { session_id: this.id },
+        const path = { session_id: this.id };
+        const send = () => this.memory.client.request("POST", "/v1/sessions/{session_id}/messages", {
+            path,
             body: { ...body, ...this.memory.owner, messages },
             ...call,
         });
+        try {
+            return await send();
+        }
+        catch (error) {
+            if (!reopen || !(error instanceof Problem) || error.code !== "session_ended")
+                throw error;
+        }
+        await this.memory.client.request("POST", "/v1/sessions/{session_id}/reopen", { path });
+        return send();
     }
     /** Ends the conversation. A background operation learns from it. */
     end() {

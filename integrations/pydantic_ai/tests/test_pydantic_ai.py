@@ -209,6 +209,15 @@ async def test_the_next_run_has_the_messages_of_the_first_once(me: AsyncUserMemo
     assert "I live in Boston." in prompts(another.seen[0])[0]
 
 
+async def test_a_conversation_that_was_ended_goes_on(me: AsyncUserMemory) -> None:
+    session = me.session()
+    agent = Agent(Scripted("Nice.", "Two.").model, capabilities=[RecalldHistory(session)])
+    await agent.run("I keep bees.")
+    await session.end()
+    await agent.run("How many?")
+    assert len(await said(session)) == 4
+
+
 async def test_in_a_loop_of_tools_each_step_has_the_memory_and_the_prompt_is_stored_once(me: AsyncUserMemory) -> None:
     await me.add("Ada lives in Bergen")
     model, events, session = Scripted(call("weather"), "Rain."), list[MemoryEvent](), me.session()

@@ -115,6 +115,14 @@ test("when the model fails, the user's message is kept, and a retry stores it on
   assert.deepEqual(await said(), ["user: How are you?", "assistant: Fine."]);
 });
 
+test("a conversation that was ended goes on", async () => {
+  const { memory, model, said } = setUp("ula", () => answer("Fine."));
+  await generateText({ model, prompt: "I keep bees." });
+  await memory.session(`ula-${run}`).end();
+  await generateText({ model, prompt: "How many?" });
+  assert.deepEqual(await said(), ["user: I keep bees.", "assistant: Fine.", "user: How many?", "assistant: Fine."]);
+});
+
 test("a memory that is down never breaks the call", async () => {
   const { model, events, prompts } = setUp("down", () => answer("Hi."), {}, "http://127.0.0.1:9");
   assert.equal((await generateText({ model, prompt: "Hello?" })).text, "Hi.");

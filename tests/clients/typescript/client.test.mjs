@@ -86,6 +86,7 @@ test("messages without a session are a conversation that has ended, and all of a
   const fay = of("fay");
   const stored = await fay.add([{ role: "user", content: "I keep bees." }]);
   await assert.rejects(fay.session(stored.session_id).append("More"), { code: "session_ended" });
+  await fay.session(stored.session_id).append("More", { reopen: true });
   assert.equal((await fay.search("bees")).length > 0, true);
   await fay.erase();
   assert.deepEqual(await fay.memories().toArray(), []);

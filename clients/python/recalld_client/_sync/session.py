@@ -6,6 +6,7 @@ from typing import Unpack
 
 from recalld_client import _generated as models
 from recalld_client._sync.pages import items
+from recalld_client._errors import Problem
 from recalld_client._generated import Operations
 from recalld_client._messages import Messages, as_messages
 
@@ -22,17 +23,24 @@ class UserSession:
         *,
         role: models.MessageRole = "user",
         memorize: models.Memorize | None = None,
+        reopen: bool = False,
         idempotency_key: str | None = None,
     ) -> models.Appended:
         """Stores what was said: a text, said by `role`, or messages in the form of OpenAI's chat API.
 
         The first append makes the session. memorize: whether messages become memories; default as the session was
-        made. Raises Problem, 409 `session_ended` after the end.
+        made. reopen: an ended session goes on; otherwise raises Problem, 409 `session_ended`.
         """
         body: models.MessagesAppend = {"messages": as_messages(messages, role)}
         body |= {"agent_id": self.agent_id, "user_id": self.user_id}
         if memorize is not None:
             body["memorize"] = memorize
+        try:
+            return self.client.append_messages(self.session_id, body, idempotency_key=idempotency_key)
+        except Problem as problem:
+            if not reopen or problem.code != "session_ended":
+                raise
+        self.client.reopen_session(self.session_id)
         return self.client.append_messages(self.session_id, body, idempotency_key=idempotency_key)
 
     def context(
