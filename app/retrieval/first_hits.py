@@ -225,6 +225,8 @@ class FirstHits:
     """Which of them are plain memories."""
     of_kinds: Sequence[DocumentIndex]
     """The hits of each kind, as an index of them."""
+    known: Floats
+    """What is known of their texts alone (`_known`)."""
     newest: Ints
     """When each was said; what was said twice, the last time."""
     later: Bools
@@ -264,33 +266,48 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
     return first
 
 
+def _known(columns: Columns) -> Floats:
+    """Returns what is known of each text alone, a row each: whether it is a statement, its length, one less its length,
+    this for a statement that is no summary, and whether it may say what holds now."""
+
+    def compute() -> Floats:
+        own, length = columns.flags & SUMMARY == 0, np.log1p(columns.length) / LONG_TEXT
+        statement, brief = ~(columns.assistants | columns.questions), np.maximum(1 - length, 0)
+        return np.array((statement, length, brief, statement * brief * own, own & ~columns.questions), np.float32)
+
+    return columns.memo.get("texts", (columns.session, columns.speaker, columns.flags, columns.length), compute)
+
+
 def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
     that no later document replaces an earlier one."""
     plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
+    if not len(group):  # such as in a talk of named people
+        return FirstHits(group, plain, (), np.zeros(0, np.float32), time, plain, np.zeros(0, np.float32))
     content, cosine = columns.content.take(group), columns.cosine.take(group)
     weights, total = term_weights(columns)
     has = columns.term_counts.take(group, axis=1) > 0
     common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
     own = common.diagonal()[:, None]
     of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
-    first = FirstHits(group, plain, of_kinds, time, time > time[:, None], common / np.maximum(own, TINY))
-    first.later &= speaker == speaker[:, None]
-    first.later &= ~(columns.questions.take(group) | (columns.flags.take(group) & SUMMARY != 0))
+    known, later = _known(columns).take(group, axis=1), time > time[:, None]
+    first = FirstHits(group, plain, of_kinds, known, time, later, common / np.maximum(own, TINY))
+    later &= speaker == speaker[:, None]
+    later &= known[-1] > 0
     if len(of_kinds) > 1:
-        first.later &= plain == plain[:, None]
+        later &= plain == plain[:, None]
     near = any(after - before < EQUAL for before, after in pairwise(sorted(cosine.tolist())))
     if near or len({*content.tolist()}) < len(group):
         # two memories with the same text but different keys differ in `content`; their vectors are as near to the query
         has_vector = columns.has_vector.take(group)
         same = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
         same |= content == content[:, None]
-        first.later &= ~same
+        later &= ~same
         first.newest = np.where(same, time, time.min()).max(axis=1)
     if past:
-        first.later[:] = False
+        later[:] = False
     elif True in plain.tolist():
-        all_of_it = first.later & (common >= own) & (own >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
+        all_of_it = later & (common >= own) & (own >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
         newest = np.where(all_of_it, time, np.iinfo(np.int64).min).argmax(axis=1)
         places = all_of_it.any(axis=1).nonzero()[0]
         first.may_replace = [*zip(group[places].tolist(), group[newest[places]].tolist(), strict=True)]
@@ -358,7 +375,7 @@ def properties(
     group = first.group
     values = np.zeros((len(PROPERTIES), len(group)), np.float32)
     gap, cosine, newness, statement, length, renewed, second_hand, is_replaced = values  # views, written in place
-    statement[:], length[:], brief, by_newness = _of_texts(columns).take(group, axis=1)
+    statement[:], length[:], brief, by_newness, _ = first.known
     odds.take(group, out=gap)
     columns.cosine.take(group, out=cosine)
     for of_kind in first.of_kinds:
@@ -379,20 +396,6 @@ def properties(
     for earlier, later in replaced:
         is_replaced[places[earlier]] = near[places[earlier], places[later]]
     return values
-
-
-def _of_texts(columns: Columns) -> Floats:
-    """Returns what `properties` needs of each text, a row each: whether it is a statement, its length, one less its
-    length, and this for a statement alone that is no summary."""
-
-    def compute() -> Floats:
-        statement = ~(columns.assistants | columns.questions)
-        length = np.log1p(columns.length) / LONG_TEXT
-        brief = np.maximum(1 - length, 0)
-        by_newness = statement * brief * (columns.flags & SUMMARY == 0)
-        return np.array((statement, length, brief, by_newness), np.float32)
-
-    return columns.memo.get("texts", (columns.session, columns.speaker, columns.flags, columns.length), compute)
 
 
 def gains(values: Floats, first: FirstHits, weights: Weights) -> Floats:

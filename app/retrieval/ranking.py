@@ -309,14 +309,17 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
     # in a script that the model does not know, one character of ten is no sign that a document is about the query
     base = base_score(near, words * np.float32(1 + query.foreign * (share - 1)) if query.foreign else words, arrays)
     words *= share
-    session[:], neighbour[:] = base, 0
     if arrays.joined:
         best_of_occasion = np.zeros(arrays.occasions, np.float32)
         np.maximum.at(best_of_occasion, arrays.occasion, base)
         best_of_occasion.take(arrays.occasion, out=session, mode="clip")
+    else:
+        session[:] = base
     if arrays.linked:
         before, after = arrays.neighbours(base, arrays.exists)
         np.maximum(before, after, out=neighbour)
+    else:
+        neighbour[:] = 0
     return rows
 
 

@@ -33,7 +33,10 @@ class Memo:
         """Returns `make()`, or its previous result for the same `sources`: arrays compare by identity, others by
         value."""
         cached = self._held.get(name)
-        if cached is None or not _all_same(cached[0], sources):
+        if cached is None or not (
+            len(cached[0]) == len(sources)
+            and (all(map(is_, cached[0], sources)) or all(map(same_input, cached[0], sources)))
+        ):  # usually all are identical, and `same_input` is not called
             cached = self._held[name] = (sources, make())
         value: T = cached[1]
         return value
@@ -48,11 +51,6 @@ class Memo:
             cached = self._held[name] = ((), make(source))
         value: T = cached[1]
         return value
-
-
-def _all_same(inputs: tuple[Any, ...], others: tuple[Any, ...]) -> bool:
-    """Returns whether all pairs are the same. Usually all are identical, and `same_input` is not called."""
-    return len(inputs) == len(others) and (all(map(is_, inputs, others)) or all(map(same_input, inputs, others)))
 
 
 def same_input(value: Any, other: Any) -> bool:
