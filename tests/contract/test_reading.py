@@ -211,7 +211,7 @@ async def test_a_deep_check_tells_what_it_reads_and_how_far_it_is(store: Store) 
     await store.commit([thing() for _ in range(TOLD_EVERY + 1)])
     told = list[tuple[str, int, int | None]]()
     findings = await store.check(deep=True, told=lambda name, done, total: told.append((name, done, total)))
-    assert {finding.name for finding in findings} <= {name for name, *_ in told} | {"version"}
+    assert {finding.name for finding in findings if ": " in finding.name} <= {name for name, *_ in told}
     of_things = [(done, total) for name, done, total in told if name == "things: documents" and total is not None]
     assert of_things == [(0, TOLD_EVERY + 1), (TOLD_EVERY, TOLD_EVERY + 1)]
 
