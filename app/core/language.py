@@ -65,17 +65,23 @@ def words_and_english(text: str) -> tuple[int, int]:
     return len(words), sum(word.isascii() and word.lower() in STOP_WORDS for word in words)
 
 
+_PLAIN = PLAIN_APOSTROPHES | {
+    ord(letter): plain for letter, plain in zip("đðħıłøŧæœþ", "d d h i l o t ae oe th".split(), strict=True)
+}
+"""Also letters that Unicode does not take apart: Łódź and Đà Nẵng are typed Lodz and Da Nang."""
+
+
 @kept(16 << 20, longest=64)
 def fold(word: str) -> str:
-    """Returns a word or a short text without differences of case, width, accents and typographic apostrophes:
-    `fold("Zürich\u2019s") == "zurich's"`."""
+    """Returns a word or a short text without differences of case, width, accents, strokes and typographic apostrophes:
+    `fold("Zürich\u2019s") == "zurich's"`, `fold("Łódź") == "lodz"`."""
     if word.isascii():
         return word.lower().replace("`", "'")
     plain: list[str] = []
     for character in unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", word).casefold()):
         if not (unicodedata.combining(character) and plain and plain[-1] <= _LAST_WITH_ACCENTS):
             plain.append(character)
-    return unicodedata.normalize("NFC", "".join(plain)).translate(PLAIN_APOSTROPHES)
+    return unicodedata.normalize("NFC", "".join(plain)).translate(_PLAIN)
 
 
 def tokens(text: str) -> list[Token]:
@@ -498,10 +504,11 @@ def _time_words() -> tuple[frozenset[str], re.Pattern[str]]:
     names = {name for info in infos for time in _TIMES for name in info[time]}
     names |= {name for info in infos for when in _RELATIVE for name in info["relative-type"].get(when, ())}
     unspaced = {name for name in names if len(name) > 1 and is_unspaced(name) and name[0] != "("}
+    whole = {max(info[month], key=len) for info in infos for month in _NAMES_OF_MONTHS}  # May, and not "mar"
     spaced = {
         name.lower()
         for name in names
-        if not is_unspaced(name) and " " not in name and len(fold(name)) > _LONGEST_SHORT_NAME
+        if not is_unspaced(name) and " " not in name and (name in whole or len(fold(name)) > _LONGEST_SHORT_NAME)
     }
     return frozenset({*spaced, *map(fold, spaced)}), re.compile("|".join(sorted(unspaced, key=len, reverse=True)))
 

@@ -549,7 +549,7 @@ class Grammar:
             for match in pattern.finditer(text):
                 try:
                     local = now.replace(tzinfo=None)
-                    if kind in ("ago", "ahead", "rolling"):
+                    if kind in ("ago", "ahead", "rolling", "before_day", "after_day"):
                         counted = self._counted(kind, match, now)
                         reading = None if counted is None else Reading(match.start(), match.end(), counted)
                     elif kind == "date":
@@ -669,6 +669,15 @@ class Grammar:
             least = most = [
                 (self._unit(match), self._number(match["n"]) if groups.get("n") else not groups.get("many"))
             ]
+        if kind in ("before_day", "after_day"):  # "heute vor einer Woche", "a week from Tuesday"
+            named, sign = groups.get("weekday"), 1 if kind == "before_day" else -1
+            local = now.replace(tzinfo=None)
+            day = (
+                weekday_span(local, self._weekdays[_phrase(named)], 1)
+                if named
+                else day_span(local, self._days[_phrase(match["day"])][0])
+            )
+            return day_span(back([(unit, sign * count) for unit, count in least], day.start))
         if groups.get("more") or groups.get("over"):
             return until_back(least, now)
         if groups.get("less") or kind == "rolling":

@@ -144,8 +144,6 @@ The stemmers are Snowball's (Latin: Porter2), except for Arabic: there Snowball 
 light10 is used (Larkey, Ballesteros & Connell 2007), with one suffix.
 """
 
-_LATIN_LETTERS = str.maketrans(dict(zip("đðħıłøŧæœþ", "d d h i l o t ae oe th".split(), strict=True)))
-"""Letters that Unicode does not take apart: Łódź and Đà Nẵng are typed Lodz and Da Nang."""
 _HEBREW_POINTS = re.compile("[\u0591-\u05bd\u05bf\u05c1-\u05c7]")
 _HINDI_NASAL = re.compile("[\u0919\u091e\u0923\u0928\u092e]\u094d(?=[\u0915-\u0939])")
 """A nasal before a consonant, for which most write the dot: हिन्दी is हिंदी, सम्बन्ध is संबंध."""
@@ -836,8 +834,7 @@ def _term(word: str) -> str:
     if ordinal := _ORDINAL.fullmatch(word):
         return str(int(ordinal[1]))
     if word[0] <= "\u024f" and not word.isascii():
-        plain = "".join(c for c in unicodedata.normalize("NFKD", word) if not unicodedata.combining(c))
-        word = plain.translate(_LATIN_LETTERS)
+        word = fold(word)
     word = sys.intern(word)
     name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
     if name is None:

@@ -210,6 +210,12 @@ def test_less_than_an_amount_ago_is_the_time_since_and_more_is_until_then(
         ("il y a quatre-vingt-dix minutes", "2026-06-17T10:25", "2026-06-17T10:35"),
         ("hace veintidós días", "2026-05-26T00:00", "2026-05-27T00:00"),
         ("há dez dias", "2026-06-07T00:00", "2026-06-08T00:00"),
+        ("What is on a week from Tuesday?", "2026-06-30T00:00", "2026-07-01T00:00"),
+        ("two weeks from tomorrow", "2026-07-02T00:00", "2026-07-03T00:00"),
+        ("a week ago today", "2026-06-10T00:00", "2026-06-11T00:00"),
+        ("Was war heute vor einer Woche?", "2026-06-10T00:00", "2026-06-11T00:00"),
+        ("Was ist Dienstag in zwei Wochen?", "2026-07-07T00:00", "2026-07-08T00:00"),
+        ("il y a une semaine aujourd'hui", "2026-06-10T00:00", "2026-06-11T00:00"),
         ("quarantacinque minuti fa", "2026-06-17T11:10", "2026-06-17T11:20"),
     ],
 )

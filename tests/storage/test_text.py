@@ -266,6 +266,8 @@ def test_what_ends_otherwise_is_no_question(text: str) -> None:
         ("三百块", 1),
         ("Elle part à midi", 1),
         ("I left yesterday", 1),
+        ("I moved to Boston in May", 1),
+        ("Mar sat in the sun", 0),
         ("Wir waren gestern dort", 1),
         ("Летом в прошлом месяце", 0),
         ("昨日行きました", 1),
