@@ -566,7 +566,8 @@ def settle(
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     is_number = _are(settled.terms, query.numbers.tolist())
     settled.exact |= is_number
-    emphasis[is_number] = np.minimum(emphasis[is_number], 1)
+    in_words = is_number & _are(settled.terms, query.spaced)
+    emphasis[in_words] = np.minimum(emphasis[in_words], 0.7)
     emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
     is_name = _are(settled.terms, query.name.tolist())
     if not is_name.all():

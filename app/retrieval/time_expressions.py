@@ -25,7 +25,7 @@ from dateparser.languages.loader import default_loader
 
 from app.core.caches import CHARACTER_BYTES, ByteCache, kept
 from app.core.clock import to_ms, zone_named
-from app.core.language import PLAIN_APOSTROPHES, spelled_numbers
+from app.core.language import PLAIN_APOSTROPHES, number_of, spelled_numbers
 from app.retrieval import time_grammar
 from app.retrieval.decay import MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
@@ -547,7 +547,7 @@ _FURTHER = {
 }
 """Phrases that hold a word of the library for yesterday or tomorrow and mean the day beside it, with their days."""
 _HAN_DATE = re.compile(r"(?:(\d{4})年)?(0?[1-9]|1[0-2])月(\d{1,2})[日号號]")
-_HAN_DIGITS = str.maketrans("一二三四五六七八九", "123456789")
+_HAN_NUMERALS = re.compile("[一二三四五六七八九十]+")
 _LOCK = threading.Lock()
 """Guards the library's caches, which threads share."""
 
@@ -561,7 +561,8 @@ def read_date(text: str, language: str, now: datetime) -> Span | None:
     if (days := _FURTHER.get(language, {}).get(text)) is not None:
         return time_grammar.day_span(now.replace(tzinfo=None), days)
     today = time_grammar.midnight(now.replace(tzinfo=None))
-    if (han := _HAN_DATE.fullmatch(_digits(text))) is not None:  # without a year the library reads the month as one
+    in_digits = _HAN_NUMERALS.sub(lambda match: str(number_of(match[0])), text)
+    if (han := _HAN_DATE.fullmatch(in_digits)) is not None:  # without a year the library reads the month as one
         year, month, day = han.groups("")
         text, language = f"{day} {_MONTHS[int(month) - 1]} {year}", "en"
     with _LOCK:
@@ -586,12 +587,6 @@ def _parser(language: str, today: datetime) -> DateDataParser:
             "PARSERS": ["relative-time", "absolute-time"],
         },
     )
-
-
-def _digits(text: str) -> str:
-    """Converts Chinese numbers below 100 to digits: 十二 is 12, 三十 is 30."""
-    text = re.sub(r"([一二三四五六七八九]?)十([一二三四五六七八九]?)", lambda m: f"{m[1] or '一'}{m[2] or '0'}", text)
-    return text.translate(_HAN_DIGITS)
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from app.core.language import FUNCTION_WORDS
+from app.core.language import FUNCTION_WORDS, number_of
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -687,8 +687,8 @@ class Grammar:
         return Span(ahead(least, now).start, ahead(most, now).end)
 
     def _number(self, text: str) -> float:
-        """Returns the number that words or digits state: 25 for "twenty-five" and 二十五, 1000 for "1,000", and 1.5
-        for "1,5", "1½" and "3/2"."""
+        """Returns the number that digits, Chinese numerals or words of the table state: 25 for 二十五, 1000 for
+        "1,000", and 1.5 for "1,5", "1½" and "3/2"."""
         text = _phrase(text.strip())
         if text in self._numbers:
             return self._numbers[text]
@@ -699,10 +699,7 @@ class Grammar:
         if text[0].isdecimal():
             is_whole = re.fullmatch(r"\d+(?:[.,]\d{3})*", text) is not None
             return float(re.sub("[.,]", "" if is_whole else ".", text))
-        tens, ten, ones = text.partition("十")
-        if ten:
-            return 10 * self._numbers.get(tens, 1) + self._numbers.get(ones, 0)
-        return sum(self._numbers.get(word, 0) for word in text.split())
+        return number_of(text)
 
     def _shifted(self, match: re.Match[str], now: datetime) -> Span:
         unit, shift = self._unit(match), _shift(match)
