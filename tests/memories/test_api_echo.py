@@ -76,4 +76,4 @@ async def test_the_answer_is_in_a_default_prompt(api: httpx.AsyncClient, languag
     body = {"agent_id": "a", "user_id": language, "session_id": f"{language}-now", "query": question}
     answer = await api.post("/v1/context", json=body)
     assert answer.status_code == 200
-    assert told in str(answer.json())
+    assert told in answer.json()["text"]
