@@ -392,9 +392,9 @@ def properties(
     if "echo" in parts:
         before = columns.previous.take(group)
         second_hand[:] = columns.assistants.take(group) & (before >= 0) & (parts["echo"][before] > 0)
-    places = {index: place for place, index in enumerate(group.tolist())}
     for earlier, later in replaced:
-        is_replaced[places[earlier]] = near[places[earlier], places[later]]
+        place = (group == earlier).argmax()
+        is_replaced[place] = near[place, (group == later).argmax()]
     return values
 
 

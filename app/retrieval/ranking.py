@@ -172,16 +172,13 @@ def bm25(columns: Columns) -> Floats:
     """
     weights, _ = term_weights(columns)
     arrays = neighbour_arrays(columns)
-    step = max(1, BLOCK // max(1, len(arrays.norm)))
-    score: Floats | None = None
-    for start in range(0, max(1, len(weights)), step):  # [0] unless the scope is large
+    step, score = max(1, BLOCK // max(1, len(arrays.norm))), np.zeros(len(arrays.norm), np.float32)
+    for start in range(0, len(weights), step):  # [0] unless the scope is large
         occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
         saturated = occurs + arrays.norm
         np.divide(occurs, saturated, out=saturated)
         saturated *= weights[start : start + step]
-        of_terms: Floats = np.add.reduce(saturated, axis=0)
-        score = of_terms if score is None else score + of_terms
-    assert score is not None
+        score += np.add.reduce(saturated, axis=0)
     return score
 
 
