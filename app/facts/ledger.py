@@ -343,6 +343,12 @@ class Ledger:
         """Closes a fact as retracted, without a successor."""
         self._close(fact_id, "retracted", ())
 
+    def end(self, fact_id: str, at: str) -> None:
+        """Ends a fact at a time: it is stated again for what lies before. Without that it is retracted."""
+        fact = self.live[fact_id]
+        before = [self._remain(fact, span) for span in minus(statement(fact).span, [ValidSpan(at, OPEN_END)])]
+        self._close(fact_id, "superseded" if before else "retracted", before)
+
     def keep(self, fact_id: str, *, beside: bool = False) -> str:
         """Settles a dispute in favour of the disputed fact. Returns the id of the fact that now represents it."""
         disputed = self.live[fact_id]

@@ -215,14 +215,16 @@ class FactService:
         ledger.retract(fact_id)
         return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
-    async def retraction(self, facts: Sequence[FactRecord]) -> list[Change]:
-        """Returns the changes that close facts without successors."""
+    async def ending(self, facts: Sequence[FactRecord], at: str) -> list[Change]:
+        """Returns the changes that end facts at a time; those that begin later are retracted, and with `OPEN_START`
+        all are. Raises Forbidden if the caller may not write one."""
         ledgers, now = dict[str, Ledger](), rfc3339(self._clock.now())
         for group_id in {fact["group_id"] for fact in facts}:
             of_group = [fact for fact in facts if fact["group_id"] == group_id]
             ledgers[group_id] = Ledger(await self._facts.group(group_id), of_group, now)
             for fact in of_group:
-                ledgers[group_id].retract(fact["fact_id"])
+                self._facts.require_write(fact)
+                ledgers[group_id].end(fact["fact_id"], at)
         return await self._written(ledgers.values())
 
     async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult[Fact]:

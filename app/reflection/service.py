@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from app.core.clock import rfc3339
 from app.core.schemas import Flag, Identifier, Json, Schema, Text, example
 from app.errors import Conflict, invalid
+from app.facts.ledger import OPEN_START
 from app.facts.profile import field_of
 from app.facts.schemas import FactRecord
 from app.findings.replacing import Links, facts_of, linked, links_of, unlinking
@@ -86,8 +87,11 @@ class Applier:
         match proposal["action"]:
             case "supersede":
                 assert keep is not None  # the proposal names what replaces the others
-                edits += [*linked(self._memories, links, now), *await self._tools.facts(self._scope).retraction(facts)]
-                return [*edits, *await self._supersede(keep, retired, now)]
+                # of two that contradict each other one never held; what is outdated held until the other was told
+                until = min(keep.said_at, now) if finding["kind"] == "stale" else OPEN_START
+                edits += linked(self._memories, links, now)
+                edits += await self._tools.facts(self._scope).ending(facts, until)
+                return [*edits, *await self._supersede(keep, retired, until, now)]
             case "end":
                 until = proposal["details"].get("valid_until", now)
                 return [change for record in retired for change in self._end_validity(record, until, now)]
@@ -109,7 +113,9 @@ class Applier:
             raise Conflict(CHANGED)
         return record
 
-    async def _supersede(self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], now: str) -> list[Change]:
+    async def _supersede(
+        self, keep: EvidenceRecord, retired: Sequence[EvidenceRecord], until: str, now: str
+    ) -> list[Change]:
         changes, superseded = list[Change](), list[str]()
         value = keep.fact["object"] if isinstance(keep, FactEvidence) else None
         for record in retired:
@@ -126,7 +132,7 @@ class Applier:
                         users, patch = self._tools.users(self._scope), ProfilePatch.model_validate({name: value})
                         changes += (await users.patch_profile(fact["user_id"], patch, ALWAYS)).changes
                     else:
-                        changes += (await self._tools.facts(self._scope).retract(record.id, ALWAYS)).changes
+                        changes += await self._tools.facts(self._scope).ending([fact], until)
                 case _:
                     raise Conflict(f"A record of the kind {record.kind} cannot be replaced by this finding.")
         if superseded and isinstance(keep, MemoryEvidence):

@@ -78,11 +78,22 @@ async def test_a_fact_gives_way_to_a_later_memory(judged: Service, llm: Model) -
     llm.says["JudgedPairs"] = knows("user lives in Rome", OSLO, said="replaces")
     fact = {**OWNER, "subject": "user", "predicate": "lives_in", "object": "Rome"}
     made = (await judged.client.post("/v1/facts", json=fact)).json()
-    await memory(judged, OSLO, rfc3339(judged.clock.now() + timedelta(hours=1)))
+    judged.clock.move(days=30)
+    told = rfc3339(judged.clock.now())
+    await memory(judged, OSLO, told)
+    judged.clock.move(days=1)
     await reflect(judged)
     (finding,) = await findings(judged)
-    assert (await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")).status_code == 200
-    assert (await judged.client.get(f"/v1/facts/{made['fact_id']}")).json()["status"] == "retracted"
+    done = await judged.client.post(f"/v1/findings/{finding['finding_id']}/accept")
+    assert done.status_code == 200
+    ended = (await judged.client.get(f"/v1/facts/{made['fact_id']}")).json()
+    then = {**OWNER, "subject": "user", "as_of": rfc3339(judged.clock.now() - timedelta(days=2))}
+    (rest,) = (await judged.client.get("/v1/facts", params=then)).json()["items"]
+    assert (ended["status"], ended["superseded_by"]) == ("superseded", [rest["fact_id"]])
+    assert (rest["object"], rest["valid_from"], rest["valid_until"]) == ("Rome", made["valid_from"], told)
+    await undo(judged, done.json()["operation_id"])
+    (back,) = (await judged.client.get("/v1/facts", params={**OWNER, "subject": "user"})).json()["items"]
+    assert (back["fact_id"], back["valid_until"]) == (made["fact_id"], None)
 
 
 async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owners(service: Service) -> None:
