@@ -28,7 +28,7 @@ from app.core.clock import rfc3339
 from app.core.prompt_text import vocabulary
 from app.embedding.onnx import PACKAGED_DIM, TAUGHT
 from app.lifespan import COLLECTIONS
-from app.memories.repository import new_memory, passage
+from app.memories.repository import new_memory, text_to_index
 from app.memories.schemas import MEMORIES, MemoryRecord, Source
 from app.storage.changes import IndexEntry
 from app.storage.index.record_codec import pack
@@ -231,7 +231,7 @@ def _memories(number: int, turn: int, count: int, seed: int, moment: datetime) -
 def record(memory: MemoryRecord, vector: Floats) -> Record:
     """A memory of tenant `default`, as another store would export it."""
     memory |= {"tenant_id": "default", "embedding": {"model": MODEL, "dim": DIM, "status": "ready"}}
-    text = passage(memory)
+    text = text_to_index(memory)
     entry = IndexEntry(index_text(text.content, text.context, text.time), vector, MODEL)
     assert MEMORIES.searched is not None
     return Record({**memory}, pack(MEMORIES.searched, memory, entry, 0), "")

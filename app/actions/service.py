@@ -42,7 +42,7 @@ from app.core.schemas import Page, equal_json
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.queue import CONSOLIDATION
-from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage, of_partition, pending_note
+from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, of_partition, pending_note
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
@@ -92,7 +92,7 @@ class ActionService:
         actions = [_new_action(body, self._actions.scope.key_id, now) for body in bodies]
         for action in actions:
             self._actions.scope.require_write(action["agent_id"], action["user_id"])
-        entries = await self._embeddings.entries([_passage(action) for action in actions])
+        entries = await self._embeddings.entries([_text_to_index(action) for action in actions])
         changes: list[Change] = []
         for action, entry in zip(actions, entries, strict=True):
             changes.append(self._actions.insert(action, entry))
@@ -205,13 +205,13 @@ class ActionService:
                 yield day["day"][:10], of_kind(day["cells"])
 
 
-def _passage(action: ActionRecord) -> Passage:
-    return Passage(action["content"], time=parse_rfc3339(action["timestamp"]))
+def _text_to_index(action: ActionRecord) -> TextToIndex:
+    return TextToIndex(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
 ACTION: Embeddable[ActionRecord] = Embeddable(
     ACTIONS,
-    _passage,
+    _text_to_index,
     lambda _: {},
 )
 

@@ -468,7 +468,7 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
             continue
         stored: EmbeddingInfo | None = record.get("embedding")
         embedding: EmbeddingInfo = {**(stored or NOT_EMBEDDED), "status": "pending"}
-        entry = IndexEntry(kind.passage(record).indexed(), None, embedding["model"])
+        entry = IndexEntry(kind.text_to_index(record).indexed(), None, embedding["model"])
         update = Update(kind.collection, tenant, doc_id, set=kind.fields(embedding), entry=entry)
         await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])
 

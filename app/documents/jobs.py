@@ -27,7 +27,7 @@ from app.documents.service import PassageRepository
 from app.embedding.embedder import Embedder
 from app.errors import QuotaExceeded
 from app.jobs.runner import Done, Run
-from app.memories.repository import Embeddings, new_memory, passage
+from app.memories.repository import Embeddings, new_memory, text_to_index
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.settings import SecretPolicy, Settings
 from app.storage.changes import Change, CommitConflict, DeleteWhere, Update
@@ -154,10 +154,10 @@ class DocumentJobs:
                     moved = MEMORIES.as_record(differing(old, {name: wanted[name] for name in MOVED}))  # type: ignore[literal-required]
                     if moved:
                         update = memories.update(old, moved, now=now)
-                        changes.append(replace(update, text=passage(wanted).indexed()))
+                        changes.append(replace(update, terms=text_to_index(wanted).indexed()))
                 else:
                     fresh.append(wanted)
-            entries = await embeddings.entries([passage(memory) for memory in fresh])
+            entries = await embeddings.entries([text_to_index(memory) for memory in fresh])
             for memory, entry in zip(fresh, entries, strict=True):
                 changes += memories.add({**memory, "embedding": embeddings.info(entry)}, entry)
             quota = quota_of(self._quotas, run.tenant)

@@ -38,7 +38,7 @@ from app.facts.schemas import (
 from app.jobs import queue
 from app.jobs.queue import MERGE_FACT
 from app.llm.base import LLM, configured
-from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage
+from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex
 from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change, IndexEntry
@@ -52,12 +52,12 @@ from app.writes.executor import IfMatch, WriteResult, etag
 BOTH = "both"
 
 
-def passage(fact: FactRecord) -> Passage:
+def text_to_index(fact: FactRecord) -> TextToIndex:
     """Returns the text by which a fact is found."""
-    return Passage(sentence(fact))
+    return TextToIndex(sentence(fact))
 
 
-FACT: Embeddable[FactRecord] = Embeddable(FACTS, passage, lambda _: {"pending": False})
+FACT: Embeddable[FactRecord] = Embeddable(FACTS, text_to_index, lambda _: {"pending": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ class FactService:
 
     async def _embed(self, facts: Sequence[FactRecord]) -> None:
         """Embeds facts. Each text is embedded once for the request, however often the handler runs."""
-        missing = {sentence(fact): passage(fact) for fact in facts if sentence(fact) not in self._entries}
+        missing = {sentence(fact): text_to_index(fact) for fact in facts if sentence(fact) not in self._entries}
         if missing:
             self._entries |= zip(missing, await self._embeddings.entries(list(missing.values())), strict=True)
 

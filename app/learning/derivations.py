@@ -16,7 +16,7 @@ from app.findings.schemas import FINDINGS
 from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS
-from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, passage
+from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, text_to_index
 from app.memories.schemas import MEMORIES, STATEMENTS
 from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
@@ -407,7 +407,7 @@ class DerivationUndo:
             if not needs_new_entry(earlier):
                 return memories.revise(memory, earlier, now)
             # a restored text gets its own terms and vector again
-            (entry,) = await self._embeddings.entries([passage({**memory, **earlier})])
+            (entry,) = await self._embeddings.entries([text_to_index({**memory, **earlier})])
             earlier = {**earlier, "embedding": self._embeddings.info(entry)}
             pending = memories.note_pending({**memory, **earlier, "updated_at": now})
             return [*memories.revise(memory, earlier, now, entry), *pending]

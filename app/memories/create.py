@@ -38,11 +38,11 @@ from app.memories.repository import (
     is_rule,
     needs_new_entry,
     new_memory,
-    passage,
     repeated_source,
     revision,
     said_again,
     same_partition,
+    text_to_index,
 )
 from app.memories.schemas import (
     FILE,
@@ -197,7 +197,9 @@ class MemoryPlanner:
         self._precondition.check(items[0].stored if len(items) == 1 else None)
 
         new_texts = [item.new_text for item in items]
-        entries = iter(await self._embeddings.entries([passage(memory) for memory in new_texts if memory is not None]))
+        entries = iter(
+            await self._embeddings.entries([text_to_index(memory) for memory in new_texts if memory is not None])
+        )
         drafts = [None if memory is None else _Draft(memory, next(entries)) for memory in new_texts]
 
         answers, created = list[MemoryCreated](), list[bool]()
@@ -407,7 +409,7 @@ class MemoryPlanner:
             for equal in await self._memories.equal(disputed, self._now, "disputed"):
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
                     return await self._answer(equal, similar, ()), False
-        (entry,) = await self._embeddings.entries([passage(disputed)]) if draft is None else [draft.entry]
+        (entry,) = await self._embeddings.entries([text_to_index(disputed)]) if draft is None else [draft.entry]
         return await self._answer(self._insert(disputed, entry), similar, ()), True
 
 

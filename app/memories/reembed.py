@@ -24,7 +24,7 @@ from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable, RecordDamaged, StoreUnavailable
 from app.jobs.queue import skipping
 from app.jobs.runner import Done, Run
-from app.memories.repository import HARMLESS, MEMORY, PENDING, Embeddable, Embeddings, Passage, PendingNote
+from app.memories.repository import HARMLESS, MEMORY, PENDING, Embeddable, Embeddings, PendingNote, TextToIndex
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.index.record_codec import model_id
@@ -39,13 +39,13 @@ FIRST_WAIT, LONGEST_WAIT = timedelta(minutes=1), timedelta(days=1)
 """Wait before a text that the model refused is tried again. It doubles with each refusal."""
 
 
-async def passage_of(kind: Embeddable[R], record: R) -> Passage | None:
+async def checked_text(kind: Embeddable[R], record: R) -> TextToIndex | None:
     """Returns the text of a record that is to be indexed, or None if a job skips it because its terms cannot be made.
     Outside a job the error is raised."""
     with skipping(kind.collection, record.get(kind.collection.id_field)):
-        passage = kind.passage(record)
-        await off_loop(len(passage.content), passage.indexed)
-        return passage
+        text = kind.text_to_index(record)
+        await off_loop(len(text.content), text.indexed)
+        return text
     return None
 
 
@@ -55,7 +55,7 @@ class _Waiting(NamedTuple):
     note: PendingNote
     kind: Embeddable
     record: Doc
-    passage: Passage
+    text: TextToIndex
 
 
 class PendingEmbeddings:
@@ -101,13 +101,13 @@ class PendingEmbeddings:
             if record is None or (record.get("embedding") or {}).get("status") == "ready":
                 await self._try([Delete(PENDING, SYSTEM, note["note_id"])])
                 continue
-            passage = await passage_of(kind, record)
-            if passage is None:
+            text = await checked_text(kind, record)
+            if text is None:
                 await self._try([self._put_off(note)])
             else:
-                waiting.append(_Waiting(note, kind, record, passage))
+                waiting.append(_Waiting(note, kind, record, text))
         embeddings = Embeddings(self._embedder)
-        entries = await embeddings.entries_each([item.passage for item in waiting])
+        entries = await embeddings.entries_each([item.text for item in waiting])
         for (note, kind, record, _), entry in zip(waiting, entries, strict=True):
             if entry.vector is None:
                 await self._try([self._put_off(note)])
@@ -240,9 +240,9 @@ class Reembed:
                 place, begun = page[-1].row, begun + len(page)
                 # the records that the model accepts; their versions stay, since nothing changes for a caller
                 embeddings = Embeddings(self._embedder)
-                read = [(row.doc, await passage_of(kind, row.doc)) for row in page]
-                readable = [(doc, passage) for doc, passage in read if passage is not None]
-                entries = await embeddings.entries_each([passage for _, passage in readable])
+                read = [(row.doc, await checked_text(kind, row.doc)) for row in page]
+                readable = [(doc, text) for doc, text in read if text is not None]
+                entries = await embeddings.entries_each([text for _, text in readable])
                 updates = [
                     Update(
                         kind.collection,

@@ -48,7 +48,7 @@ from app.storage.record_filters import metadata_terms
 from app.storage.repository import Listing, Repository, expired, pages
 from app.storage.schema import Absent, BaseRecord, Collection, Eq, Filter, In, OwnedRecord, R, both
 from app.storage.scope import SYSTEM, Scope
-from app.storage.text import IndexedText, content_hash, index_text, normalise_content
+from app.storage.text import IndexedTerms, content_hash, index_text, normalise_content
 
 # --- The vectors and terms of records that are about to be written ----------------------------------------------------
 # If the embedding model fails, the write still succeeds: the commit that stores the record without a vector lists it,
@@ -60,7 +60,7 @@ HARMLESS = "word"
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class TextToIndex:
     """A text to be indexed: its words, context, time and tags become terms, its content becomes a vector.
 
     A text that is longer than the model's input has one vector for each of its windows.
@@ -71,7 +71,7 @@ class Passage:
     time: datetime | None = None
     tags: tuple[str, ...] = ()
 
-    def indexed(self) -> IndexedText:
+    def indexed(self) -> IndexedTerms:
         """Returns the terms of the text."""
         return index_text(self.content, self.context, self.time, self.tags)
 
@@ -83,21 +83,21 @@ class Embeddings:
         self._embedder = embedder
         self._made: dict[str, Vectors] = {}
 
-    async def entries(self, passages: Sequence[Passage]) -> list[IndexEntry]:
-        """Returns the index entry of each passage, without a vector if the embedder failed."""
-        missing = list(dict.fromkeys(passage.content for passage in passages if passage.content not in self._made))
+    async def entries(self, texts: Sequence[TextToIndex]) -> list[IndexEntry]:
+        """Returns the index entry of each text, without a vector if the embedder failed."""
+        missing = list(dict.fromkeys(text.content for text in texts if text.content not in self._made))
         embedding = asyncio.create_task(self._embed(missing))
         try:
             await asyncio.sleep(0)  # the model begins with the first text, and the terms are read meanwhile
-            texts = await in_parts(passages, Passage.indexed, lambda passage: len(passage.content))
+            indexed = await in_parts(texts, TextToIndex.indexed, lambda text: len(text.content))
             await embedding
         finally:
             embedding.cancel()
         entries = list[IndexEntry]()
-        for passage, text in zip(passages, texts, strict=True):
-            made = self._made.get(passage.content)  # shape (windows, dim)
+        for text, terms in zip(texts, indexed, strict=True):
+            made = self._made.get(text.content)  # shape (windows, dim)
             vector, others = (None, None) if made is None else (made[0], made[1:] if len(made) > 1 else None)
-            entries.append(IndexEntry(text, vector, self._embedder.name, others))
+            entries.append(IndexEntry(terms, vector, self._embedder.name, others))
         return entries
 
     async def _embed(self, contents: Sequence[str]) -> None:
@@ -111,22 +111,22 @@ class Embeddings:
             ends = list(accumulate(map(len, windows)))
             self._made.update(zip(contents, np.split(vectors, ends[:-1]), strict=True) if contents else ())
 
-    async def entries_each(self, passages: Sequence[Passage]) -> list[IndexEntry]:
+    async def entries_each(self, texts: Sequence[TextToIndex]) -> list[IndexEntry]:
         """Returns the same as `entries`, for texts of many callers. A text that the model refuses does not affect the
         others.
 
         Raises EmbeddingUnavailable if the model accepts no text at all.
         """
-        if not passages:
+        if not texts:
             return []
-        entries = await self.entries(passages)
+        entries = await self.entries(texts)
         if any(entry.vector is not None for entry in entries):
             return entries
         await self._embedder.embed_texts([HARMLESS])
-        if len(passages) == 1:
+        if len(texts) == 1:
             return entries
-        middle = len(passages) // 2  # one refused text fails its whole batch: search for it by halves
-        halves = passages[:middle], passages[middle:]
+        middle = len(texts) // 2  # one refused text fails its whole batch: search for it by halves
+        halves = texts[:middle], texts[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
 
     def info(self, entry: IndexEntry) -> EmbeddingInfo:
@@ -177,7 +177,7 @@ class Embeddable(Generic[R]):
     """A searchable collection: how to get a record's text, and which fields to set with its vector."""
 
     collection: Collection[R]
-    passage: Callable[[R], Passage]
+    text_to_index: Callable[[R], TextToIndex]
     fields: Callable[[EmbeddingInfo], R]
     needs_new_entry: Callable[[R], bool] = lambda changed: True
     """Returns whether a change of these fields needs a new index entry."""
@@ -443,15 +443,15 @@ def repeated_source(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) 
     return next((source for source in sources if source is not None and repeats(memory, source)), None)
 
 
-def passage(memory: MemoryRecord) -> Passage:
+def text_to_index(memory: MemoryRecord) -> TextToIndex:
     """Returns the text by which a memory is found; of a file, which is not found, a word that says nothing of it."""
     if memory["memory_type"] == FILE:
-        return Passage(HARMLESS)
+        return TextToIndex(HARMLESS)
     event_at, tags = memory["event_at"] or memory.get("due_at"), tuple(memory["tags"])
     time = parse_rfc3339(event_at) if event_at else None
     if time and (precision := memory.get("event_at_precision")) in ("month", "year"):  # found by its words, by no day
         tags, time = (*tags, f"{time:%B %Y}" if precision == "month" else f"{time:%Y}"), None
-    return Passage(memory["content"], memory["context"], time, tags)
+    return TextToIndex(memory["content"], memory["context"], time, tags)
 
 
 def needs_new_entry(changed: MemoryChange) -> bool:
@@ -460,7 +460,7 @@ def needs_new_entry(changed: MemoryChange) -> bool:
 
 
 def needs_new_terms(changed: MemoryChange) -> bool:
-    """Returns whether a change of these fields changes the words by which a memory is found (`passage`)."""
+    """Returns whether a change of these fields changes the words by which a memory is found (`text_to_index`)."""
     return not changed.keys().isdisjoint(("content", "context", "event_at", "event_at_precision", "due_at", "tags"))
 
 
@@ -512,7 +512,7 @@ class VersionedRepository(Repository[R]):
 
     async def added(self, record: R, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
-        (entry,) = await embeddings.entries([self._kind.passage(record)])
+        (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
         record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
         return record, self.add(record, entry)
 
@@ -521,7 +521,7 @@ class VersionedRepository(Repository[R]):
         it gets a new index entry. Without fields nothing changes."""
         entry = None
         if changed and self._kind.needs_new_entry(changed):
-            (entry,) = await embeddings.entries([self._kind.passage(self.as_updated(record, changed, now=now))])
+            (entry,) = await embeddings.entries([self._kind.text_to_index(self.as_updated(record, changed, now=now))])
         return self.with_entry(record, changed, now, entry, embeddings)
 
     def with_entry(
@@ -561,7 +561,7 @@ class VersionedRepository(Repository[R]):
 
 
 MEMORY: Embeddable[MemoryRecord] = Embeddable(
-    MEMORIES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry
+    MEMORIES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry
 )
 
 
@@ -631,7 +631,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         context or time, or new tags, replace the terms alone, and the vectors stay."""
         update, *past = super().revise(record, changed, now, entry)
         if entry is None and needs_new_terms(changed) and isinstance(update, Update):
-            update = replace(update, text=passage(record | changed).indexed())
+            update = replace(update, terms=text_to_index(record | changed).indexed())
         return [update, *past]
 
     def retire(self, memory: MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:

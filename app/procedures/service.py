@@ -11,7 +11,7 @@ from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
 from app.jobs.queue import REVIEW_PROCEDURE
-from app.memories.repository import SOURCE, Embeddable, Embeddings, Passage, VersionedRepository, of_partition
+from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, VersionedRepository, of_partition
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
 from app.procedures.schemas import (
     MAX_NOTES,
@@ -507,9 +507,9 @@ def without_notes_of(procedure: ProcedureRecord, gone: Set[str]) -> ProcedureRec
     }
 
 
-def passage(procedure: ProcedureRecord) -> Passage:
+def text_to_index(procedure: ProcedureRecord) -> TextToIndex:
     """Returns the text by which a procedure is found."""
-    return Passage(situation(procedure))
+    return TextToIndex(situation(procedure))
 
 
 def needs_new_entry(changed: ProcedureRecord) -> bool:
@@ -518,7 +518,7 @@ def needs_new_entry(changed: ProcedureRecord) -> bool:
 
 
 PROCEDURE: Embeddable[ProcedureRecord] = Embeddable(
-    PROCEDURES, passage, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry
+    PROCEDURES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry
 )
 
 

@@ -28,7 +28,7 @@ from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, 
 from app.learning.learning_run import NO_LLM
 from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
-from app.memories.repository import Embeddings, of_partition, passage
+from app.memories.repository import Embeddings, of_partition, text_to_index
 from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
 from app.reflection.finders import is_usable, readable, speaks_of
 from app.retrieval.model_weights import weights_for
@@ -167,7 +167,7 @@ class InsightFinder:
         seeds = [memory for memory, may_be_shown in latest if may_be_shown][:SEEDS]
         if not seeds:
             return []
-        entries = await Embeddings(self._tools.embedder).entries([passage(seed) for seed in seeds])
+        entries = await Embeddings(self._tools.embedder).entries([text_to_index(seed) for seed in seeds])
         around = [await self._around(scope, of, seed, entry, now) for seed, entry in zip(seeds, entries, strict=True)]
         earlier, used, clusters = await self._earlier(scope, of), set[str](), list[Cluster]()
         for near in sorted(around, key=lambda near: -sum(cosine for _, cosine in near)):
@@ -322,7 +322,7 @@ def _finding(of: Partition, text: str, cited: Sequence[Cited], model: str, promp
 
 def _is_seed(memory: MemoryRecord, now: str) -> bool:
     """Returns whether a memory can be shown to the model. Raises where it cannot be read."""
-    passage(memory).indexed()
+    text_to_index(memory).indexed()
     return is_usable(memory, now) and bool(memory["content"])
 
 

@@ -503,7 +503,7 @@ class UserImport:
         if kind is None:
             return [[Insert(collection, doc)] for doc in docs]
         embeddings, result = Embeddings(self._embedder), list[list[Change]]()
-        entries = await embeddings.entries([kind.passage(doc) for doc in docs])
+        entries = await embeddings.entries([kind.text_to_index(doc) for doc in docs])
         for doc, entry in zip(docs, entries, strict=True):
             pending = entry.vector is None
             fields = kind.fields(embeddings.info(entry))

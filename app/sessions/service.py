@@ -16,7 +16,7 @@ from app.core.work import off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
 from app.jobs import queue
 from app.jobs.queue import POST_CONVERSATION, REDERIVE, SUMMARIZE, Job, Operation, Payload
-from app.memories.repository import Embeddings, MemoryRepository, of_partition, passage, revision
+from app.memories.repository import Embeddings, MemoryRepository, of_partition, revision, text_to_index
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
 from app.sessions import repository
@@ -286,7 +286,7 @@ class SessionService:
             return []
         characters = sum(len(message["text"]) for message in messages)
         memories = await off_loop(characters, self._memories_of, session, messages, now)
-        entries = await self._embeddings.entries([passage(memory) for memory in memories])
+        entries = await self._embeddings.entries([text_to_index(memory) for memory in memories])
         return [
             (memory | {"embedding": self._embeddings.info(entry)}, entry)
             for memory, entry in zip(memories, entries, strict=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from app.errors import Conflict, QuotaExceeded, StorageFull
 from app.storage.schema import Collection, Doc, Filter, R
-from app.storage.text import IndexedText
+from app.storage.text import IndexedTerms
 
 # --- What a tenant stores ---------------------------------------------------------------------------------------------
 
@@ -87,7 +87,7 @@ class IndexEntry:
     `vector` has unit length and comes from `model`; it is None while the embedding is pending.
     """
 
-    text: IndexedText
+    terms: IndexedTerms
     vector: NDArray[np.float32] | None
     model: str
     further: NDArray[np.float32] | None = None
@@ -144,7 +144,7 @@ class Update(Generic[R]):
     expect: Mapping[str, object] = field(default_factory=dict)
     entry: IndexEntry | None = None
     """New terms and vectors; None leaves both unchanged."""
-    text: IndexedText | None = None
+    terms: IndexedTerms | None = None
     """Used in place of `entry`: replaces the terms by which it is found; its vectors stay."""
     keep: bool = False
     """True keeps the vector that `entry` replaces, for searches by its model."""

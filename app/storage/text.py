@@ -166,7 +166,7 @@ _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
 
 
 @dataclass(frozen=True, slots=True)
-class IndexedText:
+class IndexedTerms:
     """The indexed terms of a document: distinct term ids, ascending, and how often each occurs (at most 255).
 
     `length`: the number of terms of its words and its date, without those that `wholes` and `initials` add. `flags`:
@@ -756,7 +756,7 @@ _STOP_CHARACTERS = np.array([ord(word) for word in STOP_WORDS if len(word) == 1]
 
 def index_text(
     content: str, context: str | None = None, time: datetime | None = None, tags: Sequence[str] = ()
-) -> IndexedText:
+) -> IndexedTerms:
     """Indexes the terms of the content, its context, its tags and its date.
 
     The date becomes three terms ("8", "may", "2023"), so that a query's "May 2023" matches it. Identifiers are terms
@@ -775,7 +775,7 @@ def index_text(
     folded = _fold(content)
     has_number = any(map(_DIGIT.search, [folded, *noted[0]])) or names_time(folded, _ATOM.findall(folded))
     flags = HAS_NUMBER_OR_TIME_WORD * has_number | IS_QUESTION * is_question(folded)
-    return IndexedText(ids, np.minimum(counts, 255).astype(np.uint8), length, flags)
+    return IndexedTerms(ids, np.minimum(counts, 255).astype(np.uint8), length, flags)
 
 
 def normalise_content(text: str) -> str:

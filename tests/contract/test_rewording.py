@@ -21,7 +21,7 @@ async def test_new_terms_are_found_and_the_old_ones_no_more_and_the_vector_stays
     await store.commit([entry("green tea", "one", vector=random_vector(1)), entry("tea", "two")])
     await view(store, ENTRIES, ask("tea"))
     text = index_text("roses roses, and mate?")
-    await store.commit([Update(ENTRIES, T, "one", set={"kind": "b"}, text=text)])
+    await store.commit([Update(ENTRIES, T, "one", set={"kind": "b"}, terms=text)])
     query = ask("tea roses", where=Eq("kind", "b"), vector=random_vector(1))
     for one in (store, await open_store()):
         found = await view(one, ENTRIES, query)
@@ -40,7 +40,7 @@ async def test_new_terms_are_found_and_the_old_ones_no_more_and_the_vector_stays
 async def test_the_windows_of_a_long_text_stay_too(store: Store, open_store: Open) -> None:
     three = windows(1)
     await store.commit([entry("long", "long", vector=three[0], further=three[1:])])
-    await store.commit([Update(ENTRIES, T, "long", text=index_text("roses"))])
+    await store.commit([Update(ENTRIES, T, "long", terms=index_text("roses"))])
     for one in (store, await open_store()):
         row = (await view(one, ENTRIES, like_the_last(1))).rows["long"]
         assert row["cosine"] == pytest.approx(1, abs=1e-3)
@@ -50,5 +50,5 @@ async def test_the_windows_of_a_long_text_stay_too(store: Store, open_store: Ope
 async def test_the_same_terms_again_change_nothing(store: Store) -> None:
     await store.commit([entry("tea", "one", vector=random_vector(1), kind="a")])
     before = await view(store, ENTRIES, ask("tea", where=EVERYTHING, vector=random_vector(1)))
-    await store.commit([Update(ENTRIES, T, "one", text=index_text("tea"))])
+    await store.commit([Update(ENTRIES, T, "one", terms=index_text("tea"))])
     assert await view(store, ENTRIES, ask("tea", where=EVERYTHING, vector=random_vector(1))) == before

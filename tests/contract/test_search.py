@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.clock import to_ms
-from app.memories.repository import new_memory, passage
+from app.memories.repository import new_memory, text_to_index
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
@@ -258,7 +258,7 @@ async def test_memories_are_found_by_session_and_metadata(store: Store) -> None:
             unique=False,
         )
         doc |= {"tenant_id": T}
-        return Insert(MEMORIES, doc, IndexEntry(index_text(doc["content"], None, passage(doc).time), None, MODEL))
+        return Insert(MEMORIES, doc, IndexEntry(index_text(doc["content"], None, text_to_index(doc).time), None, MODEL))
 
     hostile = {"a.b": 1, "$where": "x", "": None, "ключ": [1]}
     one, two = memory("tea", "s1", hostile), memory("tea too", "s2", {})

@@ -15,7 +15,7 @@ from app.retrieval.model_weights import DEFAULT, Calibration, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked, SearchMode, by_features
 from app.storage.search import Columns, Ints
-from app.storage.text import IndexedText, TermIds, index_text
+from app.storage.text import IndexedTerms, TermIds, index_text
 
 NOW = 1_750_000_000_000
 NOBODY = SettledQuery(np.arange(2, dtype=np.uint32))
@@ -60,7 +60,7 @@ def scope_of(terms: TermIds, *texts: str) -> Columns:
     return replace(columns_of(len(texts), terms=len(terms)), term_counts=found, df=df)
 
 
-def indexed(text: str) -> IndexedText:
+def indexed(text: str) -> IndexedTerms:
     return index_text(text, None, None)
 
 

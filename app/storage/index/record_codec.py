@@ -17,7 +17,7 @@ from app.core.clock import to_ms
 from app.storage.changes import IndexEntry
 from app.storage.schema import SearchSchema, top_of, value_at
 from app.storage.search import Bools, Floats, Ints
-from app.storage.text import LONG, TEXT_FLAGS, IndexedText, name_id
+from app.storage.text import LONG, TEXT_FLAGS, IndexedTerms, name_id
 
 
 def join_windows(windows: Sequence[bytes]) -> bytes:
@@ -197,7 +197,7 @@ def pack(spec: SearchSchema, doc: Mapping[str, object], entry: IndexEntry, rev: 
     """Returns the packed record of a document and its index entry, at the partition version `rev`."""
     record = _Record(spec)
     record["rev"] = rev
-    record["length"], record["flags"] = entry.text.length, entry.text.flags & TEXT_FLAGS
+    record["length"], record["flags"] = entry.terms.length, entry.terms.flags & TEXT_FLAGS
     vector = None
     if entry.vector is not None:
         first = quantise(entry.vector)
@@ -207,7 +207,7 @@ def pack(spec: SearchSchema, doc: Mapping[str, object], entry: IndexEntry, rev: 
         vector = join_windows([first.tobytes(), *(quantise(window).tobytes() for window in further)])
         record["flags"] |= LONG * (len(further) > 0)
     _describe(record, spec, doc)
-    return PackedRecord(record.bytes(), vector, _terms(entry.text), _facets(spec, doc).tobytes())
+    return PackedRecord(record.bytes(), vector, _packed_terms(entry.terms), _facets(spec, doc).tobytes())
 
 
 def repack(
@@ -230,21 +230,21 @@ def repack(
 
 
 def reword(
-    spec: SearchSchema, doc: Mapping[str, object], old: PackedRecord, text: IndexedText, rev: int
+    spec: SearchSchema, doc: Mapping[str, object], old: PackedRecord, terms: IndexedTerms, rev: int
 ) -> PackedRecord:
     """Returns the record of a document with new terms. Its vectors stay; `rev` moves if the terms differ."""
     result = repack(spec, doc, old, rev)
-    record, terms = _Record(spec, result.head), _terms(text)
-    record["length"], record["flags"] = text.length, record["flags"] & ~TEXT_FLAGS | text.flags & TEXT_FLAGS
-    if terms != old.terms:
+    record, packed = _Record(spec, result.head), _packed_terms(terms)
+    record["length"], record["flags"] = terms.length, record["flags"] & ~TEXT_FLAGS | terms.flags & TEXT_FLAGS
+    if packed != old.terms:
         record["rev"] = rev
-    return replace(result, head=record.bytes(), terms=terms)
+    return replace(result, head=record.bytes(), terms=packed)
 
 
-def _terms(text: IndexedText) -> bytes:
-    terms = np.empty(len(text.ids), TERM)
-    terms["id"], terms["count"] = text.ids, text.counts
-    return terms.tobytes()
+def _packed_terms(terms: IndexedTerms) -> bytes:
+    packed = np.empty(len(terms.ids), TERM)
+    packed["id"], packed["count"] = terms.ids, terms.counts
+    return packed.tobytes()
 
 
 class _Record:

@@ -637,7 +637,7 @@ class ChangeAttempt:
             update.own(
                 "",
                 await self._partitions.put(
-                    collection, doc, stored.get(OWN, {}), change.entry, text=change.text, keep=change.keep
+                    collection, doc, stored.get(OWN, {}), change.entry, terms=change.terms, keep=change.keep
                 ),
             )
         wanted, refusal = {"_id": stored["_id"]}, partial(_refusal, collection, stored["_id"])

@@ -59,7 +59,7 @@ from app.storage.mongo.connection import (
 )
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
-from app.storage.text import IndexedText
+from app.storage.text import IndexedTerms
 
 ROW_BITS = 32
 """A row's handle combines its partition's number and its own number in the partition. Handles are never reused."""
@@ -210,12 +210,12 @@ class PartitionWriting:
         own: OwnFields | None,
         entry: IndexEntry | None,
         *,
-        text: IndexedText | None = None,
+        terms: IndexedTerms | None = None,
         keep: bool = False,
     ) -> Stored:
         """Returns the fields of `_r` for a document's row, a new one if `own` has none.
 
-        Without `entry` the text and vectors stay, except that `text` replaces the terms. `keep` keeps the replaced
+        Without `entry` the text and vectors stay, except that `terms` are its new terms. `keep` keeps the replaced
         vector as an alternate vector.
         """
         spec = collection.spec
@@ -225,9 +225,9 @@ class PartitionWriting:
         state = await self._state(collection, doc)
         if entry is not None:
             packed = pack(spec, doc, entry, state.version)
-        elif text is not None:
+        elif terms is not None:
             assert old is not None
-            packed = reword(spec, doc, old, text, state.version)
+            packed = reword(spec, doc, old, terms, state.version)
         else:
             assert old is not None
             packed = repack(spec, doc, old, state.version)

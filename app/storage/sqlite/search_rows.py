@@ -30,7 +30,7 @@ from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
 from app.storage.sqlite.connections import FILE_NAME, damaged
-from app.storage.text import IndexedText
+from app.storage.text import IndexedTerms
 from app.storage.transfer import Record
 
 AT_ONCE = 500
@@ -271,9 +271,9 @@ class SearchRowWriter:
         self._write(collection, state, doc, row, packed, new=False)
 
     def amend(
-        self, collection: Collection, doc: Doc, row: int, changed: Set[str], text: IndexedText | None = None
+        self, collection: Collection, doc: Doc, row: int, changed: Set[str], terms: IndexedTerms | None = None
     ) -> None:
-        """Updates the row of a document, if it exists, after the fields `changed` changed. `text` replaces its terms;
+        """Updates the row of a document, if it exists, after the fields `changed` changed. `terms`: its new terms;
         its vectors stay."""
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = (
@@ -283,10 +283,10 @@ class SearchRowWriter:
         if stored is None:
             return
         old = checked(row, *stored)
-        if text is None:
+        if terms is None:
             packed = repack(collection.spec, doc, old, state.version, changed)
         else:
-            packed = reword(collection.spec, doc, old, text, state.version)
+            packed = reword(collection.spec, doc, old, terms, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
             f"UPDATE {table} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? WHERE partition = ? AND row = ?",

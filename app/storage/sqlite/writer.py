@@ -628,7 +628,7 @@ class _Work:
         if change.entry is not None:
             self.rows.put(collection, doc, row, change.entry, keep=change.keep)
         else:
-            self.rows.amend(collection, doc, row, changed, change.text)
+            self.rows.amend(collection, doc, row, changed, change.terms)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
