@@ -287,7 +287,7 @@ class FilteredSearch(Owned):
     _is_filter = field_validator("filters")(checked_filter)
 
     @model_validator(mode="after")
-    def _of_somebody(self) -> Self:
+    def _of_somebody(self) -> Self:  # replaces that of `Owned`: `filters` may name the owner, {"user_id": "ann"}
         for name, value in owner_of(self.filters or {}, self.record_fields, {}).items():
             setattr(self, name, value)
         return self._with_owner()

@@ -484,16 +484,24 @@ class MemorySearch:
         least = body.min_importance
         if least is None:
             least = await self._decays.least_importance(body.agent_id)
+        # the time is read from the part that the retriever searches with: of a transcript, from the last turn
         interval = await interval_of(leading_part(body.query), now, body.timezone)
-        wanted = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
-        whose, among = (body.agent_id, body.user_id), (self._store, self._scope, MEMORIES)
-        partitions = await partitions_of(*among, *whose, include_shared=body.include_shared, everyone=body.everyone)
+        filters = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
+        partitions = await partitions_of(
+            self._store,
+            self._scope,
+            MEMORIES,
+            body.agent_id,
+            body.user_id,
+            include_shared=body.include_shared,
+            everyone=body.everyone,
+        )
         retrieved = await self._retriever.find(
             RetrievalQuery(
                 query=body.query,
                 partitions=partitions,
-                where=wanted.where,
-                keep=wanted.keep,
+                where=filters.where,
+                keep=filters.keep,
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,

@@ -3,12 +3,16 @@
     retriever = Retriever(store, scope, embedder, MEMORIES)
     result = await retriever.find(RetrievalQuery("Where do I live?", partitions, where, now_ms, k=10))
 
+`scope` is what the caller may see. The query names the partitions of it that are searched: those of the agent "support"
+and its user "ann", say. The documents in them are called the searched documents.
+
 The steps, in the order of the data:
 
-1. read the scope: its size, its speakers, the names of each entity ("Bob" and "Robert")
+1. read the overview of the partitions: how many documents they have, their speakers, the names of each entity ("Bob"
+   and "Robert")
 2. analyse the query (`query.py`), and embed it
-3. search the store: columns of all documents of the scope, with a mask of those that match
-4. settle the query: which of its words and times count in this scope (`query.py`)
+3. search the store: columns of all searched documents, with a mask of those that match
+4. settle the query: which of its words and times count among the searched documents (`query.py`)
 5. rank by features (`ranking.py`)
 6. look for repetitions among the first hits (`first_hits.py`); if there are any, leave one document of each and rank
    again
@@ -54,7 +58,7 @@ from app.retrieval.first_hits import (
     said_once,
     suspects,
 )
-from app.retrieval.model_weights import LIKE_A_MEMORY, OF_KIND, ModelWeights, weights_for
+from app.retrieval.model_weights import OF_KIND, ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
     SettledQuery,
@@ -171,7 +175,7 @@ HitMask = Callable[[Columns, Floats], Bools]
 
 
 class DecaySource(Protocol):
-    """Provides the decay of a scope's memories, from the settings of their agents."""
+    """Provides the decay of the searched memories, from the settings of their agents."""
 
     async def of_all(self, agents: Sequence[str | None], columns: Columns) -> DecayCurve:
         """Returns one decay curve for all documents, with arrays where the agents' settings differ."""
@@ -230,7 +234,7 @@ class RetrievalQuery(Generic[R]):
     partners: bool = False
     """Fetches each hit's partner: the answer to a question, or the question before an answer."""
     evidence: bool = False
-    """Fills the fields `evidence` and `weights` of the result."""
+    """Fills the fields `evidence` and `word_weights` of the result."""
     merge_repetitions: Literal["always", "within a day"] | None = None
     """Whether texts that say the same are one hit: `always`, or if they are `within a day`. With None, and if the query
     names a time, each of them is a hit."""
@@ -265,13 +269,13 @@ class RetrievalResult(Generic[R]):
     (everything else), and `total`."""
     mode_used: SearchMode = "hybrid"
     warnings: list[SearchWarning] = field(default_factory=list)
-    weights: Mapping[int, float] = field(default_factory=dict)
-    """BM25 weight of each query term in the scope, by term id, if the query asked for `evidence`. Rare terms weigh
-    more."""
+    word_weights: Mapping[int, float] = field(default_factory=dict)
+    """BM25 weight of each query term among the searched documents, by term id, if the query asked for `evidence`. Rare
+    terms weigh more."""
     interval: TimeInterval | None = None
     """The time interval of the query, in the reading that was taken."""
     evidence: QueryEvidence | None = None
-    """How much of the query the scope has, if the query asked for it."""
+    """How much of the query the searched documents have, if the query asked for it."""
     asks: float | None = None
     """The probability that the query asks for anything that memory may have; None: nothing tells."""
 
@@ -284,10 +288,10 @@ class RetrievalResult(Generic[R]):
 
 @dataclass(slots=True)
 class _Ranking(Generic[R]):
-    """The documents of a scope, ranked."""
+    """The searched documents, ranked."""
 
     columns: Columns
-    query: SettledQuery
+    settled: SettledQuery
     interval: TimeInterval | None
     ranked: Ranked
     best: list[int]
@@ -314,7 +318,7 @@ class _Ranking(Generic[R]):
 
 
 class Retriever(Generic[R]):
-    """Searches one collection within one scope."""
+    """Searches one collection for one caller, whose `scope` says what the caller may see."""
 
     def __init__(
         self,
@@ -330,7 +334,7 @@ class Retriever(Generic[R]):
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage, self._names = second_stage, names
 
-    async def find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
+    async def find(self, request: RetrievalQuery[R]) -> RetrievalResult[R]:
         """Returns the hits, best first, and the time that each step took.
 
         If the query of a hybrid search cannot be embedded, the search falls back to mode `text` and adds a warning.
@@ -340,42 +344,42 @@ class Retriever(Generic[R]):
         name = self._collection.name
         attributes = {"gen_ai.operation.name": "retrieval", "gen_ai.data_source.id": name}
         with span(f"retrieval {name}", attributes) as open_span:
-            result = await self._find(wanted)
+            result = await self._find(request)
             open_span.set(
                 {
-                    "recalld.search.mode": wanted.mode,
-                    "recalld.search.k": wanted.k,
+                    "recalld.search.mode": request.mode,
+                    "recalld.search.k": request.k,
                     "recalld.search.mode_used": result.mode_used,
                     "recalld.search.hits": len(result.hits),
                 }
             )
             return result
 
-    async def _find(self, wanted: RetrievalQuery[R]) -> RetrievalResult[R]:
+    async def _find(self, request: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
-        if (asked := leading_part(wanted.query)) is not wanted.query:  # of a transcript the last turn
-            wanted = replace(wanted, query=asked)
+        if (asked := leading_part(request.query)) is not request.query:  # of a transcript the last turn
+            request = replace(request, query=asked)  # the caller read its `interval` from the same part
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
-        overview = await self._store.scope_overview(self._collection, self._scope.tenant, wanted.partitions)
+        overview = await self._store.scope_overview(self._collection, self._scope.tenant, request.partitions)
         names: Sequence[Sequence[str]] = ()
         if self._names is not None and overview.count:
-            names = await self._names.groups(self._scope, wanted.partitions, wanted.known_at)
+            names = await self._names.groups(self._scope, request.partitions, request.known_at)
         charge(SEARCH_UNITS + overview.count / SEARCHED_PER_UNIT)
         took: TookMs
         if not overview.count:
             took = {"embed": 0.0, "search": (total := _ms(time.perf_counter() - started)), "total": total}
-            interval = None if wanted.interval is None else replace(wanted.interval, empty=True)
-            return RetrievalResult([], took, wanted.mode, interval=interval)
+            interval = None if request.interval is None else replace(request.interval, empty=True)
+            return RetrievalResult([], took, request.mode, interval=interval)
 
         with span("search analysis"):
-            query = adapted_to_model(self._embedder.name, await analyse_off_loop(wanted.query, overview.speakers))
+            analysed = adapted_to_model(self._embedder.name, await analyse_off_loop(request.query, overview.speakers))
             if names:
-                query = with_names(query, wanted.query, names)
+                analysed = with_names(analysed, request.query, names)
         embedding = time.perf_counter()
         with span("search embedding"):
-            vector = await self._vector(wanted, query)
+            vector = await self._vector(request, analysed)
         embedding = time.perf_counter() - embedding
-        mode: SearchMode = wanted.mode
+        mode: SearchMode = request.mode
         warnings: list[SearchWarning] = []
         if vector is None and mode == "hybrid":
             mode, warnings = "text", [BY_WORDS_ALONE]
@@ -383,58 +387,59 @@ class Retriever(Generic[R]):
         second_stage = self._second_stage if mode == "hybrid" else None
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:  # of actions no later one replaces an earlier one
-            calibration = replace(fitted.calibration, of_kind=OF_KIND.get(self._collection.name, LIKE_A_MEMORY))
-            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER), calibration=calibration)
-        k = wanted.k if second_stage is None else max(wanted.k, second_stage.depth(wanted.k))
-        ranking = await self._search(wanted, mode, query, vector, overview, k, fitted)
+            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
+        if (of_kind := OF_KIND.get(self._collection.name)) is not None:  # "action_logs": a score is no memory's
+            fitted = replace(fitted, calibration=replace(fitted.calibration, of_kind=of_kind))
+        k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
+        ranking = await self._search(request, mode, analysed, vector, overview, k, fitted)
         columns = ranking.columns
         if second_stage is not None:
-            warnings += await self._rerank(second_stage, wanted, ranking)
+            warnings += await self._rerank(second_stage, request, ranking)
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        hits = await self._hits(wanted, ranking, fitted)
+        hits = await self._hits(request, ranking, fitted)
         total = time.perf_counter() - started
         searching = total - embedding - (ranking.reranking or 0.0)
         took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
         if ranking.reranking is not None:
             took["rerank"] = _ms(ranking.reranking)
-        SEARCH_SECONDS.observe(took["search"] / 1_000)  # of an empty scope there is no search
+        SEARCH_SECONDS.observe(took["search"] / 1_000)  # where nothing is stored there is no search
         return RetrievalResult(
             hits,
             took,
-            mode,
-            warnings,
-            ranking.word_weights,
-            ranking.interval,
-            ranking.evidence,
-            ranking.asks,
+            mode_used=mode,
+            warnings=warnings,
+            word_weights=ranking.word_weights,
+            interval=ranking.interval,
+            evidence=ranking.evidence,
+            asks=ranking.asks,
         )
 
-    async def _vector(self, wanted: RetrievalQuery, query: AnalysedQuery) -> Vectors | None:
+    async def _vector(self, request: RetrievalQuery, analysed: AnalysedQuery) -> Vectors | None:
         """Returns the query's vector, or None if there is none and the search can do without it.
 
         The vector of a negated query ("What does she not eat?") is moved towards what is denied in a hybrid search, but
         not where the mask reads cosines. Raises EmbeddingUnavailable if the search needs the vector.
         """
-        if wanted.mode == "text" and not wanted.by_cosine:
+        if request.mode == "text" and not request.by_cosine:
             return None
-        if wanted.mode != "hybrid" or wanted.by_cosine:
-            return await self._embedder.embed_query(query.stripped)
+        if request.mode != "hybrid" or request.by_cosine:
+            return await self._embedder.embed_query(analysed.stripped)
         try:
-            seconds = None if wanted.min_score > 0 else wanted.vector_seconds
+            seconds = None if request.min_score > 0 else request.vector_seconds
             async with nullcontext() if seconds is None else asyncio.timeout(seconds):
-                vector = await self._embedder.embed_query(query.stripped)
+                vector = await self._embedder.embed_query(analysed.stripped)
         except (EmbeddingUnavailable, TimeoutError):
-            if wanted.min_score > 0:
+            if request.min_score > 0:
                 raise
             return None
         return towards_what_is_denied(vector, self._embedder.name)
 
     async def _search(
         self,
-        wanted: RetrievalQuery[R],
+        request: RetrievalQuery[R],
         mode: SearchMode,
-        query: AnalysedQuery,
+        analysed: AnalysedQuery,
         vector: Vectors | None,
         overview: ScopeOverview,
         k: int,
@@ -444,30 +449,30 @@ class Retriever(Generic[R]):
         them match, or too many say the same."""
         search = SearchQuery(
             self._scope.tenant,
-            wanted.partitions,
-            wanted.where,
+            request.partitions,
+            request.where,
             vector,
             self._embedder.name,
-            query.terms,
+            analysed.terms,
             candidates=True,
-            interval=None if wanted.interval is None else wanted.interval.span,
-            spelled=query.spelled,
-            least_importance=wanted.least_importance,
+            interval=None if request.interval is None else request.interval.span,
+            spelled=analysed.spelled,
+            least_importance=request.least_importance,
             overview=overview,
         )
         corrections: Mapping[int, int] = {}
         passing: dict[int, bool] = {}
-        keep = wanted.keep
+        keep = request.keep
         while True:
             columns = await self._store.search(self._collection, search)
-            if columns.close and not corrections and (corrections := find_corrections(columns, query)):
-                search.terms, search.spelled = looked_for(query, corrections), {}
+            if columns.close and not corrections and (corrections := find_corrections(columns, analysed)):
+                search.terms, search.spelled = looked_for(analysed, corrections), {}
                 continue
             decay = DEFAULT_DECAY
-            if wanted.decays is not None:
-                decay = await wanted.decays.of_all(overview.agents, columns)
-            if wanted.mask is not None:
-                columns.matched = columns.matched & wanted.mask(columns, importance_at(columns, wanted.now_ms, decay))
+            if request.decays is not None:
+                decay = await request.decays.of_all(overview.agents, columns)
+            if request.mask is not None:
+                columns.matched = columns.matched & request.mask(columns, importance_at(columns, request.now_ms, decay))
             if keep is not None:
                 rows = columns.rows[columns.matched].tolist()  # {17: True, 18: False}: those whose document passes
                 unread = [row for row in rows if row not in passing]
@@ -479,23 +484,23 @@ class Retriever(Generic[R]):
                 matched = columns.matched.copy()
                 matched[columns.matched] = [passing[row] for row in rows]
                 columns.matched = matched
-            columns, interval = settle_time(columns, wanted.now_ms, wanted.interval)
+            columns, interval = settle_time(columns, request.now_ms, request.interval)
             # "What happened yesterday?" names no subject; if nothing is from then, its words and its vector count
             words = "" if interval is None else interval.words
-            subject = (interval is not None and interval.empty) or names_subject(wanted.query, words)
-            columns, settled = settle(columns, query, corrections, vector, self._embedder.name, subject=subject)
+            subject = (interval is not None and interval.empty) or names_subject(request.query, words)
+            columns, settled = settle(columns, analysed, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                ranking = await self._rank(wanted, mode, columns, settled, decay, interval, k, fitted)
-            if columns.complete or len(ranking.best) >= wanted.k:
+                ranking = await self._rank(request, mode, columns, settled, decay, interval, k, fitted)
+            if columns.complete or len(ranking.best) >= request.k:
                 return ranking
             search.depth += 1
 
     async def _rank(
         self,
-        wanted: RetrievalQuery[R],
+        request: RetrievalQuery[R],
         mode: SearchMode,
         columns: Columns,
-        query: SettledQuery,
+        settled: SettledQuery,
         decay: DecayCurve,
         interval: TimeInterval | None,
         k: int,
@@ -506,57 +511,61 @@ class Retriever(Generic[R]):
         spec = self._collection.spec
         documents: dict[int, Fetched[R]] = {}
         # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
-        compared = COMPARED if wanted.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
-        rounds = ROUNDS if wanted.merge_repetitions is not None and wanted.interval is None and spec.said_with else 0
+        compared = COMPARED if request.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
+        rounds = ROUNDS if request.merge_repetitions is not None and request.interval is None and spec.said_with else 0
         findable, known, without = columns.matched, set[int](), set[int]()
         repetitions: list[list[int]] = []
         readings = () if interval is None else interval.readings
         while True:
-            ranked = by_features(columns, query, mode, wanted.now_ms, fitted.weights, decay, readings, k=k)
-            without.clear()
-            first = top(ranked.order, columns, compared) if rounds else []
-            while rounds and not known.issuperset(first):
-                groups = suspects(columns, first, of_days=wanted.merge_repetitions == "within a day")
+            ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=k)
+            without.clear()  # what an earlier round left out no longer matches (`said_once`)
+            first_indices = top(ranked.order, columns, compared) if rounds else []
+            # `known`: those that were compared before, in an earlier round, too
+            while rounds and not known.issuperset(first_indices):
+                groups = suspects(columns, first_indices, of_days=request.merge_repetitions == "within a day")
                 groups = [group for group in groups if not known.issuperset(group)]
-                known.update(first)
+                known.update(first_indices)
                 if not groups:
                     break
                 suspected = [index for group in groups for index in group]
-                await self._read(columns, [*suspected, *first[: wanted.k]], documents)  # one reading for both
+                await self._read(columns, [*suspected, *first_indices[: request.k]], documents)  # one reading for both
                 new = repetitions_among(columns, groups, documents, spec)  # [[4, 9], …]: both say the same, 4 is newer
                 if not new:
                     break
                 # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
+                # [[9, 4]] and [[12, 9]] become [[12, 9, 4]]; only a round that found some is counted
                 repetitions, rounds = merged(columns, repetitions, new), rounds - 1
                 without.update(columns.content[[index for _, *others in repetitions for index in others]].tolist())
-                first = top(ranked.order, columns, compared, without)
-            if not without:
+                first_indices = top(ranked.order, columns, compared, without)  # with those that come in their place
+            if not without:  # no repetition was found among its first: this ranking stands
                 break
             columns = said_once(columns, repetitions)
         if ranked.query_features is not None:
-            hits = first_hits(ranked, columns, query, fitted.weights)
-            if indices := [index for group in (*hits.may_replace, *hits.alike) for index in group]:
-                await self._read(columns, [*indices, *ranked.order[: wanted.k].tolist()], documents)
+            first = first_hits(ranked, columns, settled, fitted.weights)
+            if indices := [index for group in (*first.may_replace, *first.alike) for index in group]:
+                await self._read(columns, [*indices, *ranked.order[: request.k].tolist()], documents)
             said = {index: spec.text(documents[index].doc) for index in indices if index in documents}
-            order_first_hits(ranked, columns, hits, fitted.weights, *compare_texts(hits, said, wanted.query))
-            when = ranked.other_parts["when"] if readings and readings[0][1] <= wanted.now_ms else None
-            ranked.score = probabilities(columns, query, ranked.score, ranked.query_features, fitted.calibration, when)
+            order_first_hits(ranked, columns, first, fitted.weights, *compare_texts(first, said, request.query))
+            when = ranked.other_parts["when"] if readings and readings[0][1] <= request.now_ms else None
+            ranked.score = probabilities(
+                columns, settled, ranked.score, ranked.query_features, fitted.calibration, when
+            )
         best = top(ranked.order, columns, k)
-        ranking = _Ranking(columns, query, interval, ranked, best, best, findable, repetitions, documents)
-        ranking.asks = asks_of(columns, query, ranked.query_features, fitted.asks)
-        if wanted.evidence:
-            ranking.word_weights = word_weights(columns, query)
-            ranking.evidence = evidence_of(columns, query, fitted.asks)
+        ranking = _Ranking(columns, settled, interval, ranked, best, best, findable, repetitions, documents)
+        ranking.asks = asks_of(columns, settled, ranked.query_features, fitted.asks)
+        if request.evidence:
+            ranking.word_weights = word_weights(columns, settled)
+            ranking.evidence = evidence_of(columns, settled, fitted.asks)
         return ranking
 
     async def _rerank(
-        self, stage: SecondStage, wanted: RetrievalQuery[R], ranking: _Ranking[R]
+        self, stage: SecondStage, request: RetrievalQuery[R], ranking: _Ranking[R]
     ) -> Sequence[SearchWarning]:
         """Reorders the first hits by the reranker. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
-        started, depth = time.perf_counter(), stage.depth(wanted.k)
+        started, depth = time.perf_counter(), stage.depth(request.k)
         first, rest = ranking.best[:depth], ranking.best[depth:]
         await self._read(ranking.columns, first, ranking.documents)
         placed = [index for index in first if index in ranking.documents]
@@ -565,7 +574,7 @@ class Retriever(Generic[R]):
         texts = [self._collection.spec.text(ranking.documents[index].doc) for index in placed]
         try:
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
-                scores = await stage.scores(wanted.query, texts, wanted.rerank_seconds)
+                scores = await stage.scores(request.query, texts, request.rerank_seconds)
         except RerankingFailed as error:
             ranking.reranking = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
@@ -574,16 +583,16 @@ class Retriever(Generic[R]):
         ranking.reranked, ranking.reranking = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
-    async def _hits(self, wanted: RetrievalQuery[R], ranking: _Ranking[R], fitted: ModelWeights) -> list[Hit[R]]:
+    async def _hits(self, request: RetrievalQuery[R], ranking: _Ranking[R], fitted: ModelWeights) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the query asks for."""
         columns, documents, findable = ranking.columns, ranking.documents, ranking.findable
-        scores = as_short(ranking.ranked.score.take(ranking.scored_as[: wanted.k]))
-        if wanted.min_score > 0:
-            scores = [score for score in scores if score >= wanted.min_score]  # the first few, since scores fall
+        scores = as_short(ranking.ranked.score.take(ranking.scored_as[: request.k]))
+        if request.min_score > 0:
+            scores = [score for score in scores if score >= request.min_score]  # the first few, since scores fall
         best = ranking.best[: len(scores)]
         # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
         partners: dict[int, int] = {}
-        if wanted.partners:
+        if request.partners:
             is_question = columns.flags & IS_QUESTION != 0
             for index in best:
                 before, after = int(columns.previous[index]), int(columns.following[index])
@@ -591,9 +600,9 @@ class Retriever(Generic[R]):
                 if partner >= 0 and findable[partner]:
                     partners[index] = partner
         repeated_by: dict[int, Ints] = {}
-        if wanted.merge_repetitions is not None:
+        if request.merge_repetitions is not None:
             repeated_by = repetitions_of_hits(columns, findable, best, ranking.repetitions)
-        named = [others[:MOST_NAMED].tolist() if wanted.explain else [] for others in repeated_by.values()]
+        named = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
         others_of = {index: [documents[other].doc for other in rest] for index, *rest in ranking.repetitions}
         hits: list[Hit[R]] = []
@@ -602,13 +611,13 @@ class Retriever(Generic[R]):
             if document is None:  # deleted since, or the caller may not see it
                 continue
             explanation = repeated = None
-            if wanted.explain:
+            if request.explain:
                 reranked = ranking.reranked.get(index)
-                explanation = explained(ranking.ranked, columns, ranking.query, fitted.weights, index, reranked)
+                explanation = explained(ranking.ranked, columns, ranking.settled, fitted.weights, index, reranked)
             if (others := repeated_by.get(index)) is not None:
                 since = min(int(columns.time[index]), int(columns.time[others[-1]]))
                 repeated = Repetition(count=len(others) + 1, since=from_ms(since))
-                if wanted.explain:  # it names the documents that say the same
+                if request.explain:  # it names the documents that say the same
                     named_ids = [other for other in others[:MOST_NAMED].tolist() if other in documents]
                     repeated["ids"] = [documents[other].doc[self._collection.id_field] for other in named_ids]
             partner_doc = None if partner_of is None else partner_of.doc

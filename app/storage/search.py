@@ -1,5 +1,5 @@
-"""What a search is given and what it returns: the query and the columns. Columns have a bounded memo of values derived
-from them."""
+"""What a search is given and what it returns: the query and the columns, one entry for each document of the searched
+partitions. Columns have a bounded memo of values derived from them."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -73,12 +73,12 @@ BM25_B = 0.4
 
 @dataclass(frozen=True, slots=True)
 class ScopeOverview:
-    """How many documents a scope has, and whose: what is read of it before the query is embedded."""
+    """How many documents the searched partitions have, and whose: what is read of them before the query is embedded."""
 
     count: int
-    """Number of documents in the scope."""
+    """Number of documents in these partitions."""
     speakers: tuple[str, ...]
-    """Names of the speakers in the scope, as they were given."""
+    """Names of the speakers there, as they were given."""
     agents: tuple[str | None, ...]
     """Agents that own the documents; None for documents without an agent."""
     states: Sequence[Any] = field(default=(), compare=False, repr=False)
@@ -107,8 +107,8 @@ class SearchQuery:
     model: str
     terms: NDArray[np.uint32]
     candidates: bool = False
-    """True if the best by vector, by words and by time suffice, each with its neighbours, as for a ranking. Of a large
-    scope an engine may return only these. With False, it may leave out documents that do not match."""
+    """True if the best by vector, by words and by time suffice, each with its neighbours, as for a ranking. Of large
+    partitions an engine may return only these. With False, it may leave out documents that do not match."""
     interval: tuple[int, int] | None = None
     """Milliseconds since 1970, with a day's margin, that the query names: candidates are from then, too."""
     first_windows: bool = False
@@ -150,7 +150,7 @@ class EqualContents:
 
 @dataclass
 class Columns:
-    """The documents of a scope, n entries. `term_counts` and `df` have one row for each query term."""
+    """The documents of the searched partitions, n entries. `term_counts` and `df` have one row for each query term."""
 
     rows: Ints
     """Handles of the documents, for `Store.fetch`."""
@@ -163,11 +163,11 @@ class Columns:
     term_counts: Floats
     """(terms, n): how often each query term occurs in each document."""
     df: Floats
-    """(terms,): number of documents in the scope that contain the term."""
+    """(terms,): number of documents in the searched partitions that contain the term."""
     length: Floats
     """Number of terms in each document, with repetition."""
     count: int
-    """Number of documents in the scope: n, or more if the engine returned only candidates."""
+    """Number of documents in the searched partitions: n, or more if the engine returned only candidates."""
     mean_length: float
     previous: Ints
     """Index, among these entries, of the previous document of the session; -1 if there is none."""
@@ -269,7 +269,7 @@ class Columns:
 
 
 def concatenate(parts: Sequence[Columns]) -> Columns:
-    """Joins the columns of several partitions (at least one) into one scope.
+    """Joins the columns of several partitions (at least one) into one.
 
     Session codes and neighbours are shifted, statistics are added.
     """

@@ -154,7 +154,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
     # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
-    passages = await _passages(shown, retrieved.weights, request.budget)
+    passages = await _passages(shown, retrieved.word_weights, request.budget)
     shown = within_half(shown, passages, request.budget)
     return SourceResult(
         [item for hit in shown for item in _memory_items(hit, passages, request)],
