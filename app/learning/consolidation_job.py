@@ -401,7 +401,7 @@ class Deduplicator:
         async def plan() -> tuple[DerivationResult, list[Change]]:
             changes = memories.revise(group.survivor, group.gains, now)
             for memory in group.retired:
-                changes += memories.retire(memory, survivor_id, now, merged=True)
+                changes += memories.supersede(memory, survivor_id, now, merged=True)
             return {"merged": group.ids}, changes
 
         owner: DerivationRecord = {"agent_id": group.survivor["agent_id"], "user_id": group.survivor["user_id"]}

@@ -13,8 +13,8 @@
 |           | which says something else                    | the stored one stays (an equal dispute: nothing) | (200)  |
 
 Two things are known only when a body's turn comes, and correct this. A `New` one is a `Repeat` if an earlier item of
-the batch has added an equal memory. And a body that would retire a memory of more trust (`supersedes`, `on_similar`) is
-stored as disputed, whichever case it is: less trust never overwrites or retires more.
+the batch has added an equal memory. And a body that would supersede a memory of more trust (`supersedes`, `on_similar`)
+is stored as disputed, whichever case it is: less trust never overwrites or supersedes more.
 
 Later items of a batch see the memories as earlier items leave them.
 """
@@ -34,13 +34,13 @@ from app.memories.agents import Decays
 from app.memories.repository import (
     Embeddings,
     MemoryRepository,
+    gains_of_repeat,
     identity_hash,
     is_rule,
     needs_new_entry,
     new_memory,
-    repeated_source,
+    repeated_original,
     revision,
-    said_again,
     same_partition,
     text_to_index,
 )
@@ -144,7 +144,7 @@ class _Draft:
 
 class MemoryPlanner:
     """Plans the memories of one request. It commits nothing. There is one for each run of the write handler, because
-    the plan of a body adds to the changes at once (`_remove_expired`)."""
+    the plan of a body adds to the changes at once (`_first_unexpired`)."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class MemoryPlanner:
         self._near = NearDuplicates(memories, self._now)
         self._changes: list[Change] = []
         self._removed: set[str] = set()  # ids of expired memories that make room
-        self._retired: set[str] = set()  # ids of memories that items supersede
+        self._superseded: set[str] = set()  # ids of memories that items supersede
         self._latest: dict[str, MemoryRecord] = {}  # memories by id, as earlier items leave them
         self._added: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add, by `_equality`
         self._learned_from: dict[str, MemoryRecord] = {}  # memories by id, from which a job has learned these
@@ -229,9 +229,9 @@ class MemoryPlanner:
         if body.key is None:
             if not body.deduplicate:
                 return New()
-            equal = self._remove_expired(await self._memories.equal(fresh, self._now))
+            equal = self._first_unexpired(await self._memories.equal(fresh, self._now))
             return New() if equal is None else Repeat(equal)
-        stored = self._remove_expired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
+        stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
         if stored is None:
             return New()
         fields = MEMORIES.as_record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
@@ -245,8 +245,8 @@ class MemoryPlanner:
         )
         return Repeat(stored) if equal_after else Contend(stored)
 
-    def _remove_expired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
-        """Adds the changes that remove the expired ones of `memories`. Returns the first of the others."""
+    def _first_unexpired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
+        """Returns the first of `memories` that has not expired, and adds the changes that remove the expired ones."""
         gone = [
             memory for memory in memories if expired(memory, self._now) and memory["memory_id"] not in self._removed
         ]
@@ -261,38 +261,37 @@ class MemoryPlanner:
         if isinstance(outcome, Repeat):
             draft = None  # its text is there already
         own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
-        similar, to_retire = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
-        retired = [*to_retire, *await self._named_by_caller(item, own_id)]
-        retired_ids = [memory["memory_id"] for memory in retired]
+        similar, superseded_similar = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
+        superseded = [*superseded_similar, *await self._superseded_by_body(item, own_id)]
+        superseded_ids = [memory["memory_id"] for memory in superseded]
 
         if isinstance(outcome, Contend):
-            return await self._dispute(item, [outcome.stored, *retired], similar, draft)
-        if any(_is_guarded(memory, item.body) for memory in retired):
+            return await self._dispute(item, [outcome.stored, *superseded], similar, draft)
+        if any(_is_guarded(memory, item.body) for memory in superseded):
             # the draft of a Revise is the stored memory with the changes, and the dispute is of the body alone
-            return await self._dispute(item, retired, similar, None if isinstance(outcome, Revise) else draft)
+            return await self._dispute(item, superseded, similar, None if isinstance(outcome, Revise) else draft)
 
         match outcome:
             case New():
                 assert draft is not None  # the text of a new memory is new
-                memory = self._add(item, draft.entry, retired_ids)
+                memory = self._add(item, draft.entry, superseded_ids)
             case Revise(stored, changed):
-                memory = self._update(stored, changed, retired_ids, draft)
+                memory = self._update(stored, changed, superseded_ids, draft)
             case Repeat(stored):
-                memory = self._update(stored, await self._gains(item, stored), retired_ids, None)
+                memory = self._update(stored, await self._gains_of_repeat(item, stored), superseded_ids, None)
             case _:
                 assert_never(outcome)
-        for superseded in retired:
-            superseded_id = superseded["memory_id"]
-            if superseded_id not in self._retired:
-                self._retired.add(superseded_id)
-                latest = self._latest.get(superseded_id, superseded)
-                self._changes += self._memories.retire(latest, memory["memory_id"], self._now)
-        return await self._answer(memory, similar, retired_ids), isinstance(outcome, New)
+        for earlier in superseded:
+            if earlier["memory_id"] not in self._superseded:
+                self._superseded.add(earlier["memory_id"])
+                latest = self._latest.get(earlier["memory_id"], earlier)
+                self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
+        return await self._answer(memory, similar, superseded_ids), isinstance(outcome, New)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
         """Returns the outcome of an item where earlier items of the batch have added or changed memories.
 
-        Raises Conflict if one of them has retired the memory that the item concerns.
+        Raises Conflict if one of them has superseded the memory that the item concerns.
         """
         outcome = item.outcome
         if isinstance(outcome, New) and item.body.deduplicate and item.body.key is None:
@@ -301,29 +300,29 @@ class MemoryPlanner:
         if isinstance(outcome, New | Contend):
             return outcome
         memory_id = outcome.stored["memory_id"]
-        if memory_id in self._retired:
+        if memory_id in self._superseded:
             raise Conflict(f"{item.pointer}: {memory_id} is superseded by an earlier item.")
         return replace(outcome, stored=self._latest.get(memory_id, outcome.stored))
 
     async def _answer(
-        self, memory: MemoryRecord, similar: list["NearDuplicate"], superseded: Sequence[str]
+        self, memory: MemoryRecord, similar: list["NearDuplicate"], superseded_ids: Sequence[str]
     ) -> MemoryCreated:
-        listed = [near.shown(superseded=near.memory["memory_id"] in superseded) for near in similar]
+        listed = [near.shown(superseded=near.memory["memory_id"] in superseded_ids) for near in similar]
         return {**await self._decays.render_at(memory, self._now_ms), "similar": listed}
 
     async def _near_duplicates(
         self, body: MemoryCreate, draft: _Draft
     ) -> tuple[list["NearDuplicate"], list[MemoryRecord]]:
-        """Returns the near-duplicates that the answer lists, and those that the body retires."""
-        visible = await self._near.visible(draft.memory, draft.entry, self._retired)
+        """Returns the near-duplicates that the answer lists, and those that the body supersedes."""
+        visible = await self._near.visible(draft.memory, draft.entry, self._superseded)
         if body.on_similar == "keep" or not visible:
             return visible, []
-        retirable = await self._near.retirable(draft.memory, draft.entry, self._retired)
-        by_id = {near.memory["memory_id"]: near for near in [*visible, *retirable]}
+        supersedable = await self._near.supersedable(draft.memory, draft.entry, self._superseded)
+        by_id = {near.memory["memory_id"]: near for near in [*visible, *supersedable]}
         listed = sorted(by_id.values(), key=lambda near: -near.cosine)
-        return listed, [near.memory for near in retirable]
+        return listed, [near.memory for near in supersedable]
 
-    async def _named_by_caller(self, item: _Item, own_id: str) -> list[MemoryRecord]:
+    async def _superseded_by_body(self, item: _Item, own_id: str) -> list[MemoryRecord]:
         """Returns the active memories that the body names in `supersedes`. They must belong to the same partition."""
         named: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
@@ -335,22 +334,22 @@ class MemoryPlanner:
                 raise invalid(pointer, "there is no such memory")
             if not same_partition(memory, item.fresh):
                 raise invalid(pointer, "it is a memory of another agent_id or user_id")
-            if memory["superseded_by"] == own_id or memory_id in self._retired:
+            if memory["superseded_by"] == own_id or memory_id in self._superseded:
                 continue
             if memory["status"] != "active":
                 raise Conflict(f"{memory_id} is {memory['status']} already.")
             named.append(memory)
         return named
 
-    def _add(self, item: _Item, entry: IndexEntry, retired_ids: Sequence[str]) -> MemoryRecord:
-        memory = item.fresh | {"supersedes": list(dict.fromkeys(retired_ids))}
+    def _add(self, item: _Item, entry: IndexEntry, superseded_ids: Sequence[str]) -> MemoryRecord:
+        memory = item.fresh | {"supersedes": list(dict.fromkeys(superseded_ids))}
         if item.body.key is None:
             self._added.setdefault(_equality(memory), memory)
         # A job has learned "Lives in Rome" from the message "Lives in Rome": with its hash a search returns one of the
         # two. No memory that a caller posts was learned.
-        repeated = repeated_source(memory, self._learned_from)
-        if repeated is not None:
-            memory["identity_hash"] = repeated["identity_hash"]
+        original = repeated_original(memory, self._learned_from)
+        if original is not None:
+            memory["identity_hash"] = original["identity_hash"]
         return self._insert(memory, entry)
 
     def _insert(self, memory: MemoryRecord, entry: IndexEntry) -> MemoryRecord:
@@ -362,10 +361,10 @@ class MemoryPlanner:
         return memory
 
     def _update(
-        self, stored: MemoryRecord, changed: MemoryChange, retired_ids: Sequence[str], draft: _Draft | None
+        self, stored: MemoryRecord, changed: MemoryChange, superseded_ids: Sequence[str], draft: _Draft | None
     ) -> MemoryRecord:
         """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
-        added = [memory_id for memory_id in dict.fromkeys(retired_ids) if memory_id not in stored["supersedes"]]
+        added = [memory_id for memory_id in dict.fromkeys(superseded_ids) if memory_id not in stored["supersedes"]]
         if added:
             changed = changed | {"supersedes": stored["supersedes"] + added}
         if not changed:
@@ -378,12 +377,12 @@ class MemoryPlanner:
             self._near.add_written(memory, entry)
         return memory
 
-    async def _gains(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
+    async def _gains_of_repeat(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
         """Returns the fields that a memory gains from a body that repeats it."""
         if is_rule(stored) and not self._memories.scope.rules:
             return {}
         importance = await self._decays.importance(stored, self._now_ms)
-        gains = said_again(stored, item.fresh, importance, self._now)
+        gains = gains_of_repeat(stored, item.fresh, importance, self._now)
         if len(gains.get("tags", ())) > MAX_TAGS:
             raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
         return gains
@@ -414,7 +413,7 @@ class MemoryPlanner:
 
 
 def _is_guarded(stored: MemoryRecord, body: MemoryCreate) -> bool:
-    """Returns whether the body has too little trust to overwrite or retire the memory."""
+    """Returns whether the body has too little trust to overwrite or supersede the memory."""
     return stored["trust"] > body.trust
 
 
@@ -423,8 +422,8 @@ _NOT_REVISED = {"supersedes", "deduplicate", "on_similar", "key", "origin", "sou
 
 
 def _equality(memory: MemoryRecord) -> _Equality:
-    """Returns the values that are equal in equal memories of this request, whose hashes are computed by this
-    version."""
+    """Returns the key by which a later item of the request finds an equal memory that an earlier item adds. Stored
+    memories are found by `MemoryRepository.equal`."""
     return memory["agent_id"], memory["user_id"], memory["memory_type"], memory["identity_hash"]
 
 
@@ -469,13 +468,15 @@ class NearDuplicates:
         self._written[memory["memory_id"]] = memory, entry.vector
 
     async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
-        """Returns the nearest ones that the caller may see, at most `MAX_SHOWN`."""
+        """Returns the nearest ones that the caller may see, without documents and files; at most `MAX_SHOWN`."""
         partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        judged = Not(In("memory_type", KEPT_AS_IS))
-        return (await self._near(memory, entry, partitions, judged, MAX_SHOWN, without))[:MAX_SHOWN]
+        not_kept_as_is = Not(In("memory_type", KEPT_AS_IS))
+        return (await self._near(memory, entry, partitions, not_kept_as_is, MAX_SHOWN, without))[:MAX_SHOWN]
 
-    async def retirable(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
-        """Returns all near-duplicates that a write may retire: those of the same partition that are neither messages
+    async def supersedable(
+        self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]
+    ) -> list[NearDuplicate]:
+        """Returns all near-duplicates that a write may supersede: those of the same partition that are neither messages
         nor kept as they are."""
         partitions = (Partition(memory["agent_id"], memory["user_id"]),)
         return await self._near(

@@ -1,5 +1,5 @@
 """Memories as they are stored: their vectors and terms, how one is made and revised, queries over them and their
-history, and the changes that store, revise, retire and remove them."""
+history, and the changes that store, revise, supersede and remove them."""
 
 import asyncio
 import logging
@@ -339,12 +339,12 @@ def told_at(memory: MemoryRecord) -> str:
 
 
 def is_rule(memory: MemoryRecord) -> bool:
-    """Returns whether a memory belongs into every prompt."""
+    """Returns whether a memory is a rule: pinned, or an instruction."""
     return bool(memory.get("pinned")) or memory.get("memory_type") == "instruction"
 
 
 def standing(memory: MemoryRecord) -> str | None:
-    """Returns the mark of a memory that belongs into every prompt, or of a message that searches leave out, or None."""
+    """Returns the mark of a file, of a rule, or of a message that searches leave out ("ok, thanks"), or None."""
     if memory["memory_type"] == FILE:
         return FILE
     if is_rule(memory):
@@ -354,18 +354,18 @@ def standing(memory: MemoryRecord) -> str | None:
 
 
 def happened_at(memory: MemoryRecord) -> str | None:
-    """Returns the time that distinguishes a memory from equal ones: its own, or that of an experience when it was
-    told."""
+    """Returns the time that distinguishes a memory from equal ones: `event_at`, or, of a learned experience without
+    one, when it was told."""
     learned = memory["source"]["origin"] == "extraction" and memory["memory_type"] == "experience"
     return memory["event_at"] or (memory["source"].get("said_at") if learned else None)
 
 
 def identity_hash(memory: MemoryRecord) -> int:
-    """Returns a signed 64-bit hash of the `IDENTITY` fields. Texts that differ only in case, width or white space are
-    equal.
+    """Returns a signed 64-bit hash of the `IDENTITY` fields, with `happened_at` in place of `event_at`. Texts that
+    differ only in case, width or white space are equal.
 
-    The time when it was told distinguishes two experiences without a time of their own, but not two preferences or
-    facts: these are the same each time they are said.
+    The time when it was told distinguishes two learned experiences without a time of their own, but not two
+    preferences or facts: these are the same each time they are said.
     """
     parts = [
         normalise_content(memory["content"]),
@@ -415,8 +415,8 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     return changed
 
 
-def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryChange:
-    """Returns the fields that an equal memory changes in the stored one: higher trust or importance, more tags, a pin.
+def gains_of_repeat(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryChange:
+    """Returns the fields that a stored memory gains from an equal one: higher trust or importance, more tags, a pin.
 
     `importance`: the current importance of `memory`. If the importance rises, decay starts anew.
     """
@@ -431,16 +431,16 @@ def said_again(memory: MemoryRecord, fields: MemoryRecord, importance: float, no
     return revision(memory, gains, now)
 
 
-def repeats(memory: MemoryRecord, source: MemoryRecord) -> bool:
-    """Returns whether a learned memory has exactly the text of the memory `source` that it was learned from."""
-    learned = source["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
-    return learned and memory["content_hash"] == source["content_hash"]
+def repeats(memory: MemoryRecord, original: MemoryRecord) -> bool:
+    """Returns whether a learned memory has exactly the text of the memory `original` that it was learned from."""
+    learned = original["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
+    return learned and memory["content_hash"] == original["content_hash"]
 
 
-def repeated_source(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
+def repeated_original(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
     """Returns the one of `memories` (by id) that a memory was learned from word for word, or None."""
-    sources = (memories.get(memory_id) for memory_id in memory["source"]["memory_ids"])
-    return next((source for source in sources if source is not None and repeats(memory, source)), None)
+    originals = (memories.get(memory_id) for memory_id in memory["source"]["memory_ids"])
+    return next((original for original in originals if original is not None and repeats(memory, original)), None)
 
 
 def text_to_index(memory: MemoryRecord) -> TextToIndex:
@@ -606,8 +606,8 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
 
     def require_write(self, doc: MemoryRecord) -> None:
         """Raises Conflict for a passage of a document, and Forbidden if the caller may not store, change or delete this
-        memory: it is of others, or a rule (which
-        stands in every prompt) and the caller is a model, which may have read what it writes in a page or a mail."""
+        memory: it is of others, or it is a rule and the caller is a model, which may have read what it writes in a page
+        or a mail."""
         super().require_write(doc)
         if doc.get("memory_type") == "document":
             raise Conflict("It is a passage of a document: send the file again, or delete the document.")
@@ -634,7 +634,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             update = replace(update, terms=text_to_index(record | changed).indexed())
         return [update, *past]
 
-    def retire(self, memory: MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:
+    def supersede(self, memory: MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:
         """Returns the changes that mark a memory as superseded.
 
         `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.

@@ -387,7 +387,7 @@ class Disputes:
             raise Conflict(f"Another active memory of this scope has the key {key}: keep both, or change that one.")
         room = self._memories.remove(others) if others else []
         freed = [
-            change for other in against for change in self._memories.retire(other, disputed["memory_id"], self._now)
+            change for other in against for change in self._memories.supersede(other, disputed["memory_id"], self._now)
         ]
         settled, changes = self._settled(
             disputed,

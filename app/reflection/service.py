@@ -122,7 +122,7 @@ class Applier:
             match record:
                 case MemoryEvidence(memory=memory):
                     if isinstance(keep, MemoryEvidence) and same_partition(memory, keep.memory):
-                        changes += self._memories.retire(memory, keep.id, now)
+                        changes += self._memories.supersede(memory, keep.id, now)
                         superseded.append(record.id)
                     else:
                         changes += self._end_validity(record, keep.said_at, now)

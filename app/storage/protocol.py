@@ -140,8 +140,7 @@ def telling(told: Told, name: str, total: int, read: Iterable[T]) -> Iterator[T]
 
 PartitionSelector: TypeAlias = Literal["every", "unlike", "other"]
 """Selects partitions that have documents. `every`: all; `unlike`: those not known to have only vectors of the given
-model; `other`: those known to have only vectors of another model; `only`: those known to have only vectors of the given
-model."""
+model; `other`: those known to have only vectors of another model."""
 
 
 @dataclass(frozen=True, slots=True)
