@@ -31,7 +31,7 @@ router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRou
 @router.post("", responses=problems(404, *BODY), openapi_extra={"x-verb": "read"})
 async def assemble_context(body: schemas.ContextRequest, request: Request) -> Answer[schemas.Context]:
     """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
-    left out and why. What is packed counts as accessed."""
+    left out and why. What is packed counts as accessed, unless `now` names another time."""
     return answer(await context_of(request).assemble(body))
 
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 
 from app.context import rendering
 from app.context.gathering import Gathered
-from app.context.packing import PackedPrompt, Packer, Section, TokenBound
+from app.context.packing import Packer, Packing, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
-from app.context.source import PASSAGE, SMALL_DOCUMENTS, Candidate, floor_of, part_of
+from app.context.source import DOCUMENT_PART, SMALL_DOCUMENTS, Candidate, min_score_of, part_of
 from app.core import prompt_text
 from app.retrieval.calibration import QueryEvidence
 
 ANSWERS = 0.2
-"""Minimum score of a section that answers a query."""
+"""Minimum score of a section that counts for the intent. `Tuning.unsure_below` has the same value by default. It is the
+limit of "nothing surely answers", and who changes it changes no intent."""
 
 
 def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
@@ -28,18 +29,19 @@ def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
     return "recall" if answering else "general"
 
 
-def best_scores(sections: Sequence[Gathered], *, asks: bool) -> dict[str, float]:
+def best_scores(sections: Sequence[Gathered], *, asks_anything: bool) -> dict[str, float]:
     """Returns the highest score of each section, 0 of one without scores, and of each where the query asks for
     nothing: what fits "thanks!" best is what would help if it asked."""
     return {
-        section.name: max((item.score or 0.0 for item in section.items if asks), default=0.0) for section in sections
+        section.name: max((item.score or 0.0 for item in section.items if asks_anything), default=0.0)
+        for section in sections
     }
 
 
 def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: float) -> bool:
-    """Returns whether no entry surely answers: all sections that compete were read, and none has a score that is not
-    below the limit."""
-    competing = [section for section in sections if section.source.competes]
+    """Returns whether no entry surely answers: all sections that compete were read, and all their scores are below
+    the limit."""
+    competing = [section for section in sections if not section.source.fixed]
     if any(section.error is not None for section in competing):
         return False
     return max((best[section.name] for section in competing), default=1.0) < below
@@ -47,7 +49,7 @@ def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: fl
 
 def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
     """Returns what each searched collection has of the query."""
-    return [section.result.evidence for section in sections if section.result.evidence is not None]
+    return [section.result.query_evidence for section in sections if section.result.query_evidence is not None]
 
 
 # --- The layout -------------------------------------------------------------------------------------------------------
@@ -67,22 +69,22 @@ class PromptPlan:
     intent: Intent
     unsure: bool
     """Whether nothing surely answers."""
-    asks: bool
+    asks_anything: bool
     """Whether the query asks for anything."""
     small: bool = False
     """Whether so little is stored that all of it is given."""
 
     @property
-    def floor(self) -> float:
+    def min_score(self) -> float:
         """The least score of what competes."""
-        return 0.0 if self.small and self.body.min_score is None else floor_of(self.body)
+        return 0.0 if self.small and self.body.min_score is None else min_score_of(self.body)
 
     @property
-    def most_tokens(self) -> int | None:
+    def most_competing_tokens(self) -> int | None:
         """The most tokens of what competes; None: what the budget has room for."""
-        if self.body.fill or self.small or (self.asks and not self.unsure):
+        if self.body.fill or self.small or (self.asks_anything and not self.unsure):
             return None
-        return UNSURE_TOKENS if self.asks else NOT_ASKED_TOKENS
+        return UNSURE_TOKENS if self.asks_anything else NOT_ASKED_TOKENS
 
     @property
     def frame_tokens(self) -> int:
@@ -93,41 +95,44 @@ class PromptPlan:
 
 @dataclass(frozen=True, slots=True)
 class PackedContext:
-    """A prompt, as it was packed from these sections. `line_above` stands above them."""
+    """A context, as it was packed from these sections. `line_above` stands above them."""
 
-    packed: PackedPrompt
+    packing: Packing
     sections: Sequence[Gathered]
     line_above: str
 
     @property
     def chosen(self) -> Iterator[Candidate]:
         """The packed items."""
-        for items in self.packed.chosen.values():
+        for items in self.packing.chosen.values():
             yield from items
 
 
-def pack(plan: PromptPlan, gathered: Sequence[Gathered]) -> PackedContext:
+def pack(plan: PromptPlan, sections: Sequence[Gathered]) -> PackedContext:
     """Packs all sections."""
-    sections = [section_of(plan, section) for section in gathered]
-    competing = {section.name for section in sections if not section.fixed}
+    bounded = [section_of(plan, section) for section in sections]
+    competing = {section.name for section in bounded if not section.fixed}
 
-    def packed_under(line_above: str) -> PackedPrompt:
+    def packing_under(line_above: str) -> Packing:
         frame = plan.frame_tokens + prompt_text.count(line_above)
-        return Packer(sections, plan.budget, frame, plan.floor, plan.most_tokens, by_score=plan.body.fill).pack()
+        return Packer(
+            bounded, plan.budget, frame, plan.min_score, plan.most_competing_tokens, fill=plan.body.fill
+        ).pack()
 
-    line_above = rendering.UNSURE if plan.unsure and plan.asks else ""
-    packed = packed_under(line_above)
-    if line_above and competing.isdisjoint(packed.chosen):  # "the nearest entries follow", and none does
-        line_above, packed = "", packed_under("")
-    return PackedContext(packed, gathered, line_above)
+    line_above = rendering.UNSURE if plan.unsure and plan.asks_anything else ""
+    packing = packing_under(line_above)
+    if line_above and competing.isdisjoint(packing.chosen):  # "the nearest entries follow", and none does
+        line_above, packing = "", packing_under("")
+    return PackedContext(packing, sections, line_above)
 
 
-def is_small(gathered: Sequence[Gathered]) -> bool:
-    """Returns whether all that competes is to be given, because it is so little, but for passages of documents: a
-    manual does not take the allergy out of the prompt. `gather_memories` leaves out no score where this may be."""
-    competing = [section for section in gathered if section.source.competes]
-    items = [(section, item) for section in competing for item in section.items if item.type != PASSAGE]
-    documents = sum(evidence.count for evidence in evidence_in(gathered))
+def is_small(sections: Sequence[Gathered]) -> bool:
+    """Returns whether all that competes is to be given, because it is so little, but for the parts of documents: a
+    manual does not take the allergy out of the prompt. `gather_memories` drops nothing for its score while this is
+    still possible (`may_be_small`)."""
+    competing = [section for section in sections if not section.source.fixed]
+    items = [(section, item) for section in competing for item in section.items if item.type != DOCUMENT_PART]
+    documents = sum(evidence.count for evidence in evidence_in(sections))
     if documents > SMALL_DOCUMENTS or len(items) > SMALL_DOCUMENTS:
         return False
     headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
@@ -139,14 +144,16 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
     """Returns a section with its bounds."""
     source, bounds = gathered.source, plan.body.sections.get(gathered.source.section)
     max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
-    if max_tokens is not None and source.most_tokens is not None:
-        max_tokens = min(max_tokens, source.most_tokens)
+    if max_tokens is not None and source.max_tokens is not None:
+        max_tokens = min(max_tokens, source.max_tokens)
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
         max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
     items = gathered.items
-    if plan.small and (plan.unsure or not plan.asks):  # all that was said is given, and no passage surely answers
-        items = [replace(item, score=None) if item.type == PASSAGE else item for item in items]
+    if plan.small and (
+        plan.unsure or not plan.asks_anything
+    ):  # all that was said is given, and no document surely answers
+        items = [replace(item, score=None) if item.type == DOCUMENT_PART else item for item in items]
     return Section(
         source.section,
         items,
@@ -155,7 +162,7 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
         0 if are_messages else prompt_text.count(rendering.title(source.title)),
         source.limit_in(plan.body),
         max_tokens,
-        fixed=not source.competes,
+        fixed=source.fixed,
         framed=not are_messages,
         boost=source.boosts.get(plan.intent, 1.0),
     )

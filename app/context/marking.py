@@ -32,27 +32,24 @@ SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
 
 
-def judged_in(sections: Sequence[Gathered]) -> list[JudgedStatement]:
-    """Returns the statements of findings that the sections name."""
-    return [statement for section in sections for statement in section.result.judged]
-
-
 async def mark_sections(
-    sections: Sequence[Gathered], request: SourceRequest, judged: Sequence[JudgedStatement]
+    sections: Sequence[Gathered], request: SourceRequest
 ) -> tuple[list[Gathered], list[SearchWarning]]:
     """Returns the sections with marked texts, and warnings.
 
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
-    statement. If the facts cannot be read, no value is marked, and a warning says so.
+    statement, or is a fact that was learned from it. If the facts cannot be read, no value is marked, and a warning
+    says so.
     """
+    judged = [statement for section in sections for statement in section.result.judged]
     items = [item for section in sections if section.source.gets_marks for item in section.items]
-    if not items:
-        return list(sections), []
     facts = [fact for section in sections for fact in section.result.facts]
+    if not items and not (judged and facts):
+        return list(sections), []
     values, warnings = list[ReplacedValue](), list[SearchWarning]()
     try:
         async with asyncio.timeout(request.resources.tuning.section_seconds):
-            values = await values_of(request, facts, items)
+            values = await values_of(request, facts, items) if items else []
     except (RecalldError, TimeoutError):
         warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
     if not values and not judged:
@@ -63,13 +60,14 @@ async def mark_sections(
     by_id = {fact["fact_id"]: fact for fact in facts}
 
     def mark(item: Candidate) -> Candidate:
-        if item.links:
-            placed = fact_marks(item, [by_id[link] for link in item.links if link in by_id], judged, request.zone)
+        if item.fact_ids:
+            placed = fact_marks(item, [by_id[link] for link in item.fact_ids if link in by_id], judged, request.zone)
             return item.marked(inserted(item.text, placed), item.partner)
         return with_marks(item, values, names, judged, request.zone)
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
+        # a fact has its time, but "The user lives in Rome", learned from replaced words, gets the mark of these words
         if section.source.gets_marks or (judged and section.result.facts)
         else section
         for section in sections
@@ -187,7 +185,7 @@ LEAST_WORDS = 4
 
 def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> list[Mark]:
     """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
-    ordered = sorted(judged, key=lambda statement: (statement.settled, statement.other_at), reverse=True)
+    ordered = sorted(judged, key=lambda statement: (statement.replaced, statement.other_at), reverse=True)
     return [
         Mark(span, judged_mark(statement, zone))
         for statement in ordered
@@ -203,7 +201,7 @@ def fact_marks(
         Mark(place_of(fact["object"], item.text) or (0, len(item.text)), judged_mark(statement, zone))
         for fact in facts
         for statement in judged
-        if statement.settled and is_learned_from(fact, statement.id, statement.text)
+        if statement.replaced and is_learned_from(fact, statement.id, statement.text)
     ]
 
 
@@ -217,7 +215,7 @@ def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | Non
         return (0, len(item.text)) if is_part else place
     if place is None or len(words(statement.text)) < LEAST_WORDS:
         return None
-    is_read_in_order = not statement.settled and statement.later and place_of(statement.other, item.text) is not None
+    is_read_in_order = not statement.replaced and statement.later and place_of(statement.other, item.text) is not None
     return None if is_read_in_order else place
 
 
@@ -225,6 +223,6 @@ def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
     """Returns the mark of what a finding has replaced, such as "(until 2026-05-05: I now live in Oslo.)", or doubts:
     "(uncertain; later, 2026-05-05: I now live in Oslo.)"."""
     day, other = day_of(statement.other_at, zone), one_line(statement.other, SHOWN_OTHER)
-    if statement.settled:
+    if statement.replaced:
         return f"(until {day}: {other})"
     return f"(uncertain; {'later' if statement.later else 'earlier'}, {day}: {other})"

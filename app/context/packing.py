@@ -1,19 +1,23 @@
 """Packing: chooses the items of a prompt by their scores, their tokens and a budget. It reads nothing else, so that
 equal items give equal prompts. A `Packer` packs once.
 
-1. Sections that are always there take at most `FIXED_SHARE` of the budget. Each may take up to its own `max_tokens`; if
+1. Fixed sections, such as rules, take at most `FIXED_SHARE` of the budget. Each may take up to its own `max_tokens`; if
    together they want more than there is, their parts shrink alike. Within its part a section takes its items in order.
 2. All other items compete for the rest of the budget, whatever their section, in the order of `ranked`. The packer
    stops at the first that does not fit. A larger budget therefore contains every item that a smaller one contains, if
-   the sections that are always there contain the same in both. Unused tokens of their parts are not given away. Their
-   number depends on where a budget happens to cut, so a larger budget could leave less for the rest.
-3. `most_tokens` may end packing earlier: it counts what competes, not the budget, so a prompt that it ends is the
-   beginning of the one without it. The first item goes in whatever it takes.
+   the fixed sections contain the same in both. Unused tokens of their parts are not given away. Their number depends on
+   where a budget happens to cut, so a larger budget could leave less for the rest.
+3. `most_competing_tokens` may end packing earlier: it counts what competes, not the budget, so a prompt that it ends is
+   the beginning of the one without it. The first item goes in whatever it takes.
 
-The budget is never exceeded. Of items that share a key only one is packed, and no text that was made from others
-(`Candidate.derived`) of which the prompt has more than half of the words, each weighed by its rarity, nor one of whose
-words such texts have three quarters. Parts are exact fractions, because rounding could make the rest of a larger budget
-smaller by a token.
+The budget is never exceeded. Parts are exact fractions, because rounding could make the rest of a larger budget smaller
+by a token. What the prompt says already is not packed:
+
+- Of items that share a key only one is packed: a turn, or the memory of the same message.
+- A competing text that was made from others (`Candidate.derived`) is left out if the prompt has more than half of its
+  words, each weighed by its rarity: "The user moved to Boston." behind "I moved to Boston last week."
+- A competing text that was not is left out if texts that were have more than three quarters of its words, weighed
+  alike: "Moved to Boston." behind "The user moved to Boston in May."
 """
 
 import math
@@ -28,12 +32,12 @@ from app.context.source import Candidate
 from app.storage.text import text_ids
 
 FIXED_SHARE = Fraction(3, 5)
-"""Share of the budget for all sections that are always there."""
+"""Share of the budget for all fixed sections."""
 
 LONG = 600
 """Characters of a long item: a memory is cut at 120 tokens."""
 FIRST = 5
-"""So many of the items with the best scores are not taken below the floor by their factor."""
+"""So many of the items with the best scores are not taken below the minimum score by their factor."""
 
 TokenCount = Callable[[Candidate], int]
 """Returns the exact tokens of an item's line, or of its heading."""
@@ -54,11 +58,11 @@ class Section:
     """Maximum items."""
     max_tokens: TokenBound | None = None
     fixed: bool = False
-    """Whether it is always there: its items do not compete, because its place does not depend on the query."""
+    """Whether its items do not compete, because what it has does not depend on the query."""
     framed: bool = True
     """Whether it stands inside the frame, whose tokens count once."""
     boost: float = 1.0
-    """Factor of the intent for the place of the section's items."""
+    """Factor of the intent for the rank of the section's items."""
 
 
 class Misfit(NamedTuple):
@@ -78,7 +82,7 @@ class Misfit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class PackedPrompt:
+class Packing:
     """The result of packing.
 
     `chosen`: the items of each section that has some, in the order of the sections. `tokens`: tokens of each of these
@@ -125,9 +129,9 @@ class _State:
 class Packer:
     """Packs one prompt.
 
-    `frame_tokens`: tokens of the frame around all framed sections. `floor`: minimum score of competing items.
-    `most_tokens`: of all competing items; None: when the budget is full. `by_score`: whether what an item is does not
-    count (`Candidate.factor`).
+    `frame_tokens`: tokens of the frame around all framed sections. `min_score`: of competing items.
+    `most_competing_tokens`: of all competing items; None: when the budget is full. `fill`: whether to fill the budget:
+    no factors (`Candidate.factor`), and by score for each character.
     """
 
     def __init__(
@@ -135,12 +139,12 @@ class Packer:
         sections: Sequence[Section],
         budget: int,
         frame_tokens: int,
-        floor: float,
-        most_tokens: int | None = None,
+        min_score: float,
+        most_competing_tokens: int | None = None,
         *,
-        by_score: bool = False,
+        fill: bool = False,
     ) -> None:
-        self._floor, self._most_tokens, self._by_score = floor, most_tokens, by_score
+        self._min_score, self._most_competing_tokens, self._fill = min_score, most_competing_tokens, fill
         self._has_enough = False
         self._states = {section.name: _State(section) for section in sections}
         self._budget, self._frame_tokens = budget, frame_tokens
@@ -158,7 +162,7 @@ class Packer:
         self._words, self._derived_words = set[int](), set[int]()
         """The words of the prompt, and of its texts that were derived from others."""
 
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         """Returns the packed prompt."""
         fixed = [state for state in self._states.values() if state.section.fixed]
         parts = shares(
@@ -169,23 +173,23 @@ class Packer:
                 self._take(state, item, part)
         left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
         self._left = math.floor(left)  # of what costs whole tokens as much fits, and integers are faster
-        ordered = ranked([state.section for state in self._states.values()], self._floor, by_score=self._by_score)
+        ordered = ranked([state.section for state in self._states.values()], self._min_score, fill=self._fill)
         self._compete(ordered)
         competed = {item.id for _, item in ordered}
         chosen = {name: state for name, state in self._states.items() if state.taken}
         tokens = {name: state.tokens for name, state in chosen.items()}
         total = sum(tokens.values()) + (self._frame_tokens if self._framed else 0)
         taken = {name: state.taken for name, state in chosen.items()}
-        return PackedPrompt(taken, tokens, total, list(self._dropped(competed)), self._misfits)
+        return Packing(taken, tokens, total, list(self._dropped(competed)), self._misfits)
 
     def _compete(self, ordered: Sequence[tuple[str, Candidate]]) -> None:
-        """Takes competing items in their order, until one does not fit or there are `most_tokens`."""
+        """Takes competing items in their order, until one does not fit or there are `most_competing_tokens`."""
         tokens, has_some = 0, False
         for name, item in ordered:
             state = self._states[name]
             cost = state.cost(item)
             # what the prompt says already counts as packed, but repetitions alone are not enough
-            if has_some and self._most_tokens is not None and tokens + cost > self._most_tokens:
+            if has_some and self._most_competing_tokens is not None and tokens + cost > self._most_competing_tokens:
                 self._has_enough = True
                 return
             reason = self._take(state, item, None)
@@ -204,16 +208,16 @@ class Packer:
             alone.add(item)
         return alone.tokens if section.max_tokens is None else min(alone.tokens, section.max_tokens)
 
-    def _take(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
+    def _take(self, state: _State, item: Candidate, part: TokenBound | None) -> DropReason | None:
         """Takes the item and returns None, or returns the reason against it.
 
-        `max_tokens`: limit of the section with this item. None: the section's own limit.
+        `part`: the fair part of a fixed section. None: the section's own maximum.
         """
-        reason = self._reason(state, item, max_tokens)
+        reason = self._reason(state, item, part)
         if reason is not None:
             state.reasons.setdefault(item.id, reason)
             if reason != "duplicate":
-                self._note_misfit(state, item, reason, max_tokens)
+                self._note_misfit(state, item, reason, part)
             return reason
         self._left -= state.cost(item) + self._frame(state)
         self._framed |= state.section.framed
@@ -226,8 +230,8 @@ class Packer:
         self._ids.add(item.id)
         return None
 
-    def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, max_tokens: TokenBound | None) -> None:
-        bound = state.section.max_tokens if max_tokens is None else max_tokens
+    def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, part: TokenBound | None) -> None:
+        bound = state.section.max_tokens if part is None else part
         if reason == "budget":
             self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame(state), self._left, 0))
         elif reason == "section_budget" and bound is not None:
@@ -236,7 +240,7 @@ class Packer:
     def _frame(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
-    def _reason(self, state: _State, item: Candidate, max_tokens: TokenBound | None) -> DropReason | None:
+    def _reason(self, state: _State, item: Candidate, part: TokenBound | None) -> DropReason | None:
         if item.id in self._ids or self._keys & item.keys or (not state.section.fixed and self._is_known(item)):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
@@ -244,7 +248,7 @@ class Packer:
         cost = state.cost(item)
         if cost + self._frame(state) > self._left:
             return "budget"
-        bound = state.section.max_tokens if max_tokens is None else max_tokens
+        bound = state.section.max_tokens if part is None else part
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
 
     def _is_known(self, item: Candidate) -> bool:
@@ -267,8 +271,8 @@ class Packer:
                     yield item, state.reasons.get(item.id) or self._untried(item, competed)
 
     def _untried(self, item: Candidate, competed: Set[str]) -> DropReason:
-        """Returns why an item was not tried: it is below the floor, or behind the first one that did not fit, or
-        there was enough before it."""
+        """Returns why an item was not tried: it is below the minimum score, or behind the first one that did not fit,
+        or there was enough before it."""
         if item.id not in competed:
             return "score"
         if self._keys & item.keys:
@@ -293,33 +297,33 @@ def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
     return parts
 
 
-def ranked(sections: Iterable[Section], floor: float, *, by_score: bool) -> list[tuple[str, Candidate]]:
-    """Returns (section, item) of all competing items that reach the floor, best first.
+def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list[tuple[str, Candidate]]:
+    """Returns (section, item) of all competing items that reach the minimum score, best first.
 
-    What counts is the score times the item's factor, unless it is `by_score`: half for a line of the assistant. Of the
-    `FIRST` items with the best scores, none falls below the floor for it. A partner competes with its own part of the
-    score. The boost of a section moves its items and does not change the floor, and neither does the length of an item
-    that is longer than any memory, such as a procedure: since packing ends at the first that does not fit, it comes
-    later by as much as it is longer. Where the budget is filled (`by_score`), all come by score for each character, so
-    that as much of what helps has room as can be.
+    What counts is the score times the item's factor, such as half for a line of the assistant, but not if the budget is
+    filled (`fill`). Of the `FIRST` items with the best scores, none falls below the minimum for it. A partner competes
+    with its own part of the score. The boost of a section moves its items and does not change the minimum, and neither
+    does the length of an item that is longer than any memory, such as a procedure: since packing ends at the first that
+    does not fit, it comes later by as much as it is longer. Where the budget is filled, all come by score for each
+    character, so that as much of what helps has room as can be.
     """
     competing = [
         (item.score, section, order, item)
         for section in sections
         if not section.fixed
         for order, item in enumerate(with_partners(section.items))
-        if item.score is not None and item.score >= floor
+        if item.score is not None and item.score >= min_score
     ]
     first = sorted((score for score, *_ in competing), reverse=True)[FIRST - 1 : FIRST]
     counted = []
     for score, section, order, item in competing:
-        value = score if by_score else score * item.factor
+        value = score if fill else score * item.factor
         if not first or score >= first[0]:
-            value = max(value, floor)
-        if value >= floor:
+            value = max(value, min_score)
+        if value >= min_score:
             length = max(1, len(item.text))
-            place = value * section.boost * (1 / length if by_score else min(1.0, LONG / length))
-            counted.append((-place, -score, order, section.name, item))
+            rank_value = value * section.boost * (1 / length if fill else min(1.0, LONG / length))
+            counted.append((-rank_value, -score, order, section.name, item))
     return [(name, item) for *_, name, item in sorted(counted, key=lambda entry: entry[:3])]
 
 

@@ -28,19 +28,19 @@ from app.storage.records import damage_warnings
 # --- What was left out ------------------------------------------------------------------------------------------------
 
 
-def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
-    """Returns the dropped items: hidden memories first, those below the floor last. An item that two sections found is
-    listed once."""
-    chosen = list(prompt.chosen)
+def dropped_of(context: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
+    """Returns the dropped items: memories below the least importance first, those below the minimum score last. An item
+    that two sections found is listed once."""
+    chosen = list(context.chosen)
     packed_ids = {item.id for item in chosen}
-    left_out = [left for section in prompt.sections for left in section.result.left_out]
+    left_out = [left for section in context.sections for left in section.result.left_out]
     reasons: dict[str, DropReason] = {
         left.memory["memory_id"]: left.reason for left in left_out if left.reason == "importance"
     }
     items = dict[str, Candidate]()
     said = {key for entry in chosen for key in entry.keys}
-    for item, reason in prompt.packed.dropped:
-        # hidden ones keep their place, but the reason why one was dropped as an item of another section counts
+    for item, reason in context.packing.dropped:
+        # one below the least importance keeps its place, but the reason why another section dropped it counts
         reasons[item.id], items[item.id] = reason, item
     for left in left_out:
         reasons.setdefault(left.memory["memory_id"], left.reason)
@@ -49,8 +49,8 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
     ]
     for answer in dropped:
         if (found := items.get(answer["id"])) is not None:
-            if len(found.links) > 1:
-                answer["links"] = list(found.links)
+            if len(found.fact_ids) > 1:
+                answer["links"] = list(found.fact_ids)
             if answer["reason"] == "duplicate" or not said.isdisjoint(found.keys):
                 answer["repeats"] = [entry.id for entry in chosen if entry.keys & found.keys]
         if explained:
@@ -58,27 +58,27 @@ def dropped_of(prompt: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
     return dropped
 
 
-def explain(prompt: PackedContext) -> dict[str, DroppedEntry]:
+def explain(context: PackedContext) -> dict[str, DroppedEntry]:
     """Returns what each dropped item is, by id. Its tokens are counted here, also where packing ended before it."""
     explained = dict[str, DroppedEntry]()
-    for section in prompt.sections:
+    for section in context.sections:
         for memory, score, _ in section.result.left_out:
             item = memory_item(memory, best_passage(memory["content"], {}), score, section.request)
             explained[item.id] = _entry_answer(item, section)
-    sections = dict(_sections_of_items(prompt))
-    for item, _ in prompt.packed.dropped:
+    sections = dict(_sections_of_items(context))
+    for item, _ in context.packing.dropped:
         answer = explained[item.id] = _entry_answer(item, sections[item.id])
-        if (misfit := prompt.packed.misfits.get(item.id)) is not None:
+        if (misfit := context.packing.misfits.get(item.id)) is not None:
             answer["needed"], answer["left"] = misfit.needed, misfit.left
     return explained
 
 
-def _sections_of_items(prompt: PackedContext) -> Iterator[tuple[str, Gathered]]:
+def _sections_of_items(context: PackedContext) -> Iterator[tuple[str, Gathered]]:
     """Yields (id, section) of each item, and of each fact that a chain states. Of an item that two sections found the
     first section comes last: it is where packing tried it first."""
-    for section in reversed(prompt.sections):
+    for section in reversed(context.sections):
         for item in with_partners(section.items):
-            yield from ((fact_id, section) for fact_id in item.links)
+            yield from ((fact_id, section) for fact_id in item.fact_ids)
             yield item.id, section
 
 
@@ -96,7 +96,7 @@ def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
 
 def answer_of(
     plan: PromptPlan,
-    prompt: PackedContext,
+    context: PackedContext,
     warnings: Sequence[SearchWarning],
     started: float,
     explained: Mapping[str, DroppedEntry],
@@ -105,45 +105,45 @@ def answer_of(
 
     Args:
         plan: What was to be packed.
-        prompt: What was packed.
+        context: What was packed.
         warnings: Of what was done with the sections, beside their own.
         started: When the work began, by `time.perf_counter`.
         explained: What each dropped item is, by id, if the request asks for it.
     """
     body = plan.body
-    text, turns, sections = _rendered(body, prompt)
+    text, turns, sections = _rendered(body, context)
     errors: list[SectionError] = [
         {"section": section.name, "code": error.code, "detail": error.detail}
-        for section in prompt.sections
+        for section in context.sections
         for error in section.faults
     ]
     return {
         "intent": plan.intent,
         "messages": _messages(body, text, turns) if body.format == "messages" else [],
         "text": text,
-        "tokens": prompt.packed.total,
+        "tokens": context.packing.total,
         "query_tokens": prompt_text.count(body.query),
         "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
         "sections": sections,
-        "dropped": dropped_of(prompt, explained),
+        "dropped": dropped_of(context, explained),
         "budget": plan.budget,
         "errors": _each_once(errors),
         "warnings": _each_once(
-            [*warnings_of(prompt.sections), *warnings, *_rules_left_out(prompt), *damage_warnings()]
+            [*warnings_of(context.sections), *warnings, *_rules_left_out(context), *damage_warnings()]
         ),
         "took_ms": {
-            **{section.name: round(section.seconds * 1000, 3) for section in prompt.sections},
+            **{section.name: round(section.seconds * 1000, 3) for section in context.sections},
             "total": round((time.perf_counter() - started) * 1000, 3),
         },
     }
 
 
-def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
+def _rendered(body: ContextRequest, context: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
     """Returns the text of the prompt, the turns that become messages of their own, and what each section has."""
-    sections = {section.name: section for section in prompt.sections}
+    sections = {section.name: section for section in context.sections}
     shown = {
         name: rendering.in_reading_order(sections[name].source.order, items)
-        for name, items in prompt.packed.chosen.items()
+        for name, items in context.packing.chosen.items()
     }
     numbers: dict[str, str] = {}
     for items in shown.values():
@@ -159,14 +159,14 @@ def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Ca
     manifest: list[PackedSection] = [
         {
             "name": name,
-            "tokens": prompt.packed.tokens[name],
+            "tokens": context.packing.tokens[name],
             "items": [
                 {
                     "id": item.id,
                     "type": item.type,
                     "citation": citation(item),
                     "score": item.score,
-                    "links": list(item.links),
+                    "links": list(item.fact_ids),
                     "tokens": sections[name].tokens(item),
                 }
                 for item in items
@@ -174,7 +174,7 @@ def _rendered(body: ContextRequest, prompt: PackedContext) -> tuple[str, list[Ca
         }
         for name, items in shown.items()
     ]
-    return rendering.block(texts, prompt.line_above), turns, manifest
+    return rendering.block(texts, context.line_above), turns, manifest
 
 
 def _messages(body: ContextRequest, text: str, turns: Sequence[Candidate]) -> list[PromptMessage]:
@@ -195,14 +195,14 @@ _WHY_LEFT_OUT: Mapping[DropReason, str] = {
 }
 
 
-def _rules_left_out(prompt: PackedContext) -> list[SearchWarning]:
+def _rules_left_out(context: PackedContext) -> list[SearchWarning]:
     """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
     in the words of that one."""
-    packed_ids = {item.id for item in prompt.chosen}
-    rules = {item.id for section in prompt.sections if section.name == "instructions" for item in section.items}
+    packed_ids = {item.id for item in context.chosen}
+    rules = {item.id for section in context.sections if section.name == "instructions" for item in section.items}
     return [
         {"code": "instruction_left_out", "detail": f"{item.id} {_WHY_LEFT_OUT[reason]}"}
-        for item, reason in prompt.packed.dropped
+        for item, reason in context.packing.dropped
         if item.id in rules - packed_ids and reason in _WHY_LEFT_OUT
     ]
 

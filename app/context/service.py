@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from app.context.gathering import gather_sections, raise_if_unreadable
 from app.context.layout import PromptPlan, best_scores, evidence_in, infer, is_small, is_unsure, pack
-from app.context.marking import judged_in, mark_sections
+from app.context.marking import mark_sections
 from app.context.response import answer_of, explain
 from app.context.schemas import Context, ContextRequest
 from app.context.source import ContextSource, SourceRequest
@@ -50,26 +50,26 @@ class ContextService:
         # what was found, with marks behind what no longer holds
         unmarked = await gather_sections(self._sources, request)
         raise_if_unreadable(unmarked)
-        sections, warnings = await mark_sections(unmarked, request, judged_in(unmarked))
+        sections, warnings = await mark_sections(unmarked, request)
 
         # what the query wants
-        asks = asks_for_anything(evidence_in(sections))
-        best = best_scores(sections, asks=asks)
+        asks_anything = asks_for_anything(evidence_in(sections))
+        best = best_scores(sections, asks_anything=asks_anything)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
-        plan = PromptPlan(body, request.budget, intent, unsure, asks, is_small(sections))
+        plan = PromptPlan(body, request.budget, intent, unsure, asks_anything, is_small(sections))
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:
             characters = sum(len(item.text) for section in sections for item in section.items)
-            prompt = await off_loop(characters, pack, plan, sections)
-            opened.set({"recalld.context.tokens": prompt.packed.total})
-        if body.now is None:
-            memory_ids = list(dict.fromkeys(item.memory_id for item in prompt.chosen if item.memory_id is not None))
+            context = await off_loop(characters, pack, plan, sections)
+            opened.set({"recalld.context.tokens": context.packing.total})
+        if body.now is None:  # a prompt of another time, such as a replay of May, is no use of its memories now
+            memory_ids = list(dict.fromkeys(item.memory_id for item in context.chosen if item.memory_id is not None))
             self._resources.accesses.note(self._scope.tenant, memory_ids)
-        explained = await off_loop(characters, explain, prompt) if body.explain else {}
-        packed = sum(len(item.text) for item in prompt.chosen)
-        return await off_loop(packed, answer_of, plan, prompt, warnings, started, explained)
+        explained = await off_loop(characters, explain, context) if body.explain else {}
+        packed_characters = sum(len(item.text) for item in context.chosen)
+        return await off_loop(packed_characters, answer_of, plan, context, warnings, started, explained)
 
     async def _request(self, body: ContextRequest) -> SourceRequest:
         """Returns the request as sources read it, with its budget, its time and the time that the query names."""

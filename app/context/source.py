@@ -83,8 +83,8 @@ class Candidate:
     # what goes with it
     memory_id: str | None = None
     """Memory that counts as accessed when the candidate is packed."""
-    links: tuple[str, ...] = ()
-    """Ids of the facts that the text states, in its order; empty if it is no fact."""
+    fact_ids: tuple[str, ...] = ()
+    """Ids of the facts that the text states, in its order, which responses show as `links`; empty if it is no fact."""
     partner: "Candidate | None" = None
     """The turn that belongs to this one: a question's answer, or the question before an answer."""
 
@@ -164,7 +164,7 @@ class JudgedStatement:
     """When the other was said."""
     later: bool
     """Whether the other was said later."""
-    settled: bool = False
+    replaced: bool = False
     """Whether the other stands in the place of the text: the finding was accepted, or a link counts at once. If not,
     the text is uncertain."""
 
@@ -177,7 +177,7 @@ class JudgedStatement:
             statement.later_words,
             statement.later.said_at,
             later=True,
-            settled=True,
+            replaced=True,
         )
 
 
@@ -203,7 +203,7 @@ class SourceResult:
     """Names of the user."""
     judged: Sequence[JudgedStatement] = ()
     """Statements of findings, whether the query touches them or not."""
-    evidence: QueryEvidence | None = None
+    query_evidence: QueryEvidence | None = None
     """What the searched collection has of the query, if it has documents."""
     left_out: Sequence[LeftOut] = ()
     """Memories that were found and are no candidates."""
@@ -211,19 +211,19 @@ class SourceResult:
     """Errors of parts that could not be read."""
 
 
-FLOOR, FILLED_FLOOR = 0.005, 0.001
+MIN_SCORE, FILLED_MIN_SCORE = 0.005, 0.001
 """Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
-PASSAGE = "document"
-"""Type of a candidate that is a passage of a document."""
+DOCUMENT_PART = "document"
+"""Type of a candidate that is a part of a document, such as a page of a manual."""
 SMALL_DOCUMENTS = 60
 """A scope of so many documents may be given whole."""
 
 
-def floor_of(body: ContextRequest) -> float:
+def min_score_of(body: ContextRequest) -> float:
     """Returns the least score of what competes."""
     if body.min_score is not None:
         return body.min_score
-    return FILLED_FLOOR if body.fill else FLOOR
+    return FILLED_MIN_SCORE if body.fill else MIN_SCORE
 
 
 def part_of(budget: int, share: float) -> Fraction:
@@ -256,21 +256,22 @@ class ContextSource:
     default_limit: int
     """Maximum items, unless the request says."""
     share: float | None = None
-    """Maximum part of the budget of a section that is always there; None: its items compete."""
-    most_tokens: int | None = None
+    """Maximum part of the budget of a fixed section, such as the rules; None: its items compete."""
+    max_tokens: int | None = None
     """Maximum tokens, beside the share."""
     order: ReadingOrder = ReadingOrder.GROUPED
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
     gets_marks: bool = False
-    """Whether texts that state replaced values get marks. Facts have their time, and turns stay as they were said."""
+    """Whether texts that state replaced values get marks. Facts have their time, but the
+    lines of facts that were learned from replaced words get marks all the same; turns stay as they were said."""
     boosts: Mapping[Intent, float] = field(default_factory=dict)
-    """Factors for the place of its items, by intent; 1 for an intent without one."""
+    """Factors for the rank of its items, by intent; 1 for an intent without one."""
 
     @property
-    def competes(self) -> bool:
-        """Whether its items compete with those of other sections."""
-        return self.share is None
+    def fixed(self) -> bool:
+        """Whether its items do not compete with those of other sections."""
+        return self.share is not None
 
     def limit_in(self, body: ContextRequest) -> int:
         """Returns the maximum items for a request."""

@@ -112,6 +112,7 @@ async def facts_of(memories: MemoryRepository, links: Links, now: str) -> list[F
     linked words of a message."""
     said = {memory["memory_id"]: quoted(link["said"], memory["content"]) for memory, link in links}
     sessions = tuple({session for memory, _ in links if (session := memory["source"].get("session_id")) is not None})
+    # `standing` of a fact says whether it is held or disputed; that of a memory marks rules, small talk and files
     held = both(In("source.session_id", sessions), Eq("standing", "held"), Absent("known_until"))
     facts = await FactRepository(memories.store, memories.scope).find(held) if sessions else []
     return [fact for fact in facts if holds(fact, now) and any(is_learned_from(fact, *one) for one in said.items())]

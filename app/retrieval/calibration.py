@@ -158,7 +158,7 @@ def describe(columns: Columns, query: SettledQuery, query_features: Floats, amon
 # --- What the documents have of a query -------------------------------------------------------------------------------
 
 LEAST_ASKS = 0.7
-"""The least probability that a query asks for anything. It may shorten a prompt and never empties one."""
+"""A query whose probability is below this counts as asking for nothing. That shortens a prompt and never empties it."""
 ALL_WORDS, RARE = 0.99, 0.5
 """The share of the query's words that is all of them, and the weight of one that is rare."""
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.packing import FIRST, LONG, PackedPrompt, Packer, Section
+from app.context.packing import FIRST, LONG, Packer, Packing, Section
 from app.context.source import Candidate, Heading
 
 FRAME = 5
 TITLE = 2
 HEADING = 3
-FLOOR = 0.1
+MIN_SCORE = 0.1
 ALWAYS = Fraction(6, 10)
 
 
@@ -30,10 +30,10 @@ class Case:
     sections: Sequence[Section]
     budget: int
     frame: int = FRAME
-    floor: float = FLOOR
+    min_score: float = MIN_SCORE
 
-    def packed(self, most_tokens: int | None = None) -> PackedPrompt:
-        return Packer(self.sections, self.budget, self.frame, self.floor, most_tokens).pack()
+    def packed(self, most_tokens: int | None = None) -> Packing:
+        return Packer(self.sections, self.budget, self.frame, self.min_score, most_tokens).pack()
 
     def named(self) -> Mapping[str, Section]:
         return {one.name: one for one in self.sections}
@@ -109,13 +109,13 @@ def a_case(random: Random, *, keys: str = "xyz", shared: bool = True) -> Case:
 # --- The rules, stated once more --------------------------------------------------------------------------------------
 
 
-def broken(case: Case, packed: PackedPrompt) -> list[str]:
+def broken(case: Case, packed: Packing) -> list[str]:
     """Every rule that the result breaks."""
-    checks = (_once, _sums, _walls, _always, _no_repeats, _floor, _best_first, _reasons, _misfits)
+    checks = (_once, _sums, _walls, _always, _no_repeats, _min_score, _best_first, _reasons, _misfits)
     return sorted({rule for check in checks for rule in check(case, packed)})
 
 
-def chosen_ids(packed: PackedPrompt) -> dict[str, list[str]]:
+def chosen_ids(packed: Packing) -> dict[str, list[str]]:
     return {name: [one.id for one in items] for name, items in packed.chosen.items()}
 
 
@@ -125,7 +125,7 @@ def size_of(section: Section, items: Sequence[Candidate]) -> int:
     return (section.title_tokens if items else 0) + HEADING * len(headings) + sum(map(price, items))
 
 
-def total(case: Case, packed: PackedPrompt) -> int:
+def total(case: Case, packed: Packing) -> int:
     named = case.named()
     framed = any(named[name].framed for name in packed.chosen)
     return (case.frame if framed else 0) + sum(size_of(named[name], items) for name, items in packed.chosen.items())
@@ -137,7 +137,7 @@ def _known(section: Section) -> dict[str, Candidate]:
     return {one.id: one for one in (*partners, *section.items)}
 
 
-def _once(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _once(case: Case, packed: Packing) -> Iterator[str]:
     taken = Counter(one for ids in chosen_ids(packed).values() for one in ids)
     dropped = Counter(one.id for one, _ in packed.dropped)
     given = {one for section in case.sections for one in _known(section)}
@@ -152,12 +152,12 @@ def _once(case: Case, packed: PackedPrompt) -> Iterator[str]:
         yield "a section holds its own items"
 
 
-def _sums(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _sums(case: Case, packed: Packing) -> Iterator[str]:
     if total(case, packed) > case.budget:
         yield "the budget is a wall"
 
 
-def _walls(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _walls(case: Case, packed: Packing) -> Iterator[str]:
     for name, items in packed.chosen.items():
         section = case.named()[name]
         if section.max_tokens is not None and size_of(section, items) > section.max_tokens:
@@ -166,52 +166,52 @@ def _walls(case: Case, packed: PackedPrompt) -> Iterator[str]:
             yield "a section's limit is a wall"
 
 
-def _always(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _always(case: Case, packed: Packing) -> Iterator[str]:
     standing = [section for section in case.sections if section.fixed]
     sizes = [size_of(section, packed.chosen.get(section.name, ())) for section in standing]
     if sum(sizes) > max(0, case.budget - case.frame) * ALWAYS:
-        yield "sections that are always there keep to their part"
+        yield "fixed sections keep to their part"
     for section in standing:
         rank = [one.id for one in section.items]
         ids = chosen_ids(packed).get(section.name, [])
         if ids != sorted(ids, key=rank.index):
-            yield "sections that are always there keep the order of their items"
+            yield "fixed sections keep the order of their items"
 
 
-def _no_repeats(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _no_repeats(case: Case, packed: Packing) -> Iterator[str]:
     keys = Counter(key for items in packed.chosen.values() for one in items for key in one.keys)
     if any(times > 1 for times in keys.values()):
         yield "nothing is said twice"
 
 
-def _floor(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _min_score(case: Case, packed: Packing) -> Iterator[str]:
     competing = [one for name, items in packed.chosen.items() if not case.named()[name].fixed for one in items]
-    if any(one.score is None or one.score < case.floor for one in competing):
-        yield "the floor is minded"
+    if any(one.score is None or one.score < case.min_score for one in competing):
+        yield "the minimum score is minded"
 
 
 def _values(case: Case) -> dict[tuple[str, str], float]:
     """What each item that competes counts, by section and id: its score by its factor, which takes none of the first
-    below the floor."""
+    below the minimum score."""
     competing = [
         (section.name, one)
         for section in case.sections
         if not section.fixed
         for hit in section.items
         for one in (hit, *(() if hit.partner is None else (hit.partner,)))
-        if one.score is not None and one.score >= case.floor
+        if one.score is not None and one.score >= case.min_score
     ]
     scores = sorted((one.score or 0.0 for _, one in competing), reverse=True)
     least = scores[FIRST - 1] if len(scores) >= FIRST else 0.0
     values: dict[tuple[str, str], float] = {}
     for name, one in competing:
         value = (one.score or 0.0) * one.factor
-        value = max(value, case.floor) if (one.score or 0.0) >= least else value
+        value = max(value, case.min_score) if (one.score or 0.0) >= least else value
         values[name, one.id] = max(value, values.get((name, one.id), 0.0))
     return values
 
 
-def _best_first(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _best_first(case: Case, packed: Packing) -> Iterator[str]:
     """What is left out for the budget is no better than anything that is in."""
     reasons, values = {one.id: reason for one, reason in packed.dropped}, _values(case)
     named = case.named()
@@ -221,7 +221,7 @@ def _best_first(case: Case, packed: PackedPrompt) -> Iterator[str]:
             reasons.get(item_id) == "budget",
         )
         for (name, item_id), value in values.items()
-        if value >= case.floor
+        if value >= case.min_score
         if reasons.get(item_id) == "budget" or item_id in chosen_ids(packed).get(name, [])
     ]
     least_packed = min((rank for rank, left_out in ranks if not left_out), default=float("inf"))
@@ -233,7 +233,7 @@ def _length_factor(section: Section, item_id: str) -> float:
     return min(1.0, LONG / max(1, price(_known(section)[item_id])))
 
 
-def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _reasons(case: Case, packed: Packing) -> Iterator[str]:
     """A reason is true at the end."""
     said = {key for items in packed.chosen.values() for one in items for key in one.keys}
     reasons, values = {one.id: reason for one, reason in packed.dropped}, _values(case)
@@ -246,7 +246,7 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
             true = {
                 "duplicate": bool(said & one.keys),
                 "limit": len(items) >= section.limit,
-                "score": not section.fixed and values.get((section.name, one.id), -1.0) < case.floor,
+                "score": not section.fixed and values.get((section.name, one.id), -1.0) < case.min_score,
                 "section_budget": _beyond(case, section, size),
                 "budget": section.fixed or _full(case, packed),
             }
@@ -254,7 +254,7 @@ def _reasons(case: Case, packed: PackedPrompt) -> Iterator[str]:
                 yield f"left out for {reasons[one.id]}, which is not so"
 
 
-def _misfits(case: Case, packed: PackedPrompt) -> Iterator[str]:
+def _misfits(case: Case, packed: Packing) -> Iterator[str]:
     """What did not fit needed more than was left for it, and at least its own line."""
     dropped = {one.id: one for one, _ in packed.dropped}
     for item_id, misfit in packed.misfits.items():
@@ -275,7 +275,7 @@ def _beyond(case: Case, section: Section, size: int) -> bool:
     return size > min(_wants(section), max(0, case.budget - case.frame) * ALWAYS / standing)
 
 
-def _full(case: Case, packed: PackedPrompt) -> bool:
+def _full(case: Case, packed: Packing) -> bool:
     """Whether some item that competes and is left out has no room in what the parts leave."""
     standing = [section for section in case.sections if section.fixed]
     used = sum(size_of(section, packed.chosen.get(section.name, ())) for section in standing)

@@ -9,7 +9,7 @@ from app.context.gathering import Gathered
 from app.context.layout import PromptPlan, section_of
 from app.context.schemas import ContextRequest
 from app.context.source import SourceRequest, SourceResult
-from app.context.sources.person_and_agent import PROFILE
+from app.context.sources.person_and_agent import PROFILE_SOURCE
 from app.context.sources.session import WORKING_PART, tokens_of_section
 from app.resources import Resources
 from app.storage.scope import Scope
@@ -20,7 +20,7 @@ def test_a_share_is_the_decimal_that_is_written(budget: int, share: float | None
     bounds = {} if share is None else {"profile": {"share": share}, "working": {"share": share}}
     body = ContextRequest.model_validate({"query": "x", "agent_id": "a", "sections": bounds})
     request = SourceRequest(body, Scope("default"), cast(Resources, None), datetime(2026, 6, 1, tzinfo=UTC), budget)
-    plan = PromptPlan(body, budget, "general", unsure=False, asks=True)
-    assert section_of(plan, Gathered(PROFILE, request, SourceResult())).max_tokens == tokens
+    plan = PromptPlan(body, budget, "general", unsure=False, asks_anything=True)
+    assert section_of(plan, Gathered(PROFILE_SOURCE, request, SourceResult())).max_tokens == tokens
     if share is not None:
         assert tokens_of_section(request, "working", WORKING_PART) == tokens

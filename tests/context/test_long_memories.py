@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.context.passages import CUT, LONG_TEXT, LONGEST, best_passage
-from app.context.sources.searched import _passages
+from app.context.sources.searched import _shown_texts
 from app.core import prompt_text
 from app.core.work import LONG_TEXT as PART
 from app.retrieval.retriever import Hit
@@ -26,16 +26,16 @@ def hit(number: int, content: str, partner: str | None = None) -> Hit:
 
 async def test_as_many_long_texts_are_read_to_their_end_as_have_room_in_the_budget() -> None:
     hits = [hit(number, f"{FILLING}A zeppelin came to town {number}.") for number in range(6)]
-    shown = await _passages(hits, WEIGHTS, 2 * LONGEST)
+    shown = await _shown_texts(hits, WEIGHTS, 2 * LONGEST)
     assert ["zeppelin" in text for text in shown.values()] == [True] * 3 + [False] * 3
     assert all(text.endswith(CUT) and prompt_text.count(text) <= LONGEST for text in [*shown.values()][3:])
-    assert all("zeppelin" in text for text in (await _passages(hits, WEIGHTS, 4_000)).values())
+    assert all("zeppelin" in text for text in (await _shown_texts(hits, WEIGHTS, 4_000)).values())
 
 
 async def test_partners_count_and_short_texts_do_not() -> None:
     long = f"{FILLING}A zeppelin came."
     hits = [hit(1, long, long), hit(2, "A zeppelin, short.", long), hit(3, "Another zeppelin.")]
-    shown = await _passages(hits, WEIGHTS, LONGEST)
+    shown = await _shown_texts(hits, WEIGHTS, LONGEST)
     assert {name for name, text in shown.items() if "zeppelin" in text} == {"m-1", "partner-1", "m-2", "m-3"}
 
 
@@ -51,7 +51,7 @@ async def test_others_have_a_turn_between_long_texts() -> None:
     beside = asyncio.create_task(neighbour())
     hits = [hit(number, FILLING) for number in range(8)]
     assert len(FILLING) > PART
-    await _passages(hits, WEIGHTS, 4_000)
+    await _shown_texts(hits, WEIGHTS, 4_000)
     beside.cancel()
     assert turns > 8
 

@@ -144,7 +144,10 @@ def test_in_the_record_itself_the_words_are_marked_and_no_others() -> None:
 
 
 def test_a_statement_has_one_mark_however_many_judge_it() -> None:
-    said, later = "my sister is vegetarian", replace(DOUBT, other="She eats meat.", other_at="2026-04-01", settled=True)
+    said, later = (
+        "my sister is vegetarian",
+        replace(DOUBT, other="She eats meat.", other_at="2026-04-01", replaced=True),
+    )
     several = [replace(DOUBT, text=said), replace(later, text=said), replace(later, text=f"and {said}")]
     item = Candidate("m1", "message", f"I have a peanut allergy and {said}.")
     assert with_marks(item, (), (), several).text == (
@@ -158,7 +161,7 @@ def test_who_reads_both_in_their_order_needs_no_mark() -> None:
 
 
 def test_what_was_replaced_is_marked_with_what_stands_in_its_place() -> None:
-    settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", later=True, settled=True)
+    settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", later=True, replaced=True)
     assert judged_mark(settled) == f"(until 2026-01-01: {'x' * 80}…)"
     earlier = JudgedStatement("m", "a", "b\nc", "2026-01-01", later=False)
     assert judged_mark(earlier) == "(uncertain; earlier, 2026-01-01: b c)"

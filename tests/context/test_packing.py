@@ -8,11 +8,11 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import LONG, PackedPrompt, Section, ranked, shares
+from app.context.packing import LONG, Packing, Section, ranked, shares
 from tests.context.packing_rules import (
-    FLOOR,
     FRAME,
     HEADING,
+    MIN_SCORE,
     TITLE,
     Case,
     a_case,
@@ -66,22 +66,22 @@ def test_it_is_pure() -> None:
 # --- More budget never holds less -------------------------------------------------------------------------------------
 
 
-def _competing(case: Case, packed: PackedPrompt) -> set[str]:
+def _competing(case: Case, packed: Packing) -> set[str]:
     named = case.named()
     return {one for name, ids in chosen_ids(packed).items() if not named[name].fixed for one in ids}
 
 
-def _standing(case: Case, packed: PackedPrompt) -> dict[str, list[str]]:
+def _standing(case: Case, packed: Packing) -> dict[str, list[str]]:
     return {name: ids for name, ids in chosen_ids(packed).items() if case.named()[name].fixed}
 
 
-def _frames(case: Case, packed: PackedPrompt) -> bool:
+def _frames(case: Case, packed: Packing) -> bool:
     """Returns whether something that is always there stands in the frame, so that the rest need not pay for it."""
     return any(case.named()[name].framed for name in _standing(case, packed))
 
 
 def _in_proportion(case: Case, budget: int) -> Case:
-    """The case with another budget. Bounds of sections that are always there are a share of it; those of others are
+    """The case with another budget. Bounds of fixed sections are a share of it; those of others are
     tokens."""
     sections = [
         one
@@ -89,13 +89,13 @@ def _in_proportion(case: Case, budget: int) -> Case:
         else replace(one, max_tokens=Fraction(one.max_tokens) / case.budget * budget)
         for one in case.sections
     ]
-    return Case(sections, budget, case.frame, case.floor)
+    return Case(sections, budget, case.frame, case.min_score)
 
 
 @QUICK
 @given(RANDOMS)
 def test_what_competes_and_is_packed_is_packed_at_every_larger_budget(random: Random) -> None:
-    """If the sections that are always there hold nothing that the others say too, and need the frame in both."""
+    """If the fixed sections hold nothing that the others say too, and need the frame in both."""
     small = a_case(random, shared=False)
     large = _in_proportion(small, small.budget + random.randint(1, 60))
     less, more = small.packed(), large.packed()
@@ -257,8 +257,8 @@ def test_parts_by_example() -> None:
 # --- The order --------------------------------------------------------------------------------------------------------
 
 
-def order(*sections: Section, by_score: bool = False) -> list[str]:
-    return [one.id for _, one in ranked(sections, FLOOR, by_score=by_score)]
+def order(*sections: Section, fill: bool = False) -> list[str]:
+    return [one.id for _, one in ranked(sections, MIN_SCORE, fill=fill)]
 
 
 def test_the_best_score_comes_first_however_long() -> None:
@@ -274,17 +274,17 @@ def test_what_an_item_is_counts_unless_scores_alone_do() -> None:
     assistant = replace(item("assistant", 10, score=0.5), factor=0.5)
     found = section("memories", assistant, item("user", 10, score=0.3))
     assert order(found) == ["user", "assistant"]
-    assert order(found, by_score=True) == ["assistant", "user"]
+    assert order(found, fill=True) == ["assistant", "user"]
 
 
-def test_none_of_the_first_five_falls_below_the_floor_for_what_it_is() -> None:
+def test_none_of_the_first_five_falls_below_the_minimum_score_for_what_it_is() -> None:
     found = [replace(item(f"q{at}", 10, score=0.2 - at / 100), factor=0.1) for at in range(7)]
     assert order(section("memories", *found)) == ["q0", "q1", "q2", "q3", "q4"]
 
 
-def test_an_intent_moves_a_section_and_does_not_change_the_floor() -> None:
+def test_an_intent_moves_a_section_and_does_not_change_the_min_score() -> None:
     facts = section("facts", item("fact", 10, score=0.5))
-    ways = section("ways", item("way", 10, score=0.4), item("low", 1, score=FLOOR * 0.9), boost=1.5)
+    ways = section("ways", item("way", 10, score=0.4), item("low", 1, score=MIN_SCORE * 0.9), boost=1.5)
     assert order(facts, ways) == ["way", "fact"]
 
 
@@ -296,14 +296,14 @@ def test_a_partner_competes_with_a_score_of_its_own() -> None:
 
 
 def test_what_nobody_searched_for_does_not_compete() -> None:
-    case = Case([section("facts", item("one", 5))], 100, floor=0.0)
+    case = Case([section("facts", item("one", 5))], 100, min_score=0.0)
     assert (case.packed().chosen, reasons(case.packed())) == ({}, {"one": "score"})
 
 
 # --- The rules by example ---------------------------------------------------------------------------------------------
 
 
-def reasons(packed: PackedPrompt) -> dict[str, str]:
+def reasons(packed: Packing) -> dict[str, str]:
     return {item.id: reason for item, reason in packed.dropped}
 
 
@@ -389,6 +389,6 @@ def test_what_is_always_there_and_does_not_fit_competes_where_it_is_found_too() 
 
 
 def test_nothing_found_is_nothing_packed() -> None:
-    assert Case([], 10).packed() == PackedPrompt({}, {}, 0, [])
+    assert Case([], 10).packed() == Packing({}, {}, 0, [])
     none = Case([section("facts", *sized("f", 1, score=0.5), limit=0)], 90)
     assert reasons(none.packed()) == {"f0": "limit"}

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from app.context.packing import Misfit, PackedPrompt, Packer, TokenBound, _State
+from app.context.packing import Misfit, Packer, Packing, TokenBound, _State
 from app.context.schemas import DropReason
 from app.context.source import Candidate
 from tests.context.packing_rules import Case, a_case, broken
@@ -24,14 +24,14 @@ class OneTooMany(Packer):
 
 
 class ForgetsTitles(Packer):
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         for state in self._states.values():
             state.section = replace(state.section, title_tokens=0)
         return super().pack()
 
 
 class ForgetsHeadings(Packer):
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         for state in self._states.values():
             state.section = replace(state.section, heading_tokens=lambda item: 0)
         return super().pack()
@@ -41,13 +41,13 @@ class ForgetsTheFrame(Packer):
     def _frame(self, state: _State) -> int:
         return 0
 
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         self._frame_tokens = 0
         return super().pack()
 
 
 class Endless(Packer):
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         for state in self._states.values():
             state.section = replace(state.section, limit=state.section.limit + 1)
         return super().pack()
@@ -56,7 +56,7 @@ class Endless(Packer):
 class NoWalls(Packer):
     """A section's own bound is not minded."""
 
-    def pack(self) -> PackedPrompt:
+    def pack(self) -> Packing:
         for state in self._states.values():
             state.section = replace(state.section, max_tokens=None)
         return super().pack()
@@ -75,9 +75,9 @@ class SaysAllTwice(Packer):
         return super()._take(state, item, max_tokens)
 
 
-class NoFloor(Packer):
-    def pack(self) -> PackedPrompt:
-        self._floor = 0.0
+class NoMinScore(Packer):
+    def pack(self) -> Packing:
+        self._min_score = 0.0
         return super().pack()
 
 
@@ -99,16 +99,16 @@ class StopsEarly(Packer):
 class ByScore(Packer):
     """What an item is does not count."""
 
-    def pack(self) -> PackedPrompt:
-        self._by_score = True
+    def pack(self) -> Packing:
+        self._fill = True
         return super().pack()
 
 
-def by(kind: type[Packer]) -> Callable[[Case], PackedPrompt]:
-    return lambda case: kind(case.sections, case.budget, case.frame, case.floor).pack()
+def by(kind: type[Packer]) -> Callable[[Case], Packing]:
+    return lambda case: kind(case.sections, case.budget, case.frame, case.min_score).pack()
 
 
-def tampered(change: Callable[[PackedPrompt], PackedPrompt]) -> Callable[[Case], PackedPrompt]:
+def tampered(change: Callable[[Packing], Packing]) -> Callable[[Case], Packing]:
     return lambda case: change(case.packed())
 
 
@@ -116,16 +116,16 @@ def _reversed(items: Sequence[Candidate]) -> Sequence[Candidate]:
     return items[::-1]
 
 
-PLANTED: dict[str, tuple[Callable[[Case], PackedPrompt], str]] = {
+PLANTED: dict[str, tuple[Callable[[Case], Packing], str]] = {
     "one token more": (by(OneTooMany), "the budget is a wall"),
     "titles for nothing": (by(ForgetsTitles), "the budget is a wall"),
     "headings for nothing": (by(ForgetsHeadings), "the budget is a wall"),
     "the frame for nothing": (by(ForgetsTheFrame), "the budget is a wall"),
     "one item more": (by(Endless), "a section's limit is a wall"),
     "no section's most": (by(NoWalls), "a section's most is a wall"),
-    "what is always there takes all": (by(Greedy), "sections that are always there keep to their part"),
+    "what is always there takes all": (by(Greedy), "fixed sections keep to their part"),
     "said twice": (by(SaysAllTwice), "nothing is said twice"),
-    "no floor": (by(NoFloor), "the floor is minded"),
+    "no minimum score": (by(NoMinScore), "the minimum score is minded"),
     "goes on after a miss": (by(GoesOn), "the best goes in first"),
     "ends too early": (by(StopsEarly), "left out for budget, which is not so"),
     "by score alone": (by(ByScore), "the best goes in first"),
@@ -139,7 +139,7 @@ PLANTED: dict[str, tuple[Callable[[Case], PackedPrompt], str]] = {
     ),
     "the worst first": (
         tampered(lambda p: replace(p, chosen={name: _reversed(items) for name, items in p.chosen.items()})),
-        "sections that are always there keep the order of their items",
+        "fixed sections keep the order of their items",
     ),
     "any order of sections": (
         tampered(lambda packed: replace(packed, chosen=dict(list(packed.chosen.items())[::-1]))),
@@ -181,7 +181,8 @@ def test_the_check_of_larger_budgets_finds_a_planted_fault() -> None:
     for _ in range(500):
         case = a_case(random, shared=False)
         small, large = (
-            Uneven(case.sections, budget, case.frame, case.floor).pack() for budget in (case.budget, case.budget + 1)
+            Uneven(case.sections, budget, case.frame, case.min_score).pack()
+            for budget in (case.budget, case.budget + 1)
         )
         one, other = (
             {it.id for name, items in packed.chosen.items() if not case.named()[name].fixed for it in items}

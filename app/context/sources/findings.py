@@ -187,7 +187,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
                 words = quoted(named.get("judged", named), memory["content"])
-                statements.append(JudgedStatement(named["id"], words, later_words, said_at, later=True, settled=True))
+                statements.append(JudgedStatement(named["id"], words, later_words, said_at, later=True, replaced=True))
     return statements
 
 
@@ -211,4 +211,4 @@ def _keys(record: EvidenceRecord) -> tuple[str, ...]:
     return (same_text(record.text),) if record.kind == "fact" else ()
 
 
-UNCERTAIN = ContextSource("uncertain", "Uncertain", gather_uncertain, default_limit=10, share=0.1)
+UNCERTAIN_SOURCE = ContextSource("uncertain", "Uncertain", gather_uncertain, default_limit=10, share=0.1)

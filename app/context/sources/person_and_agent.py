@@ -1,5 +1,5 @@
-"""Context sources that are about the user and the agent: instructions, what is marked so and the profile, which are
-always there, and the agent's experience, which competes."""
+"""Context sources that are about the user and the agent: instructions, what is marked to stand in every prompt
+and the profile, which are fixed, and the agent's experience, which competes."""
 
 import asyncio
 from collections import Counter
@@ -29,7 +29,7 @@ from app.memories.schemas import MEMORIES, STANDING, AlwaysKind, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, ranked
 from app.profiles.users import ProfileReader
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Eq, Filter, In, Or, R, Range, both
+from app.storage.schema import Collection, Eq, Filter, In, R, Range, both
 from app.storage.search import SearchQuery
 from app.storage.text import text_ids
 
@@ -66,7 +66,8 @@ async def _matching(request: SourceRequest, collection: Collection[R], where: Fi
     return [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
 
 
-RULES = Or((Eq("standing", STANDING), Eq("memory_type", "instruction")))
+RULES = Eq("standing", STANDING)
+"""Memories that are pinned, or instructions. `standing` of a fact is something else: whether it is held or disputed."""
 
 
 def instruction_item(memory: MemoryRecord) -> Candidate:
@@ -83,7 +84,7 @@ def instruction_item(memory: MemoryRecord) -> Candidate:
     )
 
 
-INSTRUCTIONS = ContextSource(
+INSTRUCTIONS_SOURCE = ContextSource(
     "instructions",
     "Rules set by the user or the operator",
     gather_instructions,
@@ -111,8 +112,8 @@ async def gather_always(request: SourceRequest) -> SourceResult:
 
 
 ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")
-ALWAYS = ContextSource(
-    "always", "Always to be considered", gather_always, default_limit=5, share=1.0, most_tokens=120, gets_marks=True
+ALWAYS_SOURCE = ContextSource(
+    "always", "Always to be considered", gather_always, default_limit=5, share=1.0, max_tokens=120, gets_marks=True
 )
 
 
@@ -178,7 +179,7 @@ def _entries(profile: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}: {value}"
 
 
-PROFILE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
+PROFILE_SOURCE = ContextSource("profile", "Profile", gather_profile, default_limit=40, share=0.12)
 
 
 LABELS = {
@@ -223,7 +224,7 @@ def _lesson_item(lesson: RankedLesson, day: str) -> Candidate:
     return Candidate(item_id, "experience", lesson.text, lesson.score, prefix, keys, factor=factor, place=(day, 0))
 
 
-EXPERIENCE = ContextSource(
+EXPERIENCE_SOURCE = ContextSource(
     "experience",
     "Experience",
     gather_experience,

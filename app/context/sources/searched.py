@@ -12,7 +12,7 @@ from app.api.retrievers import retriever_of
 from app.context.passages import LONG_TEXT, LONGEST, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
-    PASSAGE,
+    DOCUMENT_PART,
     SMALL_DOCUMENTS,
     Candidate,
     ContextSource,
@@ -21,7 +21,7 @@ from app.context.source import (
     LeftOut,
     SourceRequest,
     SourceResult,
-    floor_of,
+    min_score_of,
     same_content,
     same_memory,
     same_message,
@@ -41,8 +41,8 @@ from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
-from app.memories.repository import speaker_of, standing, told_at
-from app.memories.schemas import FINDABLE, MEMORIES, STANDING, MemoryRecord
+from app.memories.repository import is_rule, speaker_of, told_at
+from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
 from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import (
@@ -120,27 +120,27 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     if request.interval is None:  # who names a time is answered by what held then
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
-    # what may be shown: of a store of up to 60 memories any score (`is_small` and `PromptPlan.floor` decide), else .005
-    # and more, as of passages of documents
-    floor, evidence = floor_of(request.body), retrieved.evidence
-    is_little = evidence is None or evidence.count <= SMALL_DOCUMENTS
+    # what may be shown: of a store of up to 60 memories any score (`is_small` and `PromptPlan.min_score` decide), else
+    # .005 and more, as of parts of documents
+    min_score, evidence = min_score_of(request.body), retrieved.evidence
+    may_be_small = evidence is None or evidence.count <= SMALL_DOCUMENTS
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
     query_hash, now, left_out = content_hash(request.body.query), to_ms(request.now), list[LeftOut]()
 
     async def is_important(memory: MemoryRecord, score: float) -> bool:
-        if least == 0 or standing(memory) == STANDING or await decays.importance(memory, now) >= least:
+        if least == 0 or is_rule(memory) or await decays.importance(memory, now) >= least:
             return True
         left_out.append(LeftOut(memory, score, "importance"))
         return False
 
-    # of 124 hits some 25 remain: without the query itself, scores below the floor and what has lost its importance
+    # of 124 hits some 25 remain: without the query itself, scores below the minimum and what has lost its importance
     shown = list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
-        if hit.score < floor and not (is_little and hit.doc["memory_type"] != PASSAGE):
+        if hit.score < min_score and not (may_be_small and hit.doc["memory_type"] != DOCUMENT_PART):
             found = (hit.doc, hit.partner, *hit.others)
             left_out += [LeftOut(memory, hit.score, "score") for memory in found if memory is not None]
             continue
@@ -154,13 +154,13 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
     # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
-    passages = await _passages(shown, retrieved.word_weights, request.budget)
-    shown = within_half(shown, passages, request.budget)
+    shown_texts = await _shown_texts(shown, retrieved.word_weights, request.budget)
+    shown = within_half(shown, shown_texts, request.budget)
     return SourceResult(
-        [item for hit in shown for item in _memory_items(hit, passages, request)],
+        [item for hit in shown for item in _memory_items(hit, shown_texts, request)],
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
-        evidence=evidence,
+        query_evidence=evidence,
         left_out=left_out,
     )
 
@@ -187,21 +187,24 @@ def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryR
     return [hit for at, hit in enumerate(ordered) if at not in repeated]
 
 
-def within_half(hits: Sequence[Hit[MemoryRecord]], passages: Mapping[str, str], budget: int) -> list[Hit[MemoryRecord]]:
-    """Returns the hits without the passages of a document that have no room in half of the budget: a manual of 2,000
-    passages has something near to every question."""
+def within_half(
+    hits: Sequence[Hit[MemoryRecord]], shown_texts: Mapping[str, str], budget: int
+) -> list[Hit[MemoryRecord]]:
+    """Returns the hits without the parts of a document that have no room in half of the budget: a manual of 2,000 parts
+    has something near to every question."""
     left, kept = defaultdict[str, float](lambda: budget / 2), list[Hit[MemoryRecord]]()
     for hit in hits:
-        place = hit.doc["source"].get("document")
-        if place is not None:
-            shown = f"- [12] {passages[hit.doc['memory_id']]} ({hit.doc['context']})"
-            left[place["document_id"]] -= prompt_text.count(shown)
-        if place is None or left[place["document_id"]] >= 0:
+        document_place = hit.doc["source"].get("document")
+        if document_place is not None:
+            # any number of up to three digits stands for the citation: each is one token
+            shown = f"- [12] {shown_texts[hit.doc['memory_id']]} ({hit.doc['context']})"
+            left[document_place["document_id"]] -= prompt_text.count(shown)
+        if document_place is None or left[document_place["document_id"]] >= 0:
             kept.append(hit)
     return kept
 
 
-async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:
+async def _shown_texts(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, float], budget: int) -> dict[str, str]:
     """Returns what is shown of the content of each hit and partner, by id. Beside the event loop, if it is much.
 
     As many long texts are searched for their best passage as have room in the budget, best first. The others show their
@@ -214,10 +217,10 @@ async def _passages(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, flo
         is_long = len(text) > LONG_TEXT
         work.append((text, {} if is_long and left <= 0 else weights))
         left -= is_long
-    passages = await in_parts(
+    shown_texts = await in_parts(
         work, lambda pair: best_passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
     )
-    return dict(zip(texts, passages, strict=True))
+    return dict(zip(texts, shown_texts, strict=True))
 
 
 def _content(memory: MemoryRecord) -> str:
@@ -252,11 +255,11 @@ def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> 
     return in_session and memory["content_hash"] == query_hash
 
 
-def _memory_items(hit: Hit[MemoryRecord], passages: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
+def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
 
     def item_of(memory: MemoryRecord, score: float, partner: Candidate | None = None) -> Candidate:
-        return memory_item(memory, passages[memory["memory_id"]], score, request, partner)
+        return memory_item(memory, shown_texts[memory["memory_id"]], score, request, partner)
 
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
     item = item_of(hit.doc, hit.score, partner)
@@ -284,6 +287,8 @@ def memory_item(
     day = happened[: SHOWN_OF[precision]] if (precision := memory.get("event_at_precision")) in SHOWN_OF else ""
     day = day or request.day(happened)
     utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
+    # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, unless it is
+    # short, `text:<hash>` of the user and `text:<hash>:Ann` of others
     spoken = session is not None and seq is not None and source["speaker"] is not None
     if not spoken:
         keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
@@ -352,7 +357,7 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
         request, FACTS, both(request.facts_view.believed(), trusted), max(request.limit, SCORED_FACTS)
     )
     if not retrieved.hits:
-        return SourceResult(warnings=retrieved.warnings, evidence=retrieved.evidence)
+        return SourceResult(warnings=retrieved.warnings, query_evidence=retrieved.evidence)
     aliases = await AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at)
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
@@ -368,7 +373,7 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
         sorted(items, key=lambda item: -(item.score or 0.0)),
         warnings=retrieved.warnings,
         facts=[*alone, *chained],
-        evidence=retrieved.evidence,
+        query_evidence=retrieved.evidence,
     )
 
 
@@ -399,7 +404,7 @@ def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) ->
         score,
         keys=frozenset({same_text(as_line(facts, [""] * len(facts)))}),
         says=frozenset(same_text(sentence(fact)) for fact in facts),
-        links=tuple(fact["fact_id"] for fact in facts),
+        fact_ids=tuple(fact["fact_id"] for fact in facts),
     )
 
 
@@ -432,7 +437,7 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
     retrieved = await search(request, PROCEDURES, where, k)
     best = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
     items = [_procedure_item(procedure) for procedure in best]
-    return SourceResult(items, warnings=retrieved.warnings, evidence=retrieved.evidence)
+    return SourceResult(items, warnings=retrieved.warnings, query_evidence=retrieved.evidence)
 
 
 def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
@@ -520,7 +525,7 @@ async def gather_episodes(request: SourceRequest) -> SourceResult:
     )
     items = [*(_episode_item(hit, request) for hit in retrieved.hits), *recorded[: request.limit]]
     items.sort(key=lambda item: -(item.score or 0.0))
-    return SourceResult(items, warnings=retrieved.warnings, evidence=retrieved.evidence)
+    return SourceResult(items, warnings=retrieved.warnings, query_evidence=retrieved.evidence)
 
 
 def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:

@@ -90,12 +90,13 @@ async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) 
 WORKING_PART = 0.15
 """Share of the context's budget that entries are chosen for.
 
-The section may take more (`WORKING`), because each line has a citation beside its text.
+The section may take more (`WORKING_SOURCE`), because each line has a citation beside its text.
 """
 
 
 async def gather_working(request: SourceRequest) -> SourceResult:
-    """Returns the entries of the task. Raises NotFound if the named task does not exist or belongs to others."""
+    """Returns what is due or planned within a day, then the entries of the task. Raises NotFound if the named
+    task does not exist or belongs to others."""
     task = await _task(request)
     items = await _due_items(request, task)
     if task is not None:
@@ -193,7 +194,7 @@ def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
     ]
 
 
-WORKING = ContextSource("working", "In hand and due", gather_working, default_limit=100, share=0.3)
+WORKING_SOURCE = ContextSource("working", "In hand and due", gather_working, default_limit=100, share=0.3)
 
 
 BEGUN_MESSAGES = 3
@@ -331,7 +332,7 @@ def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candid
     )
 
 
-SUMMARY = ContextSource(
+SUMMARY_SOURCE = ContextSource(
     "summary",
     "Earlier conversations",
     gather_summary,

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 9a07df35f6bdafaac21684c40277b594."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 98352d81ca1835eae371d693315576e3."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
