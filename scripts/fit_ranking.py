@@ -35,7 +35,7 @@ from app.embedding.factory import DEFAULT_MODEL
 from app.embedding.model import without_runtime
 from app.retrieval.calibration import KNEE, describe, log_shares, probabilities
 from app.retrieval.first_hits import FIRST, NO_ORDER, PROPERTIES, first_hits, order_first_hits, properties
-from app.retrieval.model_weights import Blend, Calibration, FirstHitWeights, Foreign, Terms, Weights
+from app.retrieval.model_weights import Blend, Calibration, CalibrationFactors, FirstHitWeights, Foreign, Weights
 from app.retrieval.ranking import FITTED, QUERY_FEATURES, TINY, Ranked, bm25, log_odds
 from app.retrieval.time_expressions import when
 from app.storage.search import Bools, Floats
@@ -294,8 +294,8 @@ def odds_of(case: Case, weights: Weights) -> Floats:
 
 
 def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
-    """(rows, fields of `Terms` after `base`), which rows are evidence, and their weights: the first hit, the next ones,
-    and every fifth down to the sixtieth."""
+    """(rows, fields of `CalibrationFactors` after `base`), which rows are evidence, and their weights: the first hit,
+    the next ones, and every fifth down to the sixtieth."""
     order = np.argsort(-odds, kind="stable")
     rows = np.concatenate((order[:10], order[10:60:5]))
     weight = np.where(np.arange(len(rows)) == 0, 1.0, np.where(np.arange(len(rows)) < 10, 0.1, 0.5))
@@ -308,7 +308,7 @@ def shows(case: Case, odds: Floats) -> tuple[Array, Array, Array]:
     return values, case.evidence[rows].astype(np.float64), weight
 
 
-def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]) -> Terms:
+def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]) -> CalibrationFactors:
     count = Counter(case.group for case, _ in pairs)
     shown = [shows(case, odds) for case, odds in pairs]
     values = np.concatenate([each for each, _, _ in shown])
@@ -319,7 +319,7 @@ def fit_terms(pairs: Sequence[tuple[Case, Floats]], weights: Mapping[str, float]
     model = LogisticRegression(C=1 / RIDGE_CALIBRATION, solver="newton-cholesky", tol=1e-10, max_iter=200)
     model.fit((values - mean) / spread, right, weight)
     each = model.coef_[0] / spread
-    return Terms(*(round(float(value), 3) for value in (model.intercept_[0] - each @ mean, *each)))
+    return CalibrationFactors(*(round(float(value), 3) for value in (model.intercept_[0] - each @ mean, *each)))
 
 
 def fit_calibration(

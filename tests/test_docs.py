@@ -17,7 +17,7 @@ from app import errors
 from app.embedding.factory import DEFAULT_MODEL
 from app.errors import RecalldError
 from app.operations import endpoints as operations
-from app.retrieval.model_weights import Blend, Terms, weights_for
+from app.retrieval.model_weights import Blend, CalibrationFactors, weights_for
 from app.retrieval.ranking import FEATURES
 from app.storage.protocol import Reembedding, Store
 from app.storage.transfer import MovableStore
@@ -256,7 +256,7 @@ def test_the_page_of_retrieval_has_the_numbers_that_the_code_has(name: str) -> N
     places = {"turns": calibration.turn, "plain memories": calibration.plain}
     expected = {
         "weights": table({**kinds, "foreign": weights.foreign}, [field.name for field in fields(Blend)]),
-        "calibration": table(places, [field.name for field in fields(Terms)], turned=True),
+        "calibration": table(places, [field.name for field in fields(CalibrationFactors)], turned=True),
     }
     page = (DOCS / "contributing" / "ranking.md").read_text(encoding="utf-8")
     found = page.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]

@@ -9,8 +9,8 @@ far the best one stands out. Each number is the same for all documents of a quer
         + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c
 
 `s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
-the share of the query's letters that are not Latin. The factors are `Terms` of `model_weights.py`. Of a record that is
-no memory the score is that of `base + slope * z`, fitted for each kind (`OfKind`). This is Platt
+the share of the query's letters that are not Latin. The other factors are `CalibrationFactors` (`model_weights.py`).
+Of a record that is no memory the score is that of `base + slope * z`, fitted for each kind (`OfKind`). This is Platt
 scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
 evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
 questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md.
@@ -27,25 +27,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.model_weights import Calibration, Terms
+from app.retrieval.model_weights import Calibration, CalibrationFactors
 from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
 from app.retrieval.ranking import COVERAGE, ONE, TINY, largest, term_weights
 from app.storage.search import BM25_K1, Columns, DocumentIndex, Floats
 from app.storage.text import HAS_EVENT_TIME, PASSAGE
 
-_TERMS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
+_FACTORS = attrgetter("base", "share", "tail", "nearest", "coverage", "foreign", "foreign_coverage")
 KNEE = -2.0
 """Log of a share of 0.14."""
 CROWD = 3.0
-"""As many of the best take from each other. Eight answers to "Which plants did I order?" are each as probable as three.
+"""At most so many times the best hit's odds are shared. Eight equal answers to "Which plants did I order?" count as
+three: each of them is as probable as one of three.
 Chosen by calibration: without a bound, KnowMeBench's scores are half as high as they should be."""
 REPEATED = 0.3
 """What repeats the best statement in other words or at other times takes from it, all together, as a share of its odds.
 "Bought a lamp" of eight days, the only memories there are, does not answer for a blood type; "Went running by the
 river" of sixteen days answers where somebody runs."""
 UNKNOWN = -1.5
-"""Log-odds of a query for an identifier of which the scope has no part: "What is QX-9907 about?" beside a ticket
-PAY-4312."""
+"""Log-odds of a query for an identifier of which no searched document has a part: "What is QX-9907 about?" beside a
+ticket PAY-4312."""
 AT_ANOTHER_TIME = -5.0
 """Log-odds of a query that names a time, where all that is likely happened at another one. It is the weight `when` of a
 memory inside that time, with the other sign."""
@@ -55,8 +56,8 @@ _SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
 
 
 class QueryProperties(NamedTuple):
-    """Properties of the whole query, the same for all documents: each is multiplied by the field of `Terms` of its
-    name."""
+    """Properties of the whole query, the same for all documents: each is multiplied by the field of its name of
+    `CalibrationFactors`."""
 
     nearest: float
     coverage: float
@@ -74,20 +75,20 @@ def probabilities(
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
-    `when`: how well each document fits the time that the query names (the feature), if that time has passed: what is
-    planned was said before its time, so that only a time that has passed can be missed.
+    `when`: how well each document fits the time that the query names (the part `when`), if that time has passed: what
+    is planned was said before its time, so that only a time that has passed can be missed.
     """
     if not len(odds):
         return odds
     among = columns.matching
     shares, on_plain = log_shares(columns, odds, among)
-    terms = calibration.plain if on_plain else calibration.turn
+    factors = calibration.plain if on_plain else calibration.turn
     if 0 < on_plain < 1:  # mixed by the part of the odds that each of the two kinds has
-        turn, plain = _TERMS(calibration.turn), _TERMS(calibration.plain)
-        terms = Terms(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
+        turn, plain = _FACTORS(calibration.turn), _FACTORS(calibration.plain)
+        factors = CalibrationFactors(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
     of_query = describe(columns, query, query_features, among)
-    base = terms.base + terms.nearest * of_query.nearest + terms.coverage * of_query.coverage
-    base += terms.foreign * of_query.foreign + terms.foreign_coverage * of_query.foreign_coverage
+    base = factors.base + factors.nearest * of_query.nearest + factors.coverage * of_query.coverage
+    base += factors.foreign * of_query.foreign + factors.foreign_coverage * of_query.foreign_coverage
     if query.unknown:
         base += UNKNOWN
     if when is not None:
@@ -97,10 +98,10 @@ def probabilities(
         parts = np.exp(shares[among])
         base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[among]) / max(np.add.reduce(parts), TINY))
     # -z = -share * s + (share - tail) * (min(s, -2) + 2) - base, written into the array of the shares
-    slope, beyond = calibration.of_kind.slope, terms.share - terms.tail
+    slope, beyond = calibration.of_kind.slope, factors.share - factors.tail
     beyond_knee = np.minimum(shares, _KNEE)
     beyond_knee *= slope * beyond
-    minus_z = np.multiply(shares, -slope * terms.share, out=shares)
+    minus_z = np.multiply(shares, -slope * factors.share, out=shares)
     minus_z += beyond_knee
     minus_z -= slope * (min(base, LARGEST) + beyond * KNEE) + calibration.of_kind.base
     np.minimum(minus_z, _SMALLEST, out=minus_z)
@@ -174,7 +175,7 @@ class QueryEvidence:
     covered: float
     """The number of words of the document with most of them, weighed alike."""
     count: int
-    """Documents of the scope, without the passages of files."""
+    """Searched documents, without the passages of files."""
     asks: float | None = None
     """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
 
@@ -203,7 +204,8 @@ def asks_of(
     columns: Columns, query: SettledQuery, query_features: Floats | None, weights: AsksWeights | None
 ) -> float | None:
     """Returns the probability that the query asks for anything that memory may have; None: nothing is known of it.
-    `weights`: of the model of its vector."""
+    `weights`: of the model of its vector. It reads the coverage of the ranking, as the fit does. `evidence_of` works in
+    every mode, also without features, and weighs the words alone: a negated query has less coverage than words."""
     if query_features is None or weights is None or query.along is None:
         return None
     words = term_weights(columns)[1] / _weight_of_a_word(columns)

@@ -1,6 +1,6 @@
 """The first hits: what their texts say of each other.
 
-The ranking compares a document with all others of the scope, and so finds the documents about the query. Among the
+The ranking compares a document with all others, and so finds the documents about the query. Among the
 first hits other properties tell which of them answers it:
 
 - Some say the same: `Likes oat milk in coffee` and `likes oat milk in her coffee.` are one statement. A search shows
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -214,6 +214,21 @@ NO_ORDER = FirstHitWeights()
 Pairs: TypeAlias = Sequence[tuple[int, int]]  # [(4, 9)]: the indices of an earlier memory and of a later one
 
 
+class KnownOfTexts(NamedTuple):
+    """What is known of each text alone; the rows of one array, each of shape (n,), 1 and 0 for true and false."""
+
+    statement: Floats
+    """It is neither a question nor what an assistant says."""
+    length: Floats
+    """It grows with the logarithm of the number of terms; 1 for a text of 147 terms."""
+    brief: Floats
+    """1 less the length; 0 for a longer text."""
+    by_newness: Floats
+    """How much its newness counts: `brief` for a statement that is no summary, else 0."""
+    may_hold_now: Floats
+    """It is neither a question nor a summary, so that it may replace an earlier one."""
+
+
 @dataclass(slots=True)
 class FirstHits:
     """The first hits, turns and plain memories, and what each of them (row) has in common with each other one of its
@@ -225,8 +240,8 @@ class FirstHits:
     """Which of them are plain memories."""
     of_kinds: Sequence[DocumentIndex]
     """The hits of each kind, as an index of them."""
-    known: Floats
-    """What is known of their texts alone (`_known`)."""
+    known: KnownOfTexts
+    """What is known of their texts alone."""
     newest: Ints
     """When each was said; what was said twice, the last time."""
     later: Bools
@@ -267,8 +282,7 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
 
 
 def _known(columns: Columns) -> Floats:
-    """Returns what is known of each text alone, a row each: whether it is a statement, its length, one less its length,
-    this for a statement that is no summary, and whether it may say what holds now."""
+    """Returns the rows of `KnownOfTexts` for all documents as one array, of which the columns of some are taken."""
 
     def compute() -> Floats:
         own, length = columns.flags & SUMMARY == 0, np.log1p(columns.length) / LONG_TEXT
@@ -283,17 +297,21 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     that no later document replaces an earlier one."""
     plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
     if not len(group):  # such as in a talk of named people
-        return FirstHits(group, plain, (), np.zeros(0, np.float32), time, plain, np.zeros(0, np.float32))
+        none = np.zeros(0, np.float32)
+        known = KnownOfTexts(none, none, none, none, none)
+        # `plain` is as empty as the mask of the later ones
+        return FirstHits(group, plain, of_kinds=(), known=known, newest=time, later=plain, share=none)
     content, cosine = columns.content.take(group), columns.cosine.take(group)
     weights, total = term_weights(columns)
     has = columns.term_counts.take(group, axis=1) > 0
     common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
     own = common.diagonal()[:, None]
     of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
-    known, later = _known(columns).take(group, axis=1), time > time[:, None]
-    first = FirstHits(group, plain, of_kinds, known, time, later, common / np.maximum(own, TINY))
+    known, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time > time[:, None]
+    share = common / np.maximum(own, TINY)
+    first = FirstHits(group, plain, of_kinds, known=known, newest=time, later=later, share=share)
     later &= speaker == speaker[:, None]
-    later &= known[-1] > 0
+    later &= known.may_hold_now > 0
     if len(of_kinds) > 1:
         later &= plain == plain[:, None]
     near = any(after - before < EQUAL for before, after in pairwise(sorted(cosine.tolist())))
@@ -375,7 +393,7 @@ def properties(
     group = first.group
     values = np.zeros((len(PROPERTIES), len(group)), np.float32)
     gap, cosine, newness, statement, length, renewed, second_hand, is_replaced = values  # views, written in place
-    statement[:], length[:], brief, by_newness, _ = first.known
+    statement[:], length[:] = first.known.statement, first.known.length
     odds.take(group, out=gap)
     columns.cosine.take(group, out=cosine)
     for of_kind in first.of_kinds:
@@ -383,12 +401,12 @@ def properties(
         steps = {moment: step for step, moment in enumerate(sorted({*times}))}
         newness[of_kind] = [steps[moment] / max(len(steps) - 1, 1) for moment in times]
         gap[of_kind] -= max(gap[of_kind].tolist())
-    newness *= by_newness
+    newness *= first.known.by_newness
     np.maximum(gap, -FAR, out=gap)
     behind = np.maximum(gap[:, None] - gap, 0) / FAR
     near = (1 - behind * behind) * first.later
     np.maximum.reduce(first.share * near, axis=1, out=renewed)
-    renewed *= brief
+    renewed *= first.known.brief
     if "echo" in parts:
         before = columns.previous.take(group)
         second_hand[:] = columns.assistants.take(group) & (before >= 0) & (parts["echo"][before] > 0)

@@ -99,7 +99,7 @@ class Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class CalibrationFactors:
     """Fitted log-odds for each unit of the properties of a query.
 
     `share`: log of a document's share of the odds of all, down to `KNEE`; `tail`: the part below `KNEE`. `nearest`: the
@@ -136,13 +136,13 @@ OF_KIND = {
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Terms for turns of conversations (`turn`) and for other memories (`plain`).
+    """Factors for turns of conversations (`turn`) and for other memories (`plain`).
 
     They are mixed by the part of the odds that each of the two kinds has.
     """
 
-    turn: Terms
-    plain: Terms
+    turn: CalibrationFactors
+    plain: CalibrationFactors
     of_kind: OfKind = LIKE_A_MEMORY
 
 

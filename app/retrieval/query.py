@@ -1,13 +1,14 @@
-"""A query, as far as it is read before the ranking: its text, its vector, and what a scope has of its words.
+"""A query, as far as it is read before the ranking: its text, its vector, and what the searched documents
+have of its words.
 
     query = analyse("When did Ann sign the NDA?", ["Ann", "Bob"])
     query.stripped  # "When did sign the NDA?", the text to embed
     query.speaker  # name_id("Ann")
 
 The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied`; and
-after the scope was searched for its terms, `settle` weighs them by what the scope has of them:
+after the store was searched for its terms, `settle` weighs them by what the searched documents have of them:
 
-    corrections = find_corrections(columns, query)  # mistyped words; if there are any, the scope is searched again
+    corrections = find_corrections(columns, query)  # mistyped words; if there are any, it is searched again
     columns, settled = settle(columns, query, corrections, vector, model)
 
 All functions are pure: columns come back as new ones.
@@ -96,7 +97,7 @@ class Acronym:
     pairs: TermIds
     """Ids of its pairs of initials (`storage.text.acronyms`): `^nd` and `^da`."""
     lower: bool
-    """It is in small letters, and counts for a word where the scope has that word."""
+    """It is in small letters, and counts for a word where a searched document has that word."""
 
     @property
     def looked_for(self) -> TermIds:
@@ -105,7 +106,7 @@ class Acronym:
 
 @dataclass(frozen=True, slots=True)
 class AnalysedQuery:
-    """What the text of a query says, before any scope is searched for it."""
+    """What the text of a query says, before the store is searched for it."""
 
     stripped: str
     """The text to embed."""
@@ -119,12 +120,12 @@ class AnalysedQuery:
     """Which end of the time of what answers it the query asks for (`asked_order`)."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The ids of the parts of each identifier, by its own id (`storage.text.wholes`)."""
-    spaced: frozenset[int] = frozenset()
-    """Those of the identifiers that count only where the scope has them: what the query may have written as several
-    words, "parse user id", and values and names in another notation (`storage.text.notations`)."""
-    spaced_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    only_if_present: frozenset[int] = frozenset()
+    """Those of the identifiers that count only where a searched document has them: what the query may have written as
+    several words, "parse user id", and values and names in another notation (`storage.text.notations`)."""
+    if_present_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Where `terms` has them."""
-    other_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    always_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Where `terms` has the others."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are numbers, in digits or in words."""
@@ -176,7 +177,7 @@ async def analyse_off_loop(query: str, speakers: Sequence[str]) -> AnalysedQuery
 
 
 def analyse(query: str, speakers: Sequence[str]) -> AnalysedQuery:
-    """Analyses a query. `speakers`: the names of the scope's speakers.
+    """Analyses a query. `speakers`: the names of the speakers of the searched documents.
 
     Of the distinct terms the first `MAX_TERMS` are looked for: words come before pairs of characters and those before
     single characters (scripts without spaces), each in the order of the text.
@@ -213,9 +214,9 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         identifiers = _parts_by_id(compounds)
         ids = np.union1d(ids, term_ids([term for identifier in compounds for term in identifier.added]))
     in_notation = notations(query, asked=True)[:MAX_IDENTIFIERS] if len(query) <= LONG_QUERY else []
-    spaced = _parts_by_id([*written_apart(query), *in_notation]) if len(ids) < MAX_TERMS else {}
-    if spaced := {term: parts for term, parts in spaced.items() if term not in identifiers and term not in ids}:
-        ids = np.union1d(ids, np.array([*spaced], np.uint32))
+    if_present = _parts_by_id([*written_apart(query), *in_notation]) if len(ids) < MAX_TERMS else {}
+    if if_present := {term: parts for term, parts in if_present.items() if term not in identifiers and term not in ids}:
+        ids = np.union1d(ids, np.array([*if_present], np.uint32))
     initials = [
         Acronym(int(term_ids([f"^^{word}"])[0]), text_ids(word), term_ids(pairs), word.islower())
         for word, pairs in (acronyms(query) if len(ids) < MAX_TERMS else {}).items()
@@ -224,7 +225,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         ids = np.union1d(ids, np.concatenate([acronym.looked_for for acronym in initials]))
     ids.setflags(write=False)
     times = [whole.term for whole in in_notation if whole.term[0] == "@"]
-    is_spaced = np.isin(ids, [*spaced])
+    is_conditional = np.isin(ids, [*if_present])
     return AnalysedQuery(
         stripped,
         ids,
@@ -232,10 +233,10 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         name=text_ids(" ".join(forms) if len(named) == 1 else ""),
         foreign=_foreign(query),
         order=asked_order(query),
-        identifiers=spaced | identifiers,
-        spaced=frozenset(spaced),
-        spaced_rows=np.flatnonzero(is_spaced),
-        other_rows=np.flatnonzero(~is_spaced),
+        identifiers=if_present | identifiers,
+        only_if_present=frozenset(if_present),
+        if_present_rows=np.flatnonzero(is_conditional),
+        always_rows=np.flatnonzero(~is_conditional),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
         numbers=term_ids(
             [term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]
@@ -294,13 +295,13 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     if not any(character.isalnum() for character in stripped):
         stripped = query.stripped
     of_names = {int(term) for entity in entities for term in entity.name}
-    is_spaced = np.isin(ids, [*query.spaced])
+    is_conditional = np.isin(ids, [*query.only_if_present])
     return replace(
         query,
         stripped=" ".join(stripped.split()),
         terms=ids,
-        spaced_rows=np.flatnonzero(is_spaced),
-        other_rows=np.flatnonzero(~is_spaced),
+        if_present_rows=np.flatnonzero(is_conditional),
+        always_rows=np.flatnonzero(~is_conditional),
         spelled={term: word for term, word in query.spelled.items() if term not in of_names},
         entities=entities,
     )
@@ -344,7 +345,7 @@ def _size_of_names(speakers: tuple[str, ...]) -> int:
 
 def _size_of_terms(query: AnalysedQuery) -> int:
     mistyped = sum(150 + sys.getsizeof(word) for word in query.spelled.values()) + 600 * len(query.acronyms)
-    arrays = query.terms.nbytes + query.spaced_rows.nbytes + query.other_rows.nbytes + 8 * len(query.numbers) + 250
+    arrays = query.terms.nbytes + query.if_present_rows.nbytes + query.always_rows.nbytes + 8 * len(query.numbers) + 250
     return arrays + mistyped + sum(250 + 40 * len(parts) for parts in query.identifiers.values())
 
 
@@ -440,11 +441,11 @@ def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
             (`QueryEvidence.covered`).
         weights: The numbers of the model.
     """
-    odds = place + weights.covered * covered + weights.base
-    return 1 / (1 + math.exp(-max(-50.0, min(50.0, odds))))
+    log_odds = place + weights.covered * covered + weights.base
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, log_odds))))
 
 
-# --- What a scope has of its words ------------------------------------------------------------------------------------
+# --- What the searched documents have of its words --------------------------------------------------------------------
 
 PART_OF_IDENTIFIER = 0.3
 """Factor of the weight of an identifier's part where documents have the whole, and of a joined word beside its
@@ -455,13 +456,16 @@ NAME = 0.3
 """Factor of the weight of the name of the speaker whom the query names. The ranking knows who speaks (`speaker`), and
 "Congratulations, Mira." is said to her and tells nothing of her address."""
 IDENTIFIER = 1.5
-"""Factor of the weight of an identifier: in a scope where all words are rare, "10.0.4.117" tells more than "uses"."""
+"""Factor of the weight of an identifier: where all words are rare, "10.0.4.117" tells more than "uses"."""
 CORRECTED = 0.7
-"""Factor of the weight of a word at edit distance 1 from one that the scope does not have, which keeps the rest of its
-own."""
+"""Factor of the weight of a word at edit distance 1 from one that no searched document has, which keeps the rest of
+its own."""
 EXPANDED = 0.7
-"""Factor of the weight of the initials of an acronym whose word the scope does not have, which keeps the rest. Where
-the scope has the word it is the other way round."""
+"""Factor of the weight of the initials of an acronym whose word no searched document has, which keeps the rest. Where
+one has the word it is the other way round."""
+NUMBER_IN_WORDS = 0.7
+"""Factor, at most, of the weight of `12` where the query says "twelve"; the word, as its part, keeps the rest
+(`PART_OF_IDENTIFIER`)."""
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
@@ -478,14 +482,14 @@ class SettledQuery:
     subject: bool = True
     """False for a query of a time alone, such as "What happened yesterday?", whose words and vector tell nothing."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """The identifiers that the scope has, with their parts."""
+    """The identifiers that the searched documents have, with their parts."""
     exact: Bools | None = None
     """Mask of the terms that a document does not repeat but matches: identifiers, parts of one, numbers, corrected
     words. None: there are none."""
     dates: Bools | None = None
     """Mask of the terms that are days in another notation; None: there are none."""
     unknown: bool = False
-    """True if it asks for an identifier of which the scope has neither the whole nor a part."""
+    """True if it asks for an identifier of which no searched document has the whole or a part."""
     negation: float = 0.0
     """How surely it denies, 0 to 1 (`negation_of`)."""
     along: float | None = None
@@ -493,8 +497,8 @@ class SettledQuery:
 
 
 def find_corrections(columns: Columns, query: AnalysedQuery) -> dict[int, int]:
-    """Returns, for each word of the query that the scope does not have, the term that it stands for: of the words at
-    edit distance 1 that the scope has, the one of most documents."""
+    """Returns, for each word of the query that no searched document has, the term that it stands for: of the words at
+    edit distance 1 that some have, the one of most documents."""
     of_query = set(query.terms.tolist())
     corrections: dict[int, int] = {}
     for term in query.terms[columns.df == 0].tolist():
@@ -505,7 +509,7 @@ def find_corrections(columns: Columns, query: AnalysedQuery) -> dict[int, int]:
 
 
 def looked_for(query: AnalysedQuery, corrections: Mapping[int, int]) -> TermIds:
-    """Returns the terms to search the scope for: the query's own, and those that mistyped ones stand for."""
+    """Returns the terms to search the store for: the query's own, and those that mistyped ones stand for."""
     if not corrections:
         return query.terms
     return np.union1d(query.terms, np.array([*corrections.values()], np.uint32))
@@ -520,9 +524,9 @@ def settle(
     *,
     subject: bool = True,
 ) -> tuple[Columns, SettledQuery]:
-    """Returns the columns with the terms that count in this scope, each with its weight, and the query for the ranking.
-    `columns`: of a search for `looked_for(query, corrections)`. `vector`: that of the query, by this `model`, as it was
-    looked for: that of one that denies was moved, so that it denies for nearly sure.
+    """Returns the columns with the terms that count here, each with its weight, and the query for the ranking.
+    `columns`: of a search for `looked_for(query, corrections)`. `vector`: the vector, by this `model`, that was
+    searched with. That of a negated query has been moved (`towards_what_is_denied`), so that its negation is near 1.
 
     An identifier that no document has whole is looked for by its parts alone. One that some have takes most of the
     weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for
@@ -542,11 +546,13 @@ def settle(
     ):
         return columns, settled
     emphasised = len(query.numbers) or len(query.characters) or len(query.name)
-    only_spaced = len(query.identifiers) == len(query.spaced) and not emphasised
-    if only_spaced and not (corrections or query.entities or query.acronyms or columns.df[query.spaced_rows].any()):
-        # the usual query: no two of its words are an identifier that the scope has
-        settled.terms = query.terms.take(query.other_rows)
-        term_counts, df = columns.term_counts.take(query.other_rows, axis=0), columns.df.take(query.other_rows)
+    all_if_present = len(query.identifiers) == len(query.only_if_present) and not emphasised
+    if all_if_present and not (
+        corrections or query.entities or query.acronyms or columns.df[query.if_present_rows].any()
+    ):
+        # the usual query: no two of its words are an identifier that a searched document has
+        settled.terms = query.terms.take(query.always_rows)
+        term_counts, df = columns.term_counts.take(query.always_rows, axis=0), columns.df.take(query.always_rows)
         return columns.having(term_counts=term_counts, df=df), settled
 
     terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
@@ -566,8 +572,8 @@ def settle(
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     is_number = _are(settled.terms, query.numbers.tolist())
     settled.exact |= is_number
-    in_words = is_number & _are(settled.terms, query.spaced)
-    emphasis[in_words] = np.minimum(emphasis[in_words], 0.7)
+    in_words = is_number & _are(settled.terms, query.only_if_present)
+    emphasis[in_words] = np.minimum(emphasis[in_words], NUMBER_IN_WORDS)
     emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
     is_name = _are(settled.terms, query.name.tolist())
     if not is_name.all():
@@ -575,7 +581,7 @@ def settle(
     settled.dates = _are(settled.terms, query.dates.tolist())
     settled.identifiers = identifiers
     settled.unknown = any(
-        term not in present and term not in query.spaced and present.isdisjoint(parts)
+        term not in present and term not in query.only_if_present and present.isdisjoint(parts)
         for term, parts in query.identifiers.items()
     )
     return columns.having(term_counts=term_counts, df=df, emphasis=emphasis), settled
@@ -616,8 +622,8 @@ def _not_counting(
     identifiers: Mapping[int, tuple[int, ...]],
     expanded: Sequence[Acronym],
 ) -> list[int]:
-    """Returns the terms that count for nothing themselves: identifiers and parts of them that the scope does not have,
-    parts of a time that it has (7:05 in the morning has two of 7:05 pm), other names of an entity, pairs of initials,
+    """Returns the terms that count for nothing themselves: identifiers and parts of them that no searched document has,
+    parts of a time that one has (7:05 in the morning has two of 7:05 pm), other names of an entity, pairs of initials,
     and acronyms that are looked for as words alone."""
     absent = [term for term in query.identifiers if term not in present]
     times = set(query.times.tolist())

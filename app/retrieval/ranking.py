@@ -1,4 +1,4 @@
-"""The ranking: a pure function of columns, query, time and a few fitted numbers.
+"""The ranking: a pure function of columns (of the searched documents), query, time and a few fitted numbers.
 
     ranked = by_features(columns, query, "hybrid", now_ms, weights)
     ranked.order[:3]  # the indices of the best documents: array([4, 0, 7])
@@ -8,7 +8,7 @@ question), from the best turn of its session, and from being spoken by the perso
 kinds of memory has its own weights: turns of a person, turns of the assistant, and plain memories, which belong to no
 conversation. The weights are fitted so that, for a query, the sum of a document's weighted features is the log of its
 odds to be the answer (conditional logit, McFadden 1974). What is compared among the first hits alone follows in
-`first_hits.py`; `calibration.py` converts the odds to a probability.
+`first_hits.py`; `calibration.py` converts the log-odds to a probability. In names, `odds` is short for log-odds.
 
 Formulas, evaluation: docs/contributing/ranking.md. No function uses a matrix product: BLAS rounds by position, and
 equal documents must get equal numbers at every position.
@@ -76,7 +76,7 @@ RECENCY_DAYS = 30
 LEAST_SPREAD = 0.4
 """Minimum spread of cosines that is scaled to 0..1.
 
-In a scope of a few memories on one subject even the farthest is near.
+Among a few memories on one subject even the farthest is near.
 """
 LONG_TEXT = 5
 """Divisor of the feature `length`: a text of e^5 - 1 = 147 terms has the length 1."""
@@ -91,7 +91,7 @@ BLOCK = 1 << 15
 ENOUGH = 48
 """At least so many of the best are sorted: twice as many as are compared with each other."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
-"""Limits of the feature `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
+"""Limits of the part `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
 ORDERED_NEAR = 0.6
 """The least scaled cosine of a document that `latest` orders without a word of the query."""
 OTHER_READING = 0.5
@@ -103,6 +103,16 @@ SHORT_TURN, SHORT_REPLY = 4, 10
 
 In Chinese 10 terms are five or six characters.
 """
+COMMON_WORDS = 0.6
+"""The least share of the words of a question, and of those of the query, that an echo has in common with it: asked
+"When is the review?", "And when is the next review?" of six words has four."""
+NOTHING_ELSE = 0.75
+"""The least share of a question's words that the query has, where the question asks no more than the query: it may then
+be long."""
+MOST_OF_QUERY = 0.8
+"""The least share of the query's words that a `SHORT_QUESTION` has, which may ask for something beside."""
+FILLER_SHARE = 3
+"""A turn with more than one of so many words of the query is no filler: to "Do you like jazz?", "Of course I do!"."""
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
@@ -112,10 +122,10 @@ class Ranked:
     order: Ints
     """Indices of the hits, best first."""
     score: Floats
-    """(n,): the score of each document."""
+    """(n,): the score of each document. In a hybrid search log-odds, until the retriever makes them `probabilities`."""
     other_parts: dict[str, Floats]
-    """The parts of the score that are no features, by name, each of shape (n,): `vector`, `text`, and those that not
-    every query has: `echo`, `filler`, `when`, `latest`, `first`."""
+    """By name, each of shape (n,): `vector` and `text`, the cosine and BM25 as they are, which a hybrid score has only
+    scaled; and the parts of the score that not every query has: `echo`, `filler`, `when`, `latest`, `first`."""
     query_features: Floats | None = None
     """(QUERY_FEATURES, n); None unless the mode is hybrid."""
     document_features: Floats | None = None
@@ -123,7 +133,7 @@ class Ranked:
 
     @property
     def parts(self) -> dict[str, Floats]:
-        """All parts of the score, by name."""
+        """The features and the `other_parts`, by name."""
         if self.query_features is None or self.document_features is None:
             return self.other_parts
         rows = *self.query_features, *self.document_features
@@ -165,7 +175,7 @@ def by_features(
 
 
 def bm25(columns: Columns) -> Floats:
-    """Returns BM25 within the scope, shape (n,); terms of the neighbours count by half.
+    """Returns BM25 among the searched documents, shape (n,); terms of the neighbours count by half.
 
     It is the sum over the terms of weight * f / (f + norm); f is how often a document contains a term. Formula:
     Robertson & Zaragoza 2009, with Lucene's idf.
@@ -173,7 +183,7 @@ def bm25(columns: Columns) -> Floats:
     weights, _ = term_weights(columns)
     arrays = neighbour_arrays(columns)
     step, score = max(1, BLOCK // max(1, len(arrays.norm))), np.zeros(len(arrays.norm), np.float32)
-    for start in range(0, len(weights), step):  # [0] unless the scope is large
+    for start in range(0, len(weights), step):  # [0] unless there are many documents
         occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
         saturated = occurs + arrays.norm
         np.divide(occurs, saturated, out=saturated)
@@ -475,7 +485,7 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
 
 
 def of_passages(count: int, passages: int, weights: Weights) -> float:
-    """Returns the log-odds of a passage of a document, before a query is known, in a scope of `count` documents of
+    """Returns the log-odds of a passage of a document, before a query is known, among `count` documents of
     which so many are passages.
 
     Of 2,000 passages some are near to any question, and each is as much less likely to be what is asked for as there
@@ -513,7 +523,7 @@ class TurnKinds(NamedTuple):
 
 
 def turn_kinds(columns: Columns) -> TurnKinds:
-    """Returns the turn kinds of a scope. They are computed once for the same columns."""
+    """Returns the turn kinds of the searched documents. They are computed once for the same columns."""
 
     def compute() -> TurnKinds:
         flags, question = columns.flags, columns.questions
@@ -537,10 +547,10 @@ def echoes(columns: Columns, nearest: float) -> Ints:
     is_echo = turns.brief & (columns.cosine.take(turns.asking) >= nearest)
     hits = columns.term_counts.take(turns.asking, axis=1)
     of_question = np.add.reduce(hits, axis=0) * turns.per_length
-    if of_question[of_question.argmax()] >= 0.6:
+    if of_question[of_question.argmax()] >= COMMON_WORDS:
         of_query = np.add.reduce(hits > 0, axis=0) / len(hits)
-        nothing_else = (of_query >= 0.6) & (of_question >= 0.75)
-        is_echo |= nothing_else | turns.brief & (of_query >= 0.8) & (of_question >= 0.6)
+        nothing_else = (of_query >= COMMON_WORDS) & (of_question >= NOTHING_ELSE)
+        is_echo |= nothing_else | turns.brief & (of_query >= MOST_OF_QUERY) & (of_question >= COMMON_WORDS)
     asking_again: Ints = turns.asking[is_echo]
     return asking_again
 
@@ -552,7 +562,7 @@ def fillers(columns: Columns) -> Ints:
     if not len(short):
         return short
     has = columns.term_counts.take(short, axis=1) > 0
-    indices: Ints = short[3 * np.add.reduce(has, axis=0) <= len(has)]
+    indices: Ints = short[FILLER_SHARE * np.add.reduce(has, axis=0) <= len(has)]
     return indices
 
 
@@ -569,14 +579,14 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
 def _latest(
     columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
 ) -> Floats:
-    """Returns the feature `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
+    """Returns the part `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something, and have a word of the query or are near to it. A summary is none of them: it repeats what was said
     before, so that its time is not that of any statement in it.
 
     Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
     the older ones are obsolete, and the newer ones are no answer to what held before: theirs is negative, but a weight
     of `most` takes none of them below the least of these documents. Of a query without a subject all documents are as
-    good, and the feature halves with each step in time.
+    good, and the part halves with each step in time.
     """
     latest: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(parts, np.arange(len(odds)))

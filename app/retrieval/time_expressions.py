@@ -53,7 +53,8 @@ class TimeInterval:
 
     `coming`: the second reading of words that do not say whether they mean the time before or after now. In "What is
     on Friday?" the interval is the Friday before now and `coming` is the next one. `empty`: once it is settled, True if
-    no memory is from this time. `gone`: once it is settled, the reading that has something of its own time, too.
+    no memory is from this time. `other`: once it is settled, the earlier reading, if both have something
+    of their own time: it counts by half (`OTHER_READING`).
     `offset`: milliseconds by which the clocks of the query's zone are ahead of UTC.
     """
 
@@ -62,7 +63,7 @@ class TimeInterval:
     words: str
     coming: tuple[int, int] | None = None
     empty: bool = False
-    gone: tuple[int, int] | None = None
+    other: tuple[int, int] | None = None
     offset: int = 0
 
     def settled(self, starts: Ints, ends: Ints, matched: Bools, own: Bools) -> "TimeInterval":
@@ -83,7 +84,7 @@ class TimeInterval:
         if not planned and (happened or has(matched, past)):
             return replace(self, coming=None)
         start, end = self.coming
-        return replace(self, start=start, end=end, coming=None, gone=past if happened else None)
+        return replace(self, start=start, end=end, coming=None, other=past if happened else None)
 
     @property
     def span(self) -> tuple[int, int]:
@@ -94,7 +95,7 @@ class TimeInterval:
     @property
     def readings(self) -> tuple[tuple[int, int], ...]:
         """The readings that count, the likeliest first, in milliseconds."""
-        return ((self.start, self.end), *(() if self.gone is None else (self.gone,)))
+        return ((self.start, self.end), *(() if self.other is None else (self.other,)))
 
 
 def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:

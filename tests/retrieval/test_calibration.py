@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
-from app.retrieval.model_weights import DEFAULT, OF_KIND, Calibration, OfKind, Terms
+from app.retrieval.model_weights import DEFAULT, OF_KIND, Calibration, CalibrationFactors, OfKind
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import bm25, query_features
 from app.storage.search import Columns, Floats
@@ -29,7 +29,9 @@ from tests.support.columns import (
 FOREIGN = replace(NOBODY, foreign=1.0)
 QUERIES = st.sampled_from((NOBODY, FOREIGN, replace(NOBODY, foreign=0.3)))
 NUMBERS, SLOPES = st.floats(-4, 4, width=32), st.floats(0.1, 3)
-TERMS = st.builds(Terms, base=NUMBERS, share=SLOPES, tail=SLOPES, nearest=NUMBERS, coverage=NUMBERS, foreign=NUMBERS)
+TERMS = st.builds(
+    CalibrationFactors, base=NUMBERS, share=SLOPES, tail=SLOPES, nearest=NUMBERS, coverage=NUMBERS, foreign=NUMBERS
+)
 CALIBRATIONS = st.one_of(st.just(DEFAULT.calibration), st.builds(Calibration, TERMS, TERMS))
 
 
@@ -111,7 +113,10 @@ def test_a_document_that_was_filtered_out_changes_nothing(
 def test_each_kind_has_its_own_numbers_by_its_part_of_the_odds() -> None:
     """Two documents of equal odds: a turn and a plain memory."""
     both = columns_of(2, np.array([0, -1]))
-    odds, calibration = np.zeros(2, np.float32), Calibration(turn=Terms(base=-1.0), plain=Terms(base=3.0))
+    odds, calibration = (
+        np.zeros(2, np.float32),
+        Calibration(turn=CalibrationFactors(base=-1.0), plain=CalibrationFactors(base=3.0)),
+    )
     alone = np.zeros(1, np.float32)
     assert logit(scored(columns_of(1, np.array([0])), alone, NOBODY, calibration)[0]) == pytest.approx(-1.0, abs=1e-5)
     assert logit(scored(columns_of(1), alone, NOBODY, calibration)[0]) == pytest.approx(3.0, abs=1e-5)
@@ -125,7 +130,7 @@ def test_the_formula_is_the_documented_one() -> None:
     """docs/contributing/ranking.md: base, the share of the odds with two slopes, the best cosine, the best coverage."""
     columns = replace(columns_of(3), cosine=np.array([0.4, 0.1, 0.0], np.float32), df=np.ones(2, np.float32))
     columns.term_counts[0, 1] = 1  # one of two terms, equally rare
-    terms = Terms(base=-2.0, share=1.5, tail=0.5, nearest=3.0, coverage=2.0)
+    terms = CalibrationFactors(base=-2.0, share=1.5, tail=0.5, nearest=3.0, coverage=2.0)
     odds = np.array([2.0, 1.0, -1.0], np.float32)
     of_query = -2.0 + 3.0 * 0.4 + 2.0 * 0.5
     first, second, last = (log(exp(each) / (exp(2.0) + exp(1.0) + exp(-1.0))) for each in odds)

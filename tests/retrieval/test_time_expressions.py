@@ -159,7 +159,7 @@ def test_a_plan_makes_it_the_coming_reading_else_the_one_that_has_something(
     past, coming = ([one for one in told if matched and first <= one[0] < last] for first, last in ((-5, 0), (5, 10)))
     planned, happened = (any(own for _, own in those) for those in (coming, past))
     assert (found.start, found.end) == ((5, 10) if planned or (coming and not past) else (-5, 0))
-    assert found.gone == ((-5, 0) if planned and happened else None)
+    assert found.other == ((-5, 0) if planned and happened else None)
     assert found.empty == (not past and not coming)
     assert found.coming is None
 

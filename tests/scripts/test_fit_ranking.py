@@ -13,7 +13,7 @@ import pytest
 
 from app.embedding.factory import DEFAULT_MODEL
 from app.retrieval.calibration import KNEE, describe
-from app.retrieval.model_weights import Blend, Foreign, Terms, Weights
+from app.retrieval.model_weights import Blend, CalibrationFactors, Foreign, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import FEATURES
 from app.storage.search import Floats
@@ -138,7 +138,9 @@ def test_the_fitted_numbers_give_the_odds_that_they_were_fitted_for() -> None:
     assert names == set(FEATURES_OF["plain"])
 
 
-def drawn(random: np.random.Generator, true: Terms, count: int, foreign: float, *, plain: bool) -> list[Drawn]:
+def drawn(
+    random: np.random.Generator, true: CalibrationFactors, count: int, foreign: float, *, plain: bool
+) -> list[Drawn]:
     """Cases in which each document is evidence as often as `true` says, with the odds of their documents."""
     pairs = []
     for number in range(count):
@@ -158,7 +160,9 @@ def drawn(random: np.random.Generator, true: Terms, count: int, foreign: float, 
 
 def test_the_calibration_recovers_the_sigmoid_that_the_outcomes_were_drawn_with() -> None:
     random = np.random.default_rng(5)
-    true = Terms(base=-2.0, share=1.2, tail=0.6, nearest=3.0, coverage=1.0, foreign=2.0, foreign_coverage=-1.0)
+    true = CalibrationFactors(
+        base=-2.0, share=1.2, tail=0.6, nearest=3.0, coverage=1.0, foreign=2.0, foreign_coverage=-1.0
+    )
     pairs = [*drawn(random, true, 3_000, 0.0, plain=True), *drawn(random, true, 3_000, 1.0, plain=True)]
     found = fit_terms(pairs, {"made up": 1.0})
     for name in ("share", "tail", "nearest", "coverage"):
@@ -168,7 +172,10 @@ def test_the_calibration_recovers_the_sigmoid_that_the_outcomes_were_drawn_with(
 
 def test_turns_and_plain_memories_are_calibrated_apart_and_a_score_is_as_often_right_as_it_says() -> None:
     random = np.random.default_rng(6)
-    turn, plain = Terms(base=-1.0, share=0.7, nearest=2.0), Terms(base=1.0, share=1.5, coverage=-2.0)
+    turn, plain = (
+        CalibrationFactors(base=-1.0, share=0.7, nearest=2.0),
+        CalibrationFactors(base=1.0, share=1.5, coverage=-2.0),
+    )
     pairs = [*drawn(random, turn, 2_500, 0.0, plain=False), *drawn(random, plain, 2_500, 0.0, plain=True)]
     cases, odds = [case for case, _ in pairs], [of for _, of in pairs]
     found = fit_calibration(cases, odds, {"made up": 1.0})
