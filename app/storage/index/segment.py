@@ -50,27 +50,29 @@ from app.storage.text import LONG, close_ids, name_id
 
 
 MIN_TAIL = 2048
-KEY_BYTES, ROW_BITS, COUNT_BITS = 4, 24, 8
+KEY_BYTES, ENTRY_BITS, COUNT_BITS = 4, 24, 8
 
-_Entries: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]
+_Run: TypeAlias = tuple[NDArray[np.unsignedinteger], NDArray[np.int32], NDArray[np.uint8]]
+"""Keys, the places of entries in the segment, and counts, of the same length."""
 
 
 class Postings:
-    """Maps keys (unsigned integers) to rows and counts. Dead rows stay; the caller masks them."""
+    """Maps keys (unsigned integers) to the places of entries and to counts: the term "oat" is once in entry 4, twice in
+    entry 9. Dead entries stay; the caller masks them."""
 
     def __init__(self, dtype: np.dtype[np.unsignedinteger]) -> None:
-        # both sorted by key: most entries, and those that came since
+        # both sorted by key: most postings, and those that came since
         self._main = self._tail = np.empty(0, dtype), np.empty(0, np.int32), np.empty(0, np.uint8)
-        self._new: list[_Entries] = []
+        self._new: list[_Run] = []
         self._size = 0
 
     @property
     def nbytes(self) -> int:
         return 13 * self._size
 
-    def append(self, keys: NDArray[np.unsignedinteger], rows: NDArray[np.int32], counts: NDArray[np.uint8]) -> None:
-        """Adds one entry for each key, in any order."""
-        self._new.append((keys, rows, counts))
+    def append(self, keys: NDArray[np.unsignedinteger], entries: NDArray[np.int32], counts: NDArray[np.uint8]) -> None:
+        """Adds one posting for each key, in any order: the key, the place of the entry, and the count there."""
+        self._new.append((keys, entries, counts))
         self._size += len(keys)
         many = len(self._main[0])
         if self._size - many > (many and max(MIN_TAIL, many // 8)):
@@ -78,63 +80,64 @@ class Postings:
             self._main, self._tail, self._new = _sorted([self._main, self._tail, *self._new]), empty, []
 
     def spread(self, keys: NDArray[np.unsignedinteger], width: int) -> tuple[NDArray[np.float32], list[int]]:
-        """Returns a (keys, width) table with the count of each key in each row, and the number of rows of each key."""
+        """Returns a (keys, width) table with the count of each key in each entry, and the number of entries of each
+        key."""
         table, frequencies = np.zeros((len(keys), width), np.float32), [0] * len(keys)
-        for sorted_keys, rows, counts in self._runs():
+        for sorted_keys, entries, counts in self._runs():
             starts, stops = sorted_keys.searchsorted(keys).tolist(), sorted_keys.searchsorted(keys, "right").tolist()
             for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
                 if start < stop:
-                    table[at][rows[start:stop]] = counts[start:stop]
+                    table[at][entries[start:stop]] = counts[start:stop]
                     frequencies[at] += stop - start
         return table, frequencies
 
     def lookup(self, key: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-        """Returns the rows that contain the key, and its count in each."""
+        """Returns the entries that contain the key, and its count in each."""
         found = []
-        for keys, rows, counts in self._runs():
+        for keys, entries, counts in self._runs():
             wanted = keys.dtype.type(key)
             start, stop = keys.searchsorted(wanted), keys.searchsorted(wanted, "right")
-            found.append((rows[start:stop], counts[start:stop]))
+            found.append((entries[start:stop], counts[start:stop]))
         if len(found) == 1:
             return found[0]
-        return np.concatenate([rows for rows, _ in found]), np.concatenate([counts for _, counts in found])
+        return np.concatenate([entries for entries, _ in found]), np.concatenate([counts for _, counts in found])
 
     def present(self, keys: NDArray[np.unsignedinteger]) -> list[int]:
-        """Returns those of the sorted keys that some row, perhaps a dead one, contains."""
+        """Returns those of the sorted keys that some entry, perhaps a dead one, contains."""
         is_present = np.zeros(len(keys), np.bool_)
         for sorted_keys, *_ in self._runs():
             is_present |= sorted_keys.take(sorted_keys.searchsorted(keys), mode="clip") == keys
         present: list[int] = keys[is_present].tolist()
         return present
 
-    def _runs(self) -> Sequence[_Entries]:
-        """Returns the entries that are there, sorted by key."""
+    def _runs(self) -> Sequence[_Run]:
+        """Returns the postings that are there, sorted by key."""
         if self._new:
             self._tail, self._new = _sorted([self._tail, *self._new]), []
         return (self._main, self._tail) if len(self._tail[0]) else (self._main,)
 
 
-def _sorted(runs: Sequence[_Entries]) -> _Entries:
-    """Joins entries and sorts them by key.
+def _sorted(runs: Sequence[_Run]) -> _Run:
+    """Joins postings and sorts them by key.
 
-    If key, row and count fit in 64 bits, they are packed and sorted together: sorting positions and gathering by them
+    If key, entry and count fit in 64 bits, they are packed and sorted together: sorting positions and gathering by them
     takes five times as long.
     """
-    keys, rows, counts = (np.concatenate(parts) for parts in zip(*runs, strict=True))
-    if keys.dtype.itemsize > KEY_BYTES or int(rows.max(initial=0)) >> ROW_BITS:
+    keys, entries, counts = (np.concatenate(parts) for parts in zip(*runs, strict=True))
+    if keys.dtype.itemsize > KEY_BYTES or int(entries.max(initial=0)) >> ENTRY_BITS:
         order = np.argsort(keys)
-        return keys[order], rows[order], counts[order]
+        return keys[order], entries[order], counts[order]
     packed = keys.astype(np.uint64)
-    packed <<= np.uint64(ROW_BITS)
-    np.bitwise_or(packed, rows.view(np.uint32), out=packed)
+    packed <<= np.uint64(ENTRY_BITS)
+    np.bitwise_or(packed, entries.view(np.uint32), out=packed)
     packed <<= np.uint64(COUNT_BITS)
     np.bitwise_or(packed, counts, out=packed)
     packed.sort()
     counts = packed.astype(np.uint8)
     packed >>= np.uint64(COUNT_BITS)
     low = packed.astype(np.uint32)
-    low &= np.uint32((1 << ROW_BITS) - 1)
-    packed >>= np.uint64(ROW_BITS)
+    low &= np.uint32((1 << ENTRY_BITS) - 1)
+    packed >>= np.uint64(ENTRY_BITS)
     return packed.astype(keys.dtype), low.view(np.int32), counts
 
 
@@ -226,10 +229,10 @@ class Masks:
     def _look_up(self, field: str, values: tuple[Any, ...]) -> EntryMask:
         mask = np.zeros(len(self._ranges), np.bool_)
         for value in values:
-            rows, _ = self._facets.lookup(facet_id(field, value))
-            if len(rows) == len(mask):  # an entry contains a value only once
+            entries, _ = self._facets.lookup(facet_id(field, value))
+            if len(entries) == len(mask):  # an entry contains a value only once
                 return True
-            mask[rows] = True
+            mask[entries] = True
         return mask
 
     def _between(self, where: Range, column: NDArray[np.float64]) -> Bools:
@@ -577,11 +580,11 @@ class Segment:
     def _post(self, terms: JoinedParts, facets: JoinedParts, start: int) -> None:
         """Adds the terms and facets of the entries from `start` on."""
         words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
-        rows = np.arange(start, self._size, dtype=np.int32)
-        row_of = np.repeat(rows, np.asarray(terms[1], np.int64) // TERM.itemsize)
-        self._terms.append(np.ascontiguousarray(words["id"]), row_of, np.ascontiguousarray(words["count"]))
-        row_of = np.repeat(rows, np.asarray(facets[1], np.int64) // FACET.itemsize)
-        self._facets.append(values, row_of, np.ones(len(values), np.uint8))
+        entries = np.arange(start, self._size, dtype=np.int32)
+        entry_of = np.repeat(entries, np.asarray(terms[1], np.int64) // TERM.itemsize)
+        self._terms.append(np.ascontiguousarray(words["id"]), entry_of, np.ascontiguousarray(words["count"]))
+        entry_of = np.repeat(entries, np.asarray(facets[1], np.int64) // FACET.itemsize)
+        self._facets.append(values, entry_of, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
         """Links neighbours in a session by ordinal: extends the session's end, or else links all anew."""

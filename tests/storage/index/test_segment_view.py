@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.storage.index.segment import MIN_TAIL, ROW_BITS, Postings
+from app.storage.index.segment import ENTRY_BITS, MIN_TAIL, Postings
 
 keys = st.sampled_from([0, 1, 2, 7, 2**31, 2**32 - 1])
 appends = st.lists(st.lists(st.tuples(keys, st.integers(1, 255)), max_size=6), max_size=10)
@@ -57,7 +57,7 @@ def test_merging_the_tail_changes_no_answer() -> None:
 
 def test_rows_beyond_what_is_packed_with_their_keys_are_found_too() -> None:
     rng = np.random.default_rng(2)
-    keys, rows = rng.integers(0, 9, 500).astype(np.uint32), np.arange(500, dtype=np.int32) + (1 << ROW_BITS) - 250
+    keys, rows = rng.integers(0, 9, 500).astype(np.uint32), np.arange(500, dtype=np.int32) + (1 << ENTRY_BITS) - 250
     counts = rng.integers(1, 256, 500).astype(np.uint8)
     for far in (rows, rows - 250):  # the last ones fit, all of them
         postings = Postings(np.dtype("<u4"))
