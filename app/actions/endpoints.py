@@ -70,18 +70,18 @@ async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_b
 
 @router.post("", status_code=201, responses=problems(409, 412, *BODY))
 async def log_action(
-    body: schemas.ActionCreate, actions: Actions, write: Writer, if_match: InPrecondition
+    body: schemas.ActionCreate, actions: Actions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Action]:
     """Log what an agent did: one episode for a task or intent, not one for each message."""
-    return await write(lambda: actions.log_one(body, if_match))
+    return await write(lambda: actions.log_one(body, precondition))
 
 
 @router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
 async def log_actions(
-    body: schemas.ActionBatch, actions: Actions, write: Writer, if_match: InPrecondition
+    body: schemas.ActionBatch, actions: Actions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.ActionBatchCreated]:
     """Log up to 500 actions: all of them, or none."""
-    return await write(lambda: actions.log(body.items, if_match))
+    return await write(lambda: actions.log(body.items, precondition))
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
@@ -123,7 +123,7 @@ async def get_action(action_id: ActionId, actions: Actions) -> Answer[schemas.Ac
 
 @router.patch("/{action_id}/feedback", responses=problems(404, 409, 412, *BODY))
 async def give_feedback(
-    action_id: ActionId, body: schemas.Feedback, actions: Actions, write: Writer, if_match: InPrecondition
+    action_id: ActionId, body: schemas.Feedback, actions: Actions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Action]:
     """Say how an action was: what is absent stays, null clears."""
-    return await write(lambda: actions.feedback(action_id, body, if_match))
+    return await write(lambda: actions.feedback(action_id, body, precondition))

@@ -50,7 +50,7 @@ from app.storage.record_filters import split_filter
 from app.storage.repository import Listing, Repository, between, having, page_of, pages, partitions_of, render_items
 from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
-from app.writes.executor import IfMatch, WriteResult, changed, etag
+from app.writes.executor import Precondition, WriteResult, changed, etag
 
 BATCH, TALLIED_AT_ONCE = 500, 5_000
 ONE_LINE = 200
@@ -79,13 +79,13 @@ class ActionService:
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
         self._kept_for, self._learns = kept_for, learns
 
-    async def log_one(self, body: ActionCreate, precondition: IfMatch) -> WriteResult[Action]:
+    async def log_one(self, body: ActionCreate, precondition: Precondition) -> WriteResult[Action]:
         """Logs one action."""
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
         return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
 
-    async def log(self, bodies: Sequence[ActionCreate], precondition: IfMatch) -> WriteResult[ActionBatchCreated]:
+    async def log(self, bodies: Sequence[ActionCreate], precondition: Precondition) -> WriteResult[ActionBatchCreated]:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -131,7 +131,7 @@ class ActionService:
         actions, now = self._actions, rfc3339(self._clock.now())
         return await roll_ups.summary_of(actions.store, actions.scope, action_id, now)
 
-    async def feedback(self, action_id: str, body: Feedback, precondition: IfMatch) -> WriteResult[Action]:
+    async def feedback(self, action_id: str, body: Feedback, precondition: Precondition) -> WriteResult[Action]:
         """Merges feedback: absent fields stay, null clears a field."""
         action = await self._actions.find_one(action_id)
         if action is None:

@@ -83,10 +83,10 @@ async def get_key(key_id: KeyIdPath, keys: InKeys) -> Answer[ApiKey]:
     openapi_extra=ADMIN,
 )
 async def rotate_key(
-    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRotate = _AS_IT_IS
+    key_id: KeyIdPath, keys: InKeys, write: Writer, precondition: InPrecondition, body: service.KeyRotate = _AS_IT_IS
 ) -> Answer[service.CreatedKey]:
     """Make a key of the same rights in place of this one, which goes on for the overlap."""
-    return await write(lambda: keys.rotate(key_id, body, if_match))
+    return await write(lambda: keys.rotate(key_id, body, precondition))
 
 
 @keys_router.post(
@@ -95,12 +95,12 @@ async def rotate_key(
     openapi_extra=ADMIN,
 )
 async def revoke_key(
-    key_id: KeyIdPath, keys: InKeys, write: Writer, if_match: InPrecondition, body: service.KeyRevoke = _UNFORCED
+    key_id: KeyIdPath, keys: InKeys, write: Writer, precondition: InPrecondition, body: service.KeyRevoke = _UNFORCED
 ) -> Answer[ApiKey]:
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     with using_reserve():  # a full disk must not keep a key valid
-        return await write(lambda: keys.revoke(key_id, body, if_match), frees=True)
+        return await write(lambda: keys.revoke(key_id, body, precondition), frees=True)
 
 
 @caller_router.get("", responses=problems())

@@ -29,7 +29,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, between, having, page_of, render_items
 from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 RateLimitField = Annotated[
     float, Field(strict=True, ge=0, le=1_000_000, description="0: no limit; null: as the setting says.")
@@ -162,7 +162,7 @@ class KeyService:
             await self._keys.refuse_lockout(new)
         return _once(self._keys.plan_create(new))
 
-    async def rotate(self, key_id: str, body: KeyRotate, precondition: IfMatch) -> WriteResult[CreatedKey]:
+    async def rotate(self, key_id: str, body: KeyRotate, precondition: Precondition) -> WriteResult[CreatedKey]:
         """Replaces a key by a new one. Raises NotFound, Conflict, or Forbidden if the key has verbs that the caller
         lacks."""
         self._require_known_caller()
@@ -173,7 +173,7 @@ class KeyService:
         lifetime = None if body.expires_in is None else timedelta(seconds=body.expires_in)
         return _once(self._keys.plan_rotate(key, timedelta(seconds=body.overlap_seconds), lifetime))
 
-    async def revoke(self, key_id: str, body: KeyRevoke, precondition: IfMatch) -> WriteResult[ApiKey]:
+    async def revoke(self, key_id: str, body: KeyRevoke, precondition: Precondition) -> WriteResult[ApiKey]:
         """Revokes a key. Raises NotFound, or LastAdminKey if the body does not force it."""
         self._require_known_caller()
         key = await self._keys.find(key_id, self._tenant)

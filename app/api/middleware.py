@@ -100,8 +100,9 @@ class _Refused(Response):
 
 
 class ProblemLayer:
-    """Answers with a problem where the app raises an error. A body of more than `max_body` bytes is 413, on a path of
-    `files` one of more than these; what nobody expected is 500, or what `blame` makes of it."""
+    """Answers with a problem where the app raises an error. A body of more than `max_body` bytes is 413; what nobody
+    expected is 500, or what `blame` makes of it. `files`: the paths that take a file, with the limit of its bytes, such
+    as `{"/v1/documents": 10_485_760}`."""
 
     def __init__(self, app: ASGIApp, max_body: int, files: Mapping[str, int], blame: Blame) -> None:
         self._app, self._max_body, self._files, self._blame = app, max_body, files, blame

@@ -229,9 +229,9 @@ _CARD_NUMBER = 10**13
 """No number below has as many digits as a card."""
 
 
-def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, is_search: bool) -> Iterator[tuple[str, Secret]]:
+def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) -> Iterator[tuple[str, Secret]]:
     """Yields the secrets in the texts of a parsed body, each with the pointer to its text. `replaces`: the body has
-    `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`. `is_search`: a filter may
+    `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`. `only_read`: a filter may
     name records at any depth, `{"filters": {"AND": [{"user_id": …}]}}`."""
     containers: list[tuple[Place, Any]] = [((), root)] if isinstance(root, list | dict) else []
     for place, container in containers:  # the list grows during the iteration
@@ -239,7 +239,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, is_search: bool) 
         is_record = not place or (len(place[0]) == 2 and not place[0][0] and place[1].__class__ is int)
         renamed = dict[str, str]()
         for name, value in container.items() if isinstance(container, dict) else enumerate(container):
-            if (is_record or is_search) and name.__class__ is str and _NAME.search(name):
+            if (is_record or only_read) and name.__class__ is str and _NAME.search(name):
                 continue
             shown = name
             if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
@@ -465,8 +465,9 @@ class StrictRequest(Request):
     """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
     secrets: SecretPolicy = "off"
     """What becomes of secrets in the texts of the body."""
-    is_search: bool = False
-    """Whether the body is only read. Then nothing is kept and no answer warns, but a model may be given the texts."""
+    only_read: bool = False
+    """Whether the endpoint only reads, as `POST /v1/memories/search` does. Then nothing is kept and no answer warns,
+    but a model may be given the texts."""
     warnings: Sequence[TextWarning] = ()
     """What was found, for the answer."""
 
@@ -500,15 +501,15 @@ class StrictRequest(Request):
             value = parse(body, limits, self.lenient)
         else:
             value = await in_turn(parse, body, limits, self.lenient)
-        if self.secrets != "off" and not (self.is_search and self.secrets == "flag"):
+        if self.secrets != "off" and not (self.only_read and self.secrets == "flag"):
             await off_loop(len(body), self.screen, value)
         return value
 
     def screen(self, value: Any) -> None:
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
-        policy, is_kept, own = self.secrets, not self.is_search, state_of(self)["resources"].settings.secrets.own
-        found = [*secrets_in(value, own, replaces=policy != "flag", is_search=self.is_search)]
+        policy, is_kept, own = self.secrets, not self.only_read, state_of(self)["resources"].settings.secrets.own
+        found = [*secrets_in(value, own, replaces=policy != "flag", only_read=self.only_read)]
         if found and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
         if not is_kept:
@@ -582,7 +583,7 @@ class StrictRoute(APIRoute):
             request.lenient = lenient
             if verb != "admin":
                 request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
-                request.is_search = verb == "read"
+                request.only_read = verb == "read"
             if body is None and "requestBody" in (self.openapi_extra or {}):
                 pass  # the endpoint reads a file as it arrives
             elif body is None:

@@ -99,9 +99,9 @@ async def get_document(document_id: DocumentId, documents: Documents) -> Answer[
 
 @router.delete("/{document_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_document(
-    document_id: DocumentId, request: Request, documents: Documents, write: Writer, if_match: InPrecondition
+    document_id: DocumentId, request: Request, documents: Documents, write: Writer, precondition: InPrecondition
 ) -> Response:
     """Delete a document and its passages."""
     principal = get_caller(request)[1]
     actor = Actor(principal.scope.tenant, principal.key_id, "delete_document")
-    return await write(lambda: documents.delete(document_id, actor, if_match))
+    return await write(lambda: documents.delete(document_id, actor, precondition))

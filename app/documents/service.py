@@ -31,7 +31,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, having, page_of, render_items
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch, WriteResult
+from app.writes.executor import Precondition, WriteResult
 
 PART_BYTES = 512 << 10
 REMOVED_AT_ONCE = 200
@@ -176,7 +176,7 @@ class DocumentService:
         """Returns a document. Raises NotFound."""
         return render(await self._documents.get(document_id))
 
-    async def delete(self, document_id: str, actor: Actor, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, document_id: str, actor: Actor, precondition: Precondition) -> WriteResult[None]:
         """Deletes the passages of a document in steps, then the document. After an error the same call continues."""
         document = await self._documents.get(document_id)
         self._documents.require_write(document)

@@ -74,7 +74,7 @@ async def search_facts(body: schemas.FactSearch, facts: FactServiceDep) -> Answe
     },
 )
 async def assert_fact(
-    body: schemas.FactCreate, facts: FactServiceDep, write: Writer, if_match: InPrecondition, request: Request
+    body: schemas.FactCreate, facts: FactServiceDep, write: Writer, precondition: InPrecondition, request: Request
 ) -> Answer[schemas.AssertedFact]:
     """Say that something is true. What it contradicts is bounded, split or replaced, never overwritten; it is stored as
     disputed where what it contradicts has more trust. `on_conflict: merge` needs a language model: without one 409
@@ -83,18 +83,18 @@ async def assert_fact(
         resources, principal = get_caller(request)
 
         async def plan() -> WriteResult:
-            return queued(principal.scope, body, if_match, resources.llm, resources.clock.now())
+            return queued(principal.scope, body, precondition, resources.llm, resources.clock.now())
 
         return await write(plan)
-    return await write(lambda: facts.assert_one(body, if_match))
+    return await write(lambda: facts.assert_one(body, precondition))
 
 
 @router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
 async def assert_facts(
-    body: schemas.FactBatch, facts: FactServiceDep, write: Writer, if_match: InPrecondition
+    body: schemas.FactBatch, facts: FactServiceDep, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.FactBatchAsserted]:
     """Assert up to 500 facts, in their order: all of them, or none. They become known at the same moment."""
-    return await write(lambda: facts.assert_all(body.items, if_match))
+    return await write(lambda: facts.assert_all(body.items, precondition))
 
 
 @router.get("", responses=problems())
@@ -113,10 +113,10 @@ async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Answer[schemas.Fac
 
 
 @router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))
-async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition) -> Response:
+async def delete_fact(fact_id: FactId, facts: FactServiceDep, write: Writer, precondition: InPrecondition) -> Response:
     """Remove an assertion and its history as if it had never been made. What had given way to it comes back, and a
     dispute with it is over. For what was wrong there is `retract`."""
-    return await write(lambda: facts.delete(fact_id, if_match))
+    return await write(lambda: facts.delete(fact_id, precondition))
 
 
 @router.get("/{fact_id}/history", responses=problems(404))
@@ -127,10 +127,10 @@ async def get_fact_history(fact_id: FactId, facts: FactServiceDep, listing: InLi
 
 @router.post("/{fact_id}/retract", responses=problems(404, 409, 412))
 async def retract_fact(
-    fact_id: FactId, facts: FactServiceDep, write: Writer, if_match: InPrecondition
+    fact_id: FactId, facts: FactServiceDep, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Fact]:
     """Take back what should not have been said: from now on we do not know it. That we did stays on record."""
-    return await write(lambda: facts.retract(fact_id, if_match))
+    return await write(lambda: facts.retract(fact_id, precondition))
 
 
 async def graph_service(request: Request) -> GraphService:

@@ -47,7 +47,7 @@ from app.storage.repository import Listing, page_of, partitions_of, render_items
 from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import content_hash
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 BOTH = "both"
 
@@ -81,14 +81,14 @@ class FactService:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def assert_one(self, body: FactCreate, precondition: IfMatch) -> WriteResult[AssertedFact]:
+    async def assert_one(self, body: FactCreate, precondition: Precondition) -> WriteResult[AssertedFact]:
         """Asserts one fact. Returns 201 if it is new, else 200."""
         outcome, created = await self._assert([body], precondition, [{}])
         (fact,) = outcome.body["items"]
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source] | None = None
+        self, bodies: Sequence[FactCreate], precondition: Precondition, sources: Sequence[Source] | None = None
     ) -> WriteResult[FactBatchAsserted]:
         """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
         source beside the API key."""
@@ -96,7 +96,7 @@ class FactService:
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: IfMatch, sources: Sequence[Source]
+        self, bodies: Sequence[FactCreate], precondition: Precondition, sources: Sequence[Source]
     ) -> tuple[WriteResult[FactBatchAsserted], bool]:
         precondition.check(None)
         bodies = [require_single(body) for body in bodies]
@@ -203,7 +203,7 @@ class FactService:
         source: Source = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
         return source if body.origin is None else {**source, "origin": body.origin}
 
-    async def retract(self, fact_id: str, precondition: IfMatch) -> WriteResult[Fact]:
+    async def retract(self, fact_id: str, precondition: Precondition) -> WriteResult[Fact]:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
         fact = await self._facts.get(fact_id)
         self._facts.require_write(fact)
@@ -227,7 +227,7 @@ class FactService:
                 ledgers[group_id].end(fact["fact_id"], at)
         return await self._written(ledgers.values())
 
-    async def resolve(self, fact_id: str, keep: str, precondition: IfMatch) -> WriteResult[Fact]:
+    async def resolve(self, fact_id: str, keep: str, precondition: Precondition) -> WriteResult[Fact]:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
         fact = await self._facts.get(fact_id)
         precondition.check(fact)
@@ -247,7 +247,7 @@ class FactService:
             raise invalid("/keep", "must be this fact, one that it contends with now, or both")
         return _answer(ledger.latest(keep), await self._written([ledger]))
 
-    async def delete(self, fact_id: str, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, fact_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes a fact and all other documents of its lineage. To correct a wrong fact, use `retract`."""
         fact = await self._facts.get_to_delete(fact_id)
         precondition.check(fact)
@@ -539,7 +539,7 @@ def require_write(draft: FactRecord, scope: Scope) -> None:
 # --- Merging by a language model --------------------------------------------------------------------------------------
 
 
-def queued(scope: Scope, body: FactCreate, precondition: IfMatch, llm: LLM | None, now: datetime) -> WriteResult:
+def queued(scope: Scope, body: FactCreate, precondition: Precondition, llm: LLM | None, now: datetime) -> WriteResult:
     """Returns 202 with the operation that asserts a fact and merges it with those that it contends with. Raises
     LLMNotConfigured, Forbidden or Invalid; nothing is written then."""
     precondition.check(None)

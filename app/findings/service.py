@@ -40,7 +40,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Listing, Repository, expired, having, page_of, pages, render_items
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch
+from app.writes.executor import Precondition
 
 Name = tuple[str, str]
 """Kind and id of a record."""
@@ -424,7 +424,7 @@ class FindingService:
             items = [item for item in items if item["status"] == "open"]
         return page_of(items, cursor)
 
-    async def open_one(self, finding_id: str, precondition: IfMatch) -> FindingRecord:
+    async def open_one(self, finding_id: str, precondition: Precondition) -> FindingRecord:
         """Returns an open finding as it is stored, for a caller that settles it. Raises NotFound, Forbidden, and
         Conflict if it is settled or its evidence no longer stands."""
         finding = await self._findings.get(finding_id)

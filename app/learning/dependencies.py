@@ -24,7 +24,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import BaseRecord, Collection
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch
+from app.writes.executor import Precondition
 
 
 class LLMDayRecord(BaseRecord, total=False):
@@ -109,7 +109,7 @@ def _day(now: datetime) -> str:
     return now.astimezone(UTC).date().isoformat()
 
 
-ALWAYS = IfMatch(None)
+ALWAYS = Precondition(None)
 """A precondition that is always met."""
 
 

@@ -63,7 +63,7 @@ async def summarize_session(
     session_id: Annotated[Identifier, Path(examples=["chat-1"])],
     learning: InLearning,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[Operation]:
     """Write the session's summary anew from all its messages. Without a language model: 409 `llm_not_configured`."""
-    return await write(lambda: learning.summarize(session_id, if_match))
+    return await write(lambda: learning.summarize(session_id, precondition))

@@ -30,7 +30,7 @@ from app.sessions.repository import SessionRepository
 from app.sessions.schemas import MessageIn, MessageRecord
 from app.storage.changes import Change, Insert
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch, WriteHandler, WriteResult
+from app.writes.executor import Precondition, WriteHandler, WriteResult
 
 
 class ExtractRequest(Owned):
@@ -84,7 +84,7 @@ class Learning:
     def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
         self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
 
-    async def summarize(self, session_id: str, precondition: IfMatch) -> WriteResult[Operation]:
+    async def summarize(self, session_id: str, precondition: Precondition) -> WriteResult[Operation]:
         """Returns 202 with the operation that writes the session's summary. Raises NotFound, Forbidden, or an error if
         there is no model."""
         now = self._tools.clock.now()

@@ -63,7 +63,7 @@ from app.storage.schema import Eq, Filter, In, Not, both, matches
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.search import Floats, SearchQuery
 from app.storage.text import TermIds
-from app.writes.executor import IfMatch
+from app.writes.executor import Precondition
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class MemoryPlanner:
         embeddings: Embeddings,
         decays: Decays,
         now: datetime,
-        precondition: IfMatch,
+        precondition: Precondition,
     ) -> None:
         self._memories, self._embeddings, self._decays = memories, embeddings, decays
         self._precondition = precondition

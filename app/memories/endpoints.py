@@ -25,7 +25,7 @@ from app.memories.search import (
     TagsMatch,
 )
 from app.memories.service import FeedbackService, MemoryService
-from app.writes.executor import InCreation, InPrecondition, Writer, etag
+from app.writes.executor import InCreationPrecondition, InPrecondition, Writer, etag
 
 
 async def memory_service(request: Request) -> MemoryService:
@@ -121,29 +121,29 @@ async def search_memories(body: SearchRequest, memories: MemorySearchDep, reques
     },
 )
 async def create_memory(
-    body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, if_match: InCreation
+    body: schemas.MemoryCreate, memories: MemoryServiceDep, write: Writer, precondition: InCreationPrecondition
 ) -> Answer[schemas.MemoryCreated]:
     """Remember one thing. 201 when it is new; 200 with the memory that is equal, or has its `key`. A memory of less
     trust than one that it would replace is stored as `disputed`, without its key and out of search."""
-    return await write(lambda: memories.create(body, if_match))
+    return await write(lambda: memories.create(body, precondition))
 
 
 @router.post("/batch", status_code=201, responses=problems(409, 412, *BODY))
 async def create_memories(
-    body: schemas.MemoryBatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
+    body: schemas.MemoryBatch, memories: MemoryServiceDep, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.MemoryBatchCreated]:
     """Remember up to 500 things: all of them, or none."""
-    return await write(lambda: memories.create_batch(body.items, if_match))
+    return await write(lambda: memories.create_batch(body.items, precondition))
 
 
 @router.post("/feedback", responses=problems(409, 412, *BODY))
 async def give_memory_feedback(
-    body: schemas.FeedbackRequest, feedback: FeedbackServiceDep, write: Writer, if_match: InPrecondition
+    body: schemas.FeedbackRequest, feedback: FeedbackServiceDep, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.FeedbackResult]:
     """Say which memories helped to answer and which misled. One that helped gains 0.05 of importance and fades anew;
     one that misled loses 0.1. Each counts once for a memory, API key and UTC day. Each item is applied on its own, and
     its answer says why where it was not. The version of a memory stays."""
-    return await write(lambda: feedback.give(body.items, if_match))
+    return await write(lambda: feedback.give(body.items, precondition))
 
 
 @router.get("", responses=problems())
@@ -179,10 +179,14 @@ async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Answer[
 
 @router.patch("/{memory_id}", responses=problems(404, 409, 412, *BODY))
 async def update_memory(
-    memory_id: MemoryId, body: schemas.MemoryPatch, memories: MemoryServiceDep, write: Writer, if_match: InPrecondition
+    memory_id: MemoryId,
+    body: schemas.MemoryPatch,
+    memories: MemoryServiceDep,
+    write: Writer,
+    precondition: InPrecondition,
 ) -> Answer[schemas.Memory]:
     """Change a memory: what is absent stays, null clears. The version that goes is kept as history."""
-    return await write(lambda: memories.patch(memory_id, body, if_match))
+    return await write(lambda: memories.patch(memory_id, body, precondition))
 
 
 @router.delete("/{memory_id}", status_code=204, response_class=Response, responses=problems(404, 412))
@@ -190,14 +194,14 @@ async def delete_memory(
     memory_id: MemoryId,
     memories: MemoryServiceDep,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
     predecessors: Annotated[
         schemas.Predecessors,
         Query(description="`restore`: the memories that it superseded become active again. `delete`: they go, too."),
     ] = "restore",
 ) -> Response:
     """Delete a memory, its vector and its history. Duplicates that consolidation merged into it do not come back."""
-    return await write(lambda: memories.delete(memory_id, predecessors, if_match))
+    return await write(lambda: memories.delete(memory_id, predecessors, precondition))
 
 
 @router.get("/{memory_id}/history", responses=problems(404))

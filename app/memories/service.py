@@ -45,7 +45,7 @@ from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
 from app.storage.protocol import Fetched
 from app.storage.repository import Listing, Repository, expired, is_shown, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, Not, both
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 DELETED_AT_ONCE = 500
 
@@ -63,20 +63,20 @@ class MemoryService:
         self._memories, self._embeddings, self._clock = memories, embeddings, clock
         self._decays = Decays(memories.store, memories.scope.tenant)
 
-    async def create(self, body: MemoryCreate, precondition: IfMatch) -> WriteResult[MemoryCreated]:
+    async def create(self, body: MemoryCreate, precondition: Precondition) -> WriteResult[MemoryCreated]:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
         plan = await self._planner(precondition).plan([body], base_pointer="")
         (answer,), (created,) = plan.answers, plan.created
         return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
 
     async def create_batch(
-        self, bodies: Sequence[MemoryCreate], precondition: IfMatch
+        self, bodies: Sequence[MemoryCreate], precondition: Precondition
     ) -> WriteResult[MemoryBatchCreated]:
         """Plans several memories: all of them are stored, or none."""
         plan = await self._planner(precondition).plan(bodies, "/items")
         return WriteResult({"items": plan.answers}, plan.changes, 201)
 
-    def _planner(self, precondition: IfMatch) -> MemoryPlanner:
+    def _planner(self, precondition: Precondition) -> MemoryPlanner:
         return MemoryPlanner(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
 
     async def get(self, memory_id: str) -> Memory:
@@ -106,12 +106,12 @@ class MemoryService:
         where = both(where, unexpired(rfc3339(now)))
         return await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
 
-    async def patch(self, memory_id: str, body: MemoryPatch, precondition: IfMatch) -> WriteResult[Memory]:
+    async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> WriteResult[Memory]:
         """Changes the fields that are set in `body`."""
         return await self.change(memory_id, lambda _: body, precondition)
 
     async def change(
-        self, memory_id: str, patch: Callable[[MemoryRecord], MemoryPatch], precondition: IfMatch
+        self, memory_id: str, patch: Callable[[MemoryRecord], MemoryPatch], precondition: Precondition
     ) -> WriteResult[Memory]:
         """Changes a memory by a patch that is computed from the very version that it replaces."""
         now = self._clock.now()
@@ -159,7 +159,7 @@ class MemoryService:
             raise Conflict("Another active memory of this scope has that key.")
         return self._memories.remove(others) if others else []
 
-    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, memory_id: str, predecessors: Predecessors, precondition: Precondition) -> WriteResult[None]:
         """Deletes a memory.
 
         The memories that it superseded become active again (`restore`) or are deleted too (`delete`). A dispute with it
@@ -176,7 +176,7 @@ class MemoryService:
         gone = [memory, *await succession.chain(memory)]
         return WriteResult(None, [*self._memories.remove(gone), *await Disputes(self._memories, now).over(gone)], 204)
 
-    async def resolve(self, memory_id: str, keep: str, precondition: IfMatch) -> WriteResult[Memory]:
+    async def resolve(self, memory_id: str, keep: str, precondition: Precondition) -> WriteResult[Memory]:
         """Settles a dispute. The answer is the memory that is kept."""
         now = self._clock.now()
         disputed = await self._memories.get_unexpired(memory_id, rfc3339(now))
@@ -466,7 +466,7 @@ class FeedbackService:
         self._notes = Repository(memories.store, memories.scope, FEEDBACK)
         self._decays = Decays(memories.store, memories.scope.tenant)
 
-    async def give(self, items: Sequence[FeedbackItem], precondition: IfMatch) -> WriteResult[FeedbackResult]:
+    async def give(self, items: Sequence[FeedbackItem], precondition: Precondition) -> WriteResult[FeedbackResult]:
         """Applies each item on its own.
 
         The answer of an item that cannot be applied has the reason; the others are applied.

@@ -48,10 +48,10 @@ class ProcedureQuery(BaseModel):
 
 @router.post("", status_code=201, responses=problems(409, 412, *BODY))
 async def create_procedure(
-    body: schemas.ProcedureCreate, procedures: Procedures, write: Writer, if_match: InPrecondition
+    body: schemas.ProcedureCreate, procedures: Procedures, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Procedure]:
     """Keep how something is done. 409 where an active procedure of the scope has that name."""
-    return await write(lambda: procedures.create(body, if_match))
+    return await write(lambda: procedures.create(body, precondition))
 
 
 @router.get("", responses=problems())
@@ -87,18 +87,18 @@ async def update_procedure(
     body: schemas.ProcedurePatch,
     procedures: Procedures,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[schemas.Procedure]:
     """Refine a procedure: what is absent stays. The version that goes is kept as history; its outcomes stay counted."""
-    return await write(lambda: procedures.patch(procedure_id, body, if_match))
+    return await write(lambda: procedures.patch(procedure_id, body, precondition))
 
 
 @router.delete("/{procedure_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_procedure(
-    procedure_id: ProcedureId, procedures: Procedures, write: Writer, if_match: InPrecondition
+    procedure_id: ProcedureId, procedures: Procedures, write: Writer, precondition: InPrecondition
 ) -> Response:
     """Delete a procedure, its vector and its history."""
-    return await write(lambda: procedures.delete(procedure_id, if_match))
+    return await write(lambda: procedures.delete(procedure_id, precondition))
 
 
 @router.get("/{procedure_id}/history", responses=problems(404))
@@ -115,7 +115,7 @@ async def record_outcome(
     body: schemas.OutcomeIn,
     procedures: Procedures,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[schemas.OutcomeRecorded]:
     """Say whether a procedure worked this time. Counted one by one, however many say it at once; the version stays."""
-    return await write(lambda: procedures.record_outcome(procedure_id, body, if_match))
+    return await write(lambda: procedures.record_outcome(procedure_id, body, precondition))

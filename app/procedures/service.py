@@ -43,7 +43,7 @@ from app.storage.repository import Listing, between, having, page_of, render_ite
 from app.storage.schema import Eq, Filter, Has, Or, Range, both
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 # --- The track record: how well a procedure works, the trial of better steps, when it is reviewed, and its rank -------
 #
@@ -583,7 +583,7 @@ class ProcedureService:
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
 
-    async def create(self, body: ProcedureCreate, precondition: IfMatch) -> WriteResult[Procedure]:
+    async def create(self, body: ProcedureCreate, precondition: Precondition) -> WriteResult[Procedure]:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
@@ -603,7 +603,9 @@ class ProcedureService:
         procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
         return page_of(await render_items(PROCEDURES, procedures, render, Procedure), cursor)
 
-    async def patch(self, procedure_id: str, body: ProcedurePatch, precondition: IfMatch) -> WriteResult[Procedure]:
+    async def patch(
+        self, procedure_id: str, body: ProcedurePatch, precondition: Precondition
+    ) -> WriteResult[Procedure]:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
         procedure = await self._procedures.get(procedure_id)
         self._procedures.require_write(procedure)
@@ -625,7 +627,7 @@ class ProcedureService:
         if other is not None and other["procedure_id"] != procedure["procedure_id"]:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
-    async def delete(self, procedure_id: str, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, procedure_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes a procedure and its history."""
         procedure = await self._procedures.get_to_delete(procedure_id)
         precondition.check(procedure)
@@ -647,7 +649,7 @@ class ProcedureService:
         return page_of(await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), cursor)
 
     async def record_outcome(
-        self, procedure_id: str, body: OutcomeIn, precondition: IfMatch
+        self, procedure_id: str, body: OutcomeIn, precondition: Precondition
     ) -> WriteResult[OutcomeRecorded]:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
         after a conflict the handler counts again. An outcome by which the procedure begins to fail, or its trial is

@@ -75,7 +75,7 @@ from app.storage.repository import (
 from app.storage.schema import EVERYTHING, Absent, After, And, Collection, Eq, In, Not, Or, Range, both, matches
 from app.storage.scope import Scope
 from app.storage.text import normalise_content, text_ids
-from app.writes.executor import IfMatch, WriteResult, changed, etag
+from app.writes.executor import Precondition, WriteResult, changed, etag
 
 # --- Requests and answers ---------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class AgentService:
     ) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
-    async def create(self, body: AgentCreate, precondition: IfMatch) -> WriteResult[Agent]:
+    async def create(self, body: AgentCreate, precondition: Precondition) -> WriteResult[Agent]:
         """Creates an agent. Raises AlreadyExists if the id or the name is taken."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -231,7 +231,7 @@ class AgentService:
         """Returns an agent. Raises NotFound."""
         return self._shown(await self._agents.get(agent_id))
 
-    async def patch(self, agent_id: str, body: AgentPatch, precondition: IfMatch) -> WriteResult[Agent]:
+    async def patch(self, agent_id: str, body: AgentPatch, precondition: Precondition) -> WriteResult[Agent]:
         """Changes fields of an agent. Raises AlreadyExists if the new name is taken."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
@@ -245,13 +245,13 @@ class AgentService:
             await self._check_name({**agent, **fields})
         return self._changed(agent, fields)
 
-    async def delete(self, agent_id: str, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, agent_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes the agent's settings and experience. Memories with its id stay."""
         agent = await self._agents.get_to_delete(agent_id)
         precondition.check(agent)
         return WriteResult(None, [self._agents.delete(agent)], 204)
 
-    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: IfMatch) -> WriteResult[Experience]:
+    async def learn(self, agent_id: str, body: ExperiencePatch, precondition: Precondition) -> WriteResult[Experience]:
         """Adds lessons to the agent's experience, and returns the experience."""
         agent = await self._agents.get(agent_id)
         precondition.check(agent)
@@ -260,7 +260,7 @@ class AgentService:
         return self._learned(agent, merge_experience(agent["experience"], patch, source, now))
 
     async def copy_experience(
-        self, agent_id: str, from_agent_id: str, precondition: IfMatch
+        self, agent_id: str, from_agent_id: str, precondition: Precondition
     ) -> WriteResult[Experience]:
         """Adds what another agent has learned, and returns the experience. Raises NotFound for either agent."""
         agent = await self._agents.get(agent_id)

@@ -92,26 +92,26 @@ async def get_profile(
 
 @users_router.put("/{user_id}/profile", responses=NEW)
 async def put_profile(
-    user_id: UserIdPath, body: users.Profile, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.Profile, users: Users, write: Writer, precondition: InPrecondition
 ) -> Answer[users.StoredProfile]:
     """Replace a user's profile."""
-    return await write(lambda: users.put_profile(user_id, body, if_match))
+    return await write(lambda: users.put_profile(user_id, body, precondition))
 
 
 @users_router.patch("/{user_id}/profile", responses=NEW)
 async def update_profile(
-    user_id: UserIdPath, body: users.ProfilePatch, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.ProfilePatch, users: Users, write: Writer, precondition: InPrecondition
 ) -> Answer[users.StoredProfile]:
     """Add to a profile: lists grow, scalars are overwritten, what is not named stays."""
-    return await write(lambda: users.patch_profile(user_id, body, if_match))
+    return await write(lambda: users.patch_profile(user_id, body, precondition))
 
 
 @users_router.post("/{user_id}/interactions", status_code=201, responses=NEW)
 async def add_interaction(
-    user_id: UserIdPath, body: users.InteractionIn, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.InteractionIn, users: Users, write: Writer, precondition: InPrecondition
 ) -> Answer[Interaction]:
     """Note a conversation in a line; the last 50 are kept."""
-    return await write(lambda: users.interact(user_id, body, if_match))
+    return await write(lambda: users.interact(user_id, body, precondition))
 
 
 @users_router.get("/{user_id}/interactions", responses=problems(404))
@@ -122,10 +122,10 @@ async def list_interactions(user_id: UserIdPath, users: Users) -> Answer[users.I
 
 @users_router.post("/{user_id}/issues", status_code=201, responses=NEW)
 async def add_issue(
-    user_id: UserIdPath, body: users.IssueIn, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.IssueIn, users: Users, write: Writer, precondition: InPrecondition
 ) -> Answer[users.Issue]:
     """Note a problem that the user has. It is a memory: "the same problem as last month" finds it."""
-    return await write(lambda: users.add_issue(user_id, body, if_match))
+    return await write(lambda: users.add_issue(user_id, body, precondition))
 
 
 @users_router.get("/{user_id}/issues", responses=problems(404))
@@ -141,10 +141,10 @@ async def update_issue(
     body: users.IssuePatch,
     users: Users,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[users.Issue]:
     """Set a problem's status."""
-    return await write(lambda: users.set_issue(user_id, issue_id, body.status, if_match))
+    return await write(lambda: users.set_issue(user_id, issue_id, body.status, precondition))
 
 
 @users_router.post(
@@ -153,10 +153,10 @@ async def update_issue(
     responses={**NEW, 200: {"model": users.Solution, "description": "An equal one is there already."}},
 )
 async def add_solution(
-    user_id: UserIdPath, body: users.SolutionIn, users: Users, write: Writer, if_match: InPrecondition
+    user_id: UserIdPath, body: users.SolutionIn, users: Users, write: Writer, precondition: InPrecondition
 ) -> Answer[users.Solution]:
     """Note what fixed a problem. It is a memory, too."""
-    return await write(lambda: users.add_solution(user_id, body, if_match))
+    return await write(lambda: users.add_solution(user_id, body, precondition))
 
 
 @users_router.get("/{user_id}/solutions", responses=problems(404))
@@ -167,10 +167,10 @@ async def list_solutions(user_id: UserIdPath, users: Users, listing: InListing) 
 
 @agents_router.post("", status_code=201, responses=NEW)
 async def create_agent(
-    body: agents.AgentCreate, agents: Agents, write: Writer, if_match: InPrecondition
+    body: agents.AgentCreate, agents: Agents, write: Writer, precondition: InPrecondition
 ) -> Answer[agents.Agent]:
     """Register an agent. An agent that is not registered works with the defaults."""
-    return await write(lambda: agents.create(body, if_match))
+    return await write(lambda: agents.create(body, precondition))
 
 
 @agents_router.get("", responses=problems())
@@ -188,16 +188,16 @@ async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[agents.Agent]:
 
 @agents_router.patch("/{agent_id}", responses=CHANGE)
 async def update_agent(
-    agent_id: AgentId, body: agents.AgentPatch, agents: Agents, write: Writer, if_match: InPrecondition
+    agent_id: AgentId, body: agents.AgentPatch, agents: Agents, write: Writer, precondition: InPrecondition
 ) -> Answer[agents.Agent]:
     """Change an agent; its memories fade by its own settings."""
-    return await write(lambda: agents.patch(agent_id, body, if_match))
+    return await write(lambda: agents.patch(agent_id, body, precondition))
 
 
 @agents_router.delete("/{agent_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_agent(agent_id: AgentId, agents: Agents, write: Writer, if_match: InPrecondition) -> Response:
+async def delete_agent(agent_id: AgentId, agents: Agents, write: Writer, precondition: InPrecondition) -> Response:
     """Delete an agent's settings and experience. Memories made under its id stay."""
-    return await write(lambda: agents.delete(agent_id, if_match))
+    return await write(lambda: agents.delete(agent_id, precondition))
 
 
 @agents_router.get("/{agent_id}/experience", responses=problems(404))
@@ -209,15 +209,15 @@ async def get_experience(agent_id: AgentId, agents: Agents) -> Answer[Experience
 
 @agents_router.patch("/{agent_id}/experience", responses=CHANGE)
 async def update_experience(
-    agent_id: AgentId, body: agents.ExperiencePatch, agents: Agents, write: Writer, if_match: InPrecondition
+    agent_id: AgentId, body: agents.ExperiencePatch, agents: Agents, write: Writer, precondition: InPrecondition
 ) -> Answer[Experience]:
     """Add lessons; one that is known is seen once more."""
-    return await write(lambda: agents.learn(agent_id, body, if_match))
+    return await write(lambda: agents.learn(agent_id, body, precondition))
 
 
 @agents_router.post("/{agent_id}/experience/copy", responses=CHANGE)
 async def copy_experience(
-    agent_id: AgentId, body: agents.ExperienceCopy, agents: Agents, write: Writer, if_match: InPrecondition
+    agent_id: AgentId, body: agents.ExperienceCopy, agents: Agents, write: Writer, precondition: InPrecondition
 ) -> Answer[Experience]:
     """Copy what another agent has learned: lessons that this agent does not have, and paragraphs of its knowledge."""
-    return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, if_match))
+    return await write(lambda: agents.copy_experience(agent_id, body.from_agent_id, precondition))

@@ -54,7 +54,7 @@ from app.storage.records import DAMAGED, left_out
 from app.storage.repository import A, Listing, Repository, page_of, require_fit
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 # --- Requests and answers ---------------------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ class UserService:
             raise no_such("user")
         return render_profile(user.record)
 
-    async def put_profile(self, user_id: str, body: Profile, precondition: IfMatch) -> WriteResult[StoredProfile]:
+    async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> WriteResult[StoredProfile]:
         """Replaces the whole profile."""
         whole: UserProfile = {
             "name": body.name,
@@ -382,14 +382,14 @@ class UserService:
         return await self._change(user_id, precondition, lambda _: whole, FACT_FIELDS)
 
     async def patch_profile(
-        self, user_id: str, body: ProfilePatch, precondition: IfMatch
+        self, user_id: str, body: ProfilePatch, precondition: Precondition
     ) -> WriteResult[StoredProfile]:
         """Merges a patch into the profile; see `merge_profile`."""
         patch = body.model_dump(exclude_unset=True)
         named = [name for name in FACT_FIELDS if name in patch]
         return await self._change(user_id, precondition, lambda profile: merge_profile(profile, patch), named)
 
-    async def interact(self, user_id: str, body: InteractionIn, precondition: IfMatch) -> WriteResult[Interaction]:
+    async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> WriteResult[Interaction]:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
         if body.agent_id is not None:
             self._users.scope.require_write(body.agent_id, user_id)
@@ -418,7 +418,7 @@ class UserService:
     async def _change(
         self,
         user_id: str,
-        precondition: IfMatch,
+        precondition: Precondition,
         merged: Callable[[UserProfile], UserProfile],
         named: Sequence[ProfileField],
     ) -> WriteResult[StoredProfile]:
@@ -463,7 +463,7 @@ class UserService:
 
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
-    async def add_issue(self, user_id: str, body: IssueIn, precondition: IfMatch) -> WriteResult[Issue]:
+    async def add_issue(self, user_id: str, body: IssueIn, precondition: Precondition) -> WriteResult[Issue]:
         """Stores an issue as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
@@ -477,7 +477,7 @@ class UserService:
         )
         return _as(await self._memories.create(memory, precondition), render_issue)
 
-    async def add_solution(self, user_id: str, body: SolutionIn, precondition: IfMatch) -> WriteResult[Solution]:
+    async def add_solution(self, user_id: str, body: SolutionIn, precondition: Precondition) -> WriteResult[Solution]:
         """Stores a solution as a memory."""
         memory = MemoryCreate.model_validate(
             {
@@ -494,7 +494,7 @@ class UserService:
         return _as(await self._memories.create(memory, precondition), render_solution)
 
     async def set_issue(
-        self, user_id: str, issue_id: str, status: IssueStatus, precondition: IfMatch
+        self, user_id: str, issue_id: str, status: IssueStatus, precondition: Precondition
     ) -> WriteResult[Issue]:
         """Changes the status of an issue. Raises NotFound if the memory is not an issue of this user."""
 

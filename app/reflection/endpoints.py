@@ -66,21 +66,21 @@ async def accept_finding(
     finding_id: FindingId,
     reflection: Reflection,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
     body: Acceptance = _AS_PROPOSED,
 ) -> Answer[ReflectionFinding]:
     """Do what a finding proposes, or keep the other one of its two records. `operation_id` names the operation, which
     can be undone; the finding is then open again. 409 where it is settled already."""
-    return await write(lambda: reflection.accept(finding_id, body, if_match))
+    return await write(lambda: reflection.accept(finding_id, body, precondition))
 
 
 @findings_router.post("/{finding_id}/dismiss", responses=problems(404, 409, 412))
 async def dismiss_finding(
-    finding_id: FindingId, reflection: Reflection, write: Writer, if_match: InPrecondition
+    finding_id: FindingId, reflection: Reflection, write: Writer, precondition: InPrecondition
 ) -> Answer[ReflectionFinding]:
     """Settle a finding. Its `replaced_by` no longer counts; nothing else changes. `operation_id` names the operation,
     which can be undone. 409 where it is settled already."""
-    return await write(lambda: reflection.dismiss(finding_id, if_match))
+    return await write(lambda: reflection.dismiss(finding_id, precondition))
 
 
 @shown
@@ -100,12 +100,12 @@ async def resolve_fact(
     facts: FactServiceDep,
     decisions: DecisionsDep,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[ResolvedFact]:
     """Settle a dispute between facts. Answers the fact that was kept, and the operation, which can be undone."""
 
     async def plan() -> WriteResult:
-        settled = await facts.resolve(fact_id, body.keep, if_match)
+        settled = await facts.resolve(fact_id, body.keep, precondition)
         return await decisions.resolved(settled, settled.body["fact_id"])
 
     return await write(plan)
@@ -118,13 +118,13 @@ async def resolve_memory(
     memories: MemoryServiceDep,
     decisions: DecisionsDep,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[ResolvedMemory]:
     """Settle a dispute between memories. Answers the memory that is kept, and the operation, which can be undone. A
     disputed one that is kept is believed as much as the ones that it replaces."""
 
     async def plan() -> WriteResult:
-        settled = await memories.resolve(memory_id, body.keep, if_match)
+        settled = await memories.resolve(memory_id, body.keep, precondition)
         return await decisions.resolved(settled, settled.body["memory_id"])
 
     return await write(plan)

@@ -45,7 +45,7 @@ from app.profiles.users import ProfilePatch
 from app.retrieval.retriever import Retriever
 from app.storage.changes import Change
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch, WriteResult, etag
+from app.writes.executor import Precondition, WriteResult, etag
 
 CHANGED = "A record that this finding is about has changed meanwhile."
 
@@ -274,7 +274,9 @@ class ReflectionService:
         answer, changes = queue.start(self._scope, REFLECTION, payload, self._tools.clock.now(), **owner)
         return WriteResult(answer, changes, 202)
 
-    async def accept(self, finding_id: str, body: Acceptance, precondition: IfMatch) -> WriteResult[ReflectionFinding]:
+    async def accept(
+        self, finding_id: str, body: Acceptance, precondition: Precondition
+    ) -> WriteResult[ReflectionFinding]:
         """Applies what a finding proposes and settles it, as an operation that can be undone. Raises NotFound,
         Forbidden, Invalid if the record that is to be kept is none of its two, and Conflict if it is settled already
         or its evidence has changed."""
@@ -286,7 +288,7 @@ class ReflectionService:
         records = await EvidenceReader(self._tools.store, self._scope, now).read(evidence_names(finding))
         return await self._settled(carried_out(finding, shorter_texts(finding, records)), "accepted", changes)
 
-    async def dismiss(self, finding_id: str, precondition: IfMatch) -> WriteResult[ReflectionFinding]:
+    async def dismiss(self, finding_id: str, precondition: Precondition) -> WriteResult[ReflectionFinding]:
         """Settles a finding and removes the link that it made between its statements, as an operation that can be
         undone. Nothing else changes. It is not found again as long as its evidence stays as it is. Raises NotFound,
         Forbidden and Conflict as `accept` does."""
@@ -294,7 +296,7 @@ class ReflectionService:
         unlinked = await unlinking(MemoryRepository(self._tools.store, self._scope), finding, now)
         return await self._settled(finding, "dismissed", unlinked)
 
-    async def _open(self, finding_id: str, precondition: IfMatch) -> FindingRecord:
+    async def _open(self, finding_id: str, precondition: Precondition) -> FindingRecord:
         return await FindingService(self._findings, self._tools.clock).open_one(finding_id, precondition)
 
     async def _settled(

@@ -56,10 +56,10 @@ Tokens = Annotated[int | None, Query(ge=0, le=10_000_000, description="At most s
 
 @router.post("", status_code=201, responses=problems(404, 409, 412, *BODY))
 async def create_session(
-    body: schemas.SessionCreate, sessions: Sessions, write: Writer, if_match: InPrecondition
+    body: schemas.SessionCreate, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Session]:
     """Begin a conversation. Appending messages under a new id does the same."""
-    return await write(lambda: sessions.create(body, if_match))
+    return await write(lambda: sessions.create(body, precondition))
 
 
 class SessionQuery(RecordQuery):
@@ -87,18 +87,18 @@ async def get_session(session_id: SessionId, sessions: Sessions) -> Answer[schem
 
 @router.patch("/{session_id}", responses=problems(404, 409, 412, *BODY))
 async def update_session(
-    session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, body: schemas.SessionPatch, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Session]:
     """Change a session: what is absent stays, null clears."""
-    return await write(lambda: sessions.patch(session_id, body, if_match))
+    return await write(lambda: sessions.patch(session_id, body, precondition))
 
 
 @router.delete("/{session_id}", status_code=204, response_class=Response, responses=problems(404, 412))
 async def delete_session(
-    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Response:
     """Delete a session and its messages. The long-term memories made of it stay."""
-    return await write(lambda: sessions.delete(session_id, if_match))
+    return await write(lambda: sessions.delete(session_id, precondition))
 
 
 @router.post(
@@ -107,10 +107,10 @@ async def delete_session(
     responses=problems(404, 409, 412, *BODY),
 )
 async def append_messages(
-    session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, body: schemas.MessagesAppend, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Appended]:
     """Append messages in order, all or none. A new session is made on the way; an ended one answers 409."""
-    return await write(lambda: sessions.append(session_id, body, if_match))
+    return await write(lambda: sessions.append(session_id, body, precondition))
 
 
 @router.get("/{session_id}/messages", responses=problems(404))
@@ -131,10 +131,10 @@ async def list_messages(
 
 @router.delete("/{session_id}/messages", responses=problems(404, 412))
 async def clear_messages(
-    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[Deleted]:
     """Delete the messages of a session: short-term memory is emptied, long-term memory stays."""
-    return await write(lambda: sessions.clear(session_id, if_match))
+    return await write(lambda: sessions.clear(session_id, precondition))
 
 
 @router.patch("/{session_id}/messages/{seq}", responses=problems(404, 409, 412, *BODY))
@@ -144,22 +144,22 @@ async def update_message(
     body: schemas.MessagePatch,
     edits: Edits,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[schemas.Message]:
     """Edit a message: what is absent stays, null clears. Its memory says the new text, and what was learned from it is
     judged again. `If-Match` names the version of the session."""
-    return await write(lambda: edits.edit(session_id, seq, body, if_match))
+    return await write(lambda: edits.edit(session_id, seq, body, precondition))
 
 
 @router.delete(
     "/{session_id}/messages/{seq}", status_code=204, response_class=Response, responses=problems(404, 409, 412)
 )
 async def delete_message(
-    session_id: SessionId, seq: MessageNumber, edits: Edits, write: Writer, if_match: InPrecondition
+    session_id: SessionId, seq: MessageNumber, edits: Edits, write: Writer, precondition: InPrecondition
 ) -> Response:
     """Delete a message. A tombstone keeps its number; its memory goes, and what was learned from it is judged again.
     `If-Match` names the version of the session."""
-    return await write(lambda: edits.delete(session_id, seq, if_match))
+    return await write(lambda: edits.delete(session_id, seq, precondition))
 
 
 @router.get("/{session_id}/context", responses=problems(404))
@@ -175,19 +175,19 @@ async def get_session_context(
 
 @router.post("/{session_id}/end", status_code=202, responses=problems(404, 409, 412))
 async def end_session(
-    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[Operation]:
     """End the conversation: it takes no more messages. The answer is the operation that learns from it: with a language
     model memories, profile, experience and a summary; without one what can be done without. Ending it twice is fine."""
-    return await write(lambda: sessions.end(session_id, if_match))
+    return await write(lambda: sessions.end(session_id, precondition))
 
 
 @router.post("/{session_id}/reopen", responses=problems(404, 409, 412))
 async def reopen_session(
-    session_id: SessionId, sessions: Sessions, write: Writer, if_match: InPrecondition
+    session_id: SessionId, sessions: Sessions, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Session]:
     """Make an ended session take messages again. Reopening an active one changes nothing."""
-    return await write(lambda: sessions.reopen(session_id, if_match))
+    return await write(lambda: sessions.reopen(session_id, precondition))
 
 
 @router.get("/{session_id}/stats", responses=problems(404))

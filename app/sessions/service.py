@@ -58,7 +58,7 @@ from app.storage.record_filters import metadata_terms, split_filter
 from app.storage.repository import Listing, expired, having, page_of, pages, render_items, unexpired
 from app.storage.schema import Eq, Filter, both
 from app.validation_words import in_words
-from app.writes.executor import IfMatch, WriteResult, changed, etag
+from app.writes.executor import Precondition, WriteResult, changed, etag
 
 LEARN_EVERY = 20
 """Messages between two learning jobs of a session."""
@@ -98,7 +98,7 @@ class SessionService:
         self._learns = learns
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def create(self, body: SessionCreate, precondition: IfMatch) -> WriteResult[Session]:
+    async def create(self, body: SessionCreate, precondition: Precondition) -> WriteResult[Session]:
         """Plans a new session. Raises AlreadyExists if its id is taken, and NotFound if it is that of a session outside
         the bindings."""
         now = self._now()
@@ -123,7 +123,7 @@ class SessionService:
         sessions, cursor = await self._sessions.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
         return page_of(await render_items(SESSIONS, sessions, render, Session), cursor)
 
-    async def patch(self, session_id: str, body: SessionPatch, precondition: IfMatch) -> WriteResult[Session]:
+    async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> WriteResult[Session]:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -143,7 +143,7 @@ class SessionService:
         outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
 
-    async def end(self, session_id: str, precondition: IfMatch) -> WriteResult[Operation]:
+    async def end(self, session_id: str, precondition: Precondition) -> WriteResult[Operation]:
         """Ends a session. Answers 202 with the operation that learns from the conversation.
 
         Ending an ended session starts the operation again; it learns nothing twice.
@@ -167,7 +167,7 @@ class SessionService:
         )
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
-    async def reopen(self, session_id: str, precondition: IfMatch) -> WriteResult[Session]:
+    async def reopen(self, session_id: str, precondition: Precondition) -> WriteResult[Session]:
         """Makes an ended session active again. Learning goes on after the messages that it has processed."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -179,13 +179,13 @@ class SessionService:
     def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult[Session]:
         return changed(self._sessions, session, fields, render, self._now())
 
-    async def delete(self, session_id: str, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, session_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes a session and its messages. The memories made from them stay."""
         session = await self._sessions.get_to_delete(session_id, self._now())
         precondition.check(session)
         return WriteResult(None, self._sessions.remove(session), 204)
 
-    async def clear(self, session_id: str, precondition: IfMatch) -> WriteResult[Deleted]:
+    async def clear(self, session_id: str, precondition: Precondition) -> WriteResult[Deleted]:
         """Deletes the messages and the summary of a session. Long-term memory stays."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -203,7 +203,7 @@ class SessionService:
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, body: MessagesAppend, precondition: IfMatch) -> WriteResult[Appended]:
+    async def append(self, session_id: str, body: MessagesAppend, precondition: Precondition) -> WriteResult[Appended]:
         """Appends messages in order, all or none. A new session is created first. Texts over the limit are cut.
 
         Raises SessionEnded if the session has ended, NotFound if it is outside the bindings, AlreadyExists if it is of
@@ -237,7 +237,7 @@ class SessionService:
         return WriteResult(answer, changes, 201)
 
     async def _open(
-        self, session_id: str, body: MessagesAppend, precondition: IfMatch, now: str
+        self, session_id: str, body: MessagesAppend, precondition: Precondition, now: str
     ) -> tuple[SessionRecord, list[Change]]:
         """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
@@ -343,7 +343,9 @@ class MessageEdits:
         self._sessions, self._memories, self._embeddings, self._clock = sessions, memories, embeddings, clock
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def edit(self, session_id: str, seq: int, body: MessagePatch, precondition: IfMatch) -> WriteResult[Message]:
+    async def edit(
+        self, session_id: str, seq: int, body: MessagePatch, precondition: Precondition
+    ) -> WriteResult[Message]:
         """Changes the fields that are set in `body`. Raises NotFound, or Invalid if the result is no message."""
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)
@@ -359,7 +361,7 @@ class MessageEdits:
         changes += [self._sessions.change_message(old, new), self._counted(session, fields, now)]
         return WriteResult(render_message(new), changes)
 
-    async def delete(self, session_id: str, seq: int, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, session_id: str, seq: int, precondition: Precondition) -> WriteResult[None]:
         """Replaces a message by a tombstone that keeps its number. Raises NotFound."""
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)
@@ -379,7 +381,7 @@ class MessageEdits:
     # --- The message --------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, session_id: str, seq: int, precondition: IfMatch, now: str
+        self, session_id: str, seq: int, precondition: Precondition, now: str
     ) -> tuple[SessionRecord, MessageRecord]:
         session = await self._sessions.get_unexpired(session_id, now)
         self._sessions.require_write(session)

@@ -33,10 +33,10 @@ WRITES = problems(404, 409, 412, *BODY)
 
 @router.post("", status_code=201, responses=problems(404, 409, 412, *BODY))
 async def create_task(
-    body: schemas.TaskCreate, tasks: Tasks, write: Writer, if_match: InPrecondition
+    body: schemas.TaskCreate, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Task]:
     """Begin a task."""
-    return await write(lambda: tasks.create(body, if_match))
+    return await write(lambda: tasks.create(body, precondition))
 
 
 class TaskQuery(RecordQuery):
@@ -65,19 +65,19 @@ async def get_task(task_id: TaskId, tasks: Tasks) -> Answer[schemas.Task]:
 
 @router.patch("/{task_id}", responses=WRITES)
 async def update_task(
-    task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
+    task_id: TaskId, body: schemas.TaskPatch, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.TaskPatched]:
     """Change a task. Status goes pending → in_progress → completed, failed or cancelled; pending → completed, failed or
     cancelled; failed → in_progress. Any other move is 409 `illegal_transition`: `detail` names the allowed ones.
 
     Where the end of a task starts learning from its session, `operation_id` is its operation."""
-    return await write(lambda: tasks.patch(task_id, body, if_match))
+    return await write(lambda: tasks.patch(task_id, body, precondition))
 
 
 @router.delete("/{task_id}", status_code=204, response_class=Response, responses=problems(404, 412))
-async def delete_task(task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition) -> Response:
+async def delete_task(task_id: TaskId, tasks: Tasks, write: Writer, precondition: InPrecondition) -> Response:
     """Delete a task and its checkpoints."""
-    return await write(lambda: tasks.delete(task_id, if_match))
+    return await write(lambda: tasks.delete(task_id, precondition))
 
 
 @router.patch("/{task_id}/context", responses=WRITES)
@@ -86,44 +86,44 @@ async def update_task_context(
     body: Annotated[Object, Body(examples=[{"current_focus": "performance", "draft": None}])],
     tasks: Tasks,
     write: Writer,
-    if_match: InPrecondition,
+    precondition: InPrecondition,
 ) -> Answer[schemas.Task]:
     """Merge into the context (JSON merge patch, RFC 7396): null removes a key. Keys are data, never paths."""
-    return await write(lambda: tasks.patch_context(task_id, body, if_match))
+    return await write(lambda: tasks.patch_context(task_id, body, precondition))
 
 
 @router.put("/{task_id}/plan", responses=WRITES)
 async def put_task_plan(
-    task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: Writer, if_match: InPrecondition
+    task_id: TaskId, body: schemas.Plan, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Task]:
     """Replace a task's plan."""
-    return await write(lambda: tasks.put_plan(task_id, body.plan, if_match))
+    return await write(lambda: tasks.put_plan(task_id, body.plan, precondition))
 
 
 @router.patch("/{task_id}/plan/{index}", responses=WRITES)
 async def update_task_step(
-    task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: Writer, if_match: InPrecondition
+    task_id: TaskId, index: Index, body: schemas.StepPatch, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Task]:
     """Set a step's status and result. The result is stored whole; prompt text may cut it.
 
     With `checkpoint_every`, a checkpoint is kept on the way."""
-    return await write(lambda: tasks.patch_step(task_id, index, body, if_match))
+    return await write(lambda: tasks.patch_step(task_id, index, body, precondition))
 
 
 @router.post("/{task_id}/scratchpad", status_code=201, responses=WRITES)
 async def add_task_note(
-    task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: Writer, if_match: InPrecondition
+    task_id: TaskId, body: schemas.NoteIn, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.Jotted]:
     """Jot down a note. Past `max_tokens` the notes of lowest priority go, then the oldest; the answer says which."""
-    return await write(lambda: tasks.jot(task_id, body, if_match))
+    return await write(lambda: tasks.jot(task_id, body, precondition))
 
 
 @router.post("/{task_id}/evidence", status_code=201, responses=WRITES)
 async def add_task_evidence(
-    task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: Writer, if_match: InPrecondition
+    task_id: TaskId, body: schemas.EvidenceIn, tasks: Tasks, write: Writer, precondition: InPrecondition
 ) -> Answer[schemas.EvidenceAdded]:
     """Add a piece of evidence. Past `max_tokens` the oldest pieces go; `evicted` says which."""
-    return await write(lambda: tasks.add_evidence(task_id, body, if_match))
+    return await write(lambda: tasks.add_evidence(task_id, body, precondition))
 
 
 @router.get("/{task_id}/working-memory", responses=problems(404))
@@ -138,10 +138,10 @@ async def get_working_memory(
 
 @router.post("/{task_id}/checkpoints", status_code=201, responses=WRITES)
 async def create_checkpoint(
-    task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
+    task_id: TaskId, tasks: Tasks, write: Writer, precondition: InPrecondition, body: schemas.CheckpointIn = _NO_LABEL
 ) -> Answer[schemas.Checkpoint]:
     """Keep the task's state as it is now."""
-    return await write(lambda: tasks.checkpoint(task_id, body.label, if_match))
+    return await write(lambda: tasks.checkpoint(task_id, body.label, precondition))
 
 
 @router.get("/{task_id}/checkpoints", responses=problems(404))
@@ -160,8 +160,8 @@ async def get_checkpoint(
 
 @router.post("/{task_id}/restore", responses=WRITES)
 async def restore_task(
-    task_id: TaskId, tasks: Tasks, write: Writer, if_match: InPrecondition, body: schemas.Restore = _LATEST
+    task_id: TaskId, tasks: Tasks, write: Writer, precondition: InPrecondition, body: schemas.Restore = _LATEST
 ) -> Answer[schemas.Task]:
     """Bring a checkpoint's state back, in one write; the restore and what was there before are kept as checkpoints. A
     task that is completed or cancelled needs `reopen: true`."""
-    return await write(lambda: tasks.restore(task_id, body, if_match))
+    return await write(lambda: tasks.restore(task_id, body, precondition))

@@ -62,7 +62,7 @@ from app.tasks.schemas import (
     render,
     render_checkpoint,
 )
-from app.writes.executor import IfMatch, WriteResult, changed, etag
+from app.writes.executor import Precondition, WriteResult, changed, etag
 
 
 class TaskRepository(Repository[TaskRecord]):
@@ -216,7 +216,7 @@ class TaskService:
         self._tasks, self._limits, self._clock = tasks, limits, clock
         self._learns = learns
 
-    async def create(self, body: TaskCreate, precondition: IfMatch) -> WriteResult[Task]:
+    async def create(self, body: TaskCreate, precondition: Precondition) -> WriteResult[Task]:
         """Creates a task; an expired one with its id goes. Raises AlreadyExists if the id is taken, NotFound if it is
         that of a task outside the bindings, Invalid or Forbidden."""
         precondition.check(None)
@@ -264,7 +264,7 @@ class TaskService:
         tasks, cursor = await self._tasks.page(where, listing, request=request, keep=keep)
         return page_of(await render_items(TASKS, tasks, render, Task), cursor)
 
-    async def patch(self, task_id: str, body: TaskPatch, precondition: IfMatch) -> WriteResult[TaskPatched]:
+    async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> WriteResult[TaskPatched]:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
         fields = differing(task, body.model_dump(exclude_unset=True))
@@ -304,7 +304,7 @@ class TaskService:
             return {"expires_at": until, "kept_after_end": not own}
         return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
-    async def delete(self, task_id: str, precondition: IfMatch) -> WriteResult[None]:
+    async def delete(self, task_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes a task and its checkpoints."""
         task = await self._tasks.get_to_delete(task_id, self._now())
         precondition.check(task)
@@ -312,7 +312,7 @@ class TaskService:
 
     # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
-    async def patch_context(self, task_id: str, patch: JsonObject, precondition: IfMatch) -> WriteResult[Task]:
+    async def patch_context(self, task_id: str, patch: JsonObject, precondition: Precondition) -> WriteResult[Task]:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
         merged = merge_patch(task["context"], patch)
@@ -321,12 +321,14 @@ class TaskService:
         require_size(merged, OBJECT_BYTES, "context", "")
         return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
 
-    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: IfMatch) -> WriteResult[Task]:
+    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> WriteResult[Task]:
         """Replaces the plan."""
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
-    async def patch_step(self, task_id: str, index: int, body: StepPatch, precondition: IfMatch) -> WriteResult[Task]:
+    async def patch_step(
+        self, task_id: str, index: int, body: StepPatch, precondition: Precondition
+    ) -> WriteResult[Task]:
         """Changes one step of the plan. Raises NotFound if there is no such step."""
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
@@ -346,7 +348,7 @@ class TaskService:
         checkpoints = self._tasks.snapshots({**task, "plan": plan}, self._now(), {"reason": "steps"})
         return replace(outcome, changes=[*outcome.changes, *self._tasks.keep(*checkpoints)])
 
-    async def jot(self, task_id: str, body: NoteIn, precondition: IfMatch) -> WriteResult[Jotted]:
+    async def jot(self, task_id: str, body: NoteIn, precondition: Precondition) -> WriteResult[Jotted]:
         """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
         note: Note = {
@@ -360,7 +362,9 @@ class TaskService:
         answer: Jotted = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
-    async def add_evidence(self, task_id: str, body: EvidenceIn, precondition: IfMatch) -> WriteResult[EvidenceAdded]:
+    async def add_evidence(
+        self, task_id: str, body: EvidenceIn, precondition: Precondition
+    ) -> WriteResult[EvidenceAdded]:
         """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
         characters = len(body.source) + len(body.content)
@@ -377,7 +381,7 @@ class TaskService:
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
-    async def checkpoint(self, task_id: str, label: str | None, precondition: IfMatch) -> WriteResult[Checkpoint]:
+    async def checkpoint(self, task_id: str, label: str | None, precondition: Precondition) -> WriteResult[Checkpoint]:
         """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
         (checkpoint,) = self._tasks.snapshots(task, self._now(), {"reason": "asked", "label": label})
@@ -395,7 +399,7 @@ class TaskService:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
-    async def restore(self, task_id: str, body: Restore, precondition: IfMatch) -> WriteResult[Task]:
+    async def restore(self, task_id: str, body: Restore, precondition: Precondition) -> WriteResult[Task]:
         """Restores the state of a checkpoint in one write. The state before it and the restore itself become
         checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
@@ -418,7 +422,7 @@ class TaskService:
     def _changed(self, task: TaskRecord, fields: TaskRecord) -> WriteResult[Task]:
         return changed(self._tasks, task, fields, render, self._now())
 
-    async def _read(self, task_id: str, precondition: IfMatch) -> TaskRecord:
+    async def _read(self, task_id: str, precondition: Precondition) -> TaskRecord:
         task = await self._live(task_id)
         precondition.check(task)
         return task

@@ -77,16 +77,17 @@ _TAG = re.compile(r'(W/)?"([^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class IfMatch:
-    """The `If-Match` header of a request; None if it was not sent. `absent`: it has `If-None-Match: *`."""
+class Precondition:
+    """What a request asks of the stored record. `header`: its `If-Match`, such as `"3"`; None if it was not sent.
+    `only_new`: it has `If-None-Match: *`."""
 
     header: str | None
-    absent: bool = False
+    only_new: bool = False
 
     def check(self, record: Mapping[str, object] | None) -> None:
-        """Raises PreconditionFailed unless the header is absent or names the record's current version (`*`: any), and
-        if the record is there where it must not be."""
-        if self.absent and record is not None:
+        """Raises PreconditionFailed unless the header was not sent or names the record's current version (`*`: any),
+        and if the record is there where it must not be."""
+        if self.only_new and record is not None:
             raise PreconditionFailed("There is one already, and If-None-Match allows none.")
         if self.header is None or (self.header.strip() == "*" and record is not None):
             return
@@ -131,8 +132,8 @@ class WriteResult(Generic[A]):
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAnswer:
-    """The answer as the caller gets it: `Ref`s are resolved."""
+class SentAnswer:
+    """The answer as the caller gets it: `Ref`s are resolved. With an idempotency key it is stored, and sent again."""
 
     status: int
     headers: dict[str, str]
@@ -177,15 +178,15 @@ class KeyedRequest:
         return blake2b(f"{self.lineage}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
-def users_of(outcome: WriteResult) -> set[str]:
+def users_of(result: WriteResult) -> set[str]:
     """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
-    user_ids = {change.doc.get("user_id") for change in outcome.changes if isinstance(change, Insert)}
-    user_ids |= {change.user for change in outcome.changes if isinstance(change, Update | Delete)}
-    body = outcome.body
+    user_ids = {change.doc.get("user_id") for change in result.changes if isinstance(change, Insert)}
+    user_ids |= {change.user for change in result.changes if isinstance(change, Update | Delete)}
+    body = result.body
     items = body.get("items") if isinstance(body, dict) else None
     records = [body, *(items if isinstance(items, list) else ())]
     user_ids |= {record.get("user_id") for record in records if isinstance(record, dict)}
-    return {user_id for user_id in user_ids if isinstance(user_id, str)} | outcome.users
+    return {user_id for user_id in user_ids if isinstance(user_id, str)} | result.users
 
 
 _FREEING: set[asyncio.Task[None]] = set()
@@ -199,26 +200,26 @@ def quota_of(limits: QuotaSettings, tenant: str) -> WithinQuota | None:
 async def run_write(
     store: Store,
     clock: Clock,
-    request: KeyedRequest | None,
+    keyed_request: KeyedRequest | None,
     handler: WriteHandler,
     actor: Actor | None = None,
     lease: timedelta = LEASE,
     quota: WithinQuota | None = None,
-) -> StoredAnswer:
+) -> SentAnswer:
     """Runs the handler and commits its result; `actor` is named in the audit trail, `quota` may refuse the commit.
     Raises what the handler raises, QuotaExceeded, Conflict if other writers win every attempt, and IdempotencyMismatch
     or IdempotencyInProgress if the key is in use."""
-    claim = None if request is None else _Claim(store, clock, request, lease)
+    claim = None if keyed_request is None else _Claim(store, clock, keyed_request, lease)
 
-    def commit_of(outcome: WriteResult) -> list[Change]:
+    def commit_of(result: WriteResult) -> list[Change]:
         """Returns everything that is committed together: an answer is stored, and a change audited, or neither."""
-        changes = list(outcome.changes)
+        changes = list(result.changes)
         if quota is not None and (changes or claim is not None):  # the stored answer counts, too, and may be large
             changes.append(quota)
         if actor is not None:
-            changes += audit_entries(actor, outcome.changes, rfc3339(clock.now()))
+            changes += audit_entries(actor, result.changes, rfc3339(clock.now()))
         if claim is not None:
-            changes.append(claim.store_answer(outcome))
+            changes.append(claim.store_answer(result))
         return changes
 
     if claim is None:
@@ -244,10 +245,10 @@ async def run_write(
 
 async def _run_and_commit(
     store: Store, handler: WriteHandler, commit_of: Callable[[WriteResult], Sequence[Change]]
-) -> StoredAnswer:
+) -> SentAnswer:
     for attempt in range(ATTEMPTS):
-        outcome = await handler()
-        changes = commit_of(outcome)
+        result = await handler()
+        changes = commit_of(result)
         try:
             committed = await store.commit(changes) if changes else _NOTHING
         except CommitConflict as conflict:
@@ -257,25 +258,25 @@ async def _run_and_commit(
                 ) from conflict
             await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries)
             continue
-        for change in outcome.changes:
+        for change in result.changes:
             if isinstance(change, Insert):
                 RECORDS.labels(change.collection.name).inc()
-        return StoredAnswer(outcome.status, outcome.headers, resolve(outcome.body, committed.allocated))
+        return SentAnswer(result.status, result.headers, resolve(result.body, committed.allocated))
     raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
 
 
 class _Claim:
     """The claim of one request on its idempotency key."""
 
-    def __init__(self, store: Store, clock: Clock, request: KeyedRequest, lease: timedelta) -> None:
-        self._store, self._clock, self._request, self._lease = store, clock, request, lease
+    def __init__(self, store: Store, clock: Clock, keyed_request: KeyedRequest, lease: timedelta) -> None:
+        self._store, self._clock, self._keyed, self._lease = store, clock, keyed_request, lease
         self._token = secrets.token_hex(8)
 
-    async def take(self) -> StoredAnswer | None:
+    async def take(self) -> SentAnswer | None:
         """Returns the stored answer, or None if the key is now claimed by this request.
         Raises IdempotencyMismatch or IdempotencyInProgress."""
         while True:
-            claim = await self._store.get(IDEMPOTENCY, self._request.tenant, self._request.claim_id)
+            claim = await self._store.get(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id)
             if claim is None:
                 change: Change = Insert(IDEMPOTENCY, self._fresh())
             elif self._over(claim):
@@ -297,10 +298,10 @@ class _Claim:
     def _fresh(self) -> IdempotencyClaim:
         now = self._clock.now()
         return {
-            "tenant_id": self._request.tenant,
-            "claim_id": self._request.claim_id,
+            "tenant_id": self._keyed.tenant,
+            "claim_id": self._keyed.claim_id,
             "token": self._token,
-            "fingerprint": self._request.fingerprint,
+            "fingerprint": self._keyed.fingerprint,
             "answered": False,
             "leased_until": rfc3339(now + self._lease),
             "expires_at": rfc3339(now + KEPT),
@@ -316,13 +317,13 @@ class _Claim:
         until = claim["expires_at"] if claim["answered"] else claim["leased_until"]
         return parse_rfc3339(until) <= self._clock.now()
 
-    def _stored(self, claim: IdempotencyClaim) -> StoredAnswer:
-        if claim["fingerprint"] != self._request.fingerprint:
+    def _stored(self, claim: IdempotencyClaim) -> SentAnswer:
+        if claim["fingerprint"] != self._keyed.fingerprint:
             raise IdempotencyMismatch("This Idempotency-Key was sent before with another method, path or body.")
         status, headers = claim["status"], claim["headers"]
         if not claim["answered"] or status is None or headers is None:
             raise IdempotencyInProgress(retry_after=1)
-        return StoredAnswer(status, {**headers, "Idempotency-Replayed": "true"}, claim["body"])
+        return SentAnswer(status, {**headers, "Idempotency-Replayed": "true"}, claim["body"])
 
     async def renew(self) -> None:
         """Renews the lease until cancelled, so that slow work (a language model's) does not lose its key."""
@@ -332,29 +333,29 @@ class _Claim:
             with suppress(RecalldError):  # the commit detects a lost claim
                 await self._store.commit([self._ours({"leased_until": until})])
 
-    def store_answer(self, outcome: WriteResult) -> Change:
+    def store_answer(self, result: WriteResult) -> Change:
         """Returns the change that stores the answer in the claim."""
         return self._ours(
             {
                 "answered": True,
-                "status": outcome.status,
-                "headers": outcome.headers,
-                "body": outcome.body if outcome.shown_once is None else {**outcome.body, outcome.shown_once: None},
-                "users": sorted({*self._request.users, *users_of(outcome)}),
+                "status": result.status,
+                "headers": result.headers,
+                "body": result.body if result.shown_once is None else {**result.body, result.shown_once: None},
+                "users": sorted({*self._keyed.users, *users_of(result)}),
             }
         )
 
     def _ours(self, fields: IdempotencyClaim) -> Update[IdempotencyClaim]:
         """Returns a change of the claim that applies only while this request owns the claim."""
         ours = {"token": self._token, "answered": False}
-        return Update(IDEMPOTENCY, self._request.tenant, self._request.claim_id, set=fields, expect=ours)
+        return Update(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, set=fields, expect=ours)
 
     async def free(self) -> None:
         """Deletes the claim of a failed request, so that the key can be used again. If this fails, the
         lease expires."""
         ours = {"token": self._token, "answered": False}
         try:
-            await self._store.commit([Delete(IDEMPOTENCY, self._request.tenant, self._request.claim_id, ours)])
+            await self._store.commit([Delete(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, ours)])
         except RecalldError:
             return
 
@@ -377,10 +378,10 @@ IfMatchHeader = Annotated[
 
 class RequestWriter:
     """Runs the write handler of an endpoint by the write executor, and renders its result as a response:
-    `return await write(lambda: memories.patch(memory_id, body, if_match))`."""
+    `return await write(lambda: memories.patch(memory_id, body, precondition))`."""
 
     def __init__(self, request: Request, principal: Principal, resources: Resources, key: str | None) -> None:
-        self._request, self._caller, self._resources, self._key = request, principal, resources, key
+        self._request, self._principal, self._resources, self._key = request, principal, resources, key
 
     async def __call__(
         self, handler: WriteHandler[A], *, keyed: bool = True, frees: bool = False, file: bytes | None = None
@@ -388,25 +389,25 @@ class RequestWriter:
         """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
         `file`: the digest of a body that was a file. `frees`: it is done whatever the quota says, as any DELETE,
         because it makes room or takes a right away."""
-        request, tenant, keyed_request = self._request, self._caller.scope.tenant, None
+        request, tenant, keyed_request = self._request, self._principal.scope.tenant, None
         if keyed and self._key is not None and request.method == "POST":
             where = f"{request.method}\0{request.scope['path']}\0".encode()
             sent = where + (await request.body() if file is None else request.scope["query_string"] + file)
             fingerprint = blake2b(sent, digest_size=16).hexdigest()
             user_id = request.path_params.get("user_id")
             users = () if user_id is None else (user_id,)
-            keyed_request = KeyedRequest(tenant, self._caller.lineage, self._key, fingerprint, users)
+            keyed_request = KeyedRequest(tenant, self._principal.lineage, self._key, fingerprint, users)
 
         async def with_warnings() -> WriteResult[A]:
             """Adds to the answer what was found in the texts of the body (`StrictRequest.warnings`)."""
-            outcome = await handler()
-            found, body = getattr(request, "warnings", ()), outcome.body
+            result = await handler()
+            found, body = getattr(request, "warnings", ()), result.body
             if not found or not isinstance(body, dict):
-                return outcome
+                return result
             warned = {**body, "warnings": [*body.get("warnings", ()), *found]}
-            return replace(outcome, body=cast(A, warned))
+            return replace(result, body=cast(A, warned))
 
-        actor = Actor(tenant, self._caller.key_id, request.scope["route"].name)
+        actor = Actor(tenant, self._principal.key_id, request.scope["route"].name)
         exempt = frees or request.method == "DELETE"
         quota = None if exempt else quota_of(self._resources.settings.quotas, tenant)
         try:
@@ -428,25 +429,25 @@ async def request_writer(request: Request, key: IdempotencyKey = None) -> Reques
 Writer = Annotated[RequestWriter, Depends(request_writer)]
 
 
-async def precondition(if_match: IfMatchHeader = None) -> IfMatch:
+async def precondition(if_match: IfMatchHeader = None) -> Precondition:
     """Returns the `If-Match` header as a precondition."""
-    return IfMatch(if_match)
+    return Precondition(if_match)
 
 
-InPrecondition = Annotated[IfMatch, Depends(precondition)]
+InPrecondition = Annotated[Precondition, Depends(precondition)]
 
 
-async def creation(
+async def creation_precondition(
     if_match: IfMatchHeader = None,
     if_none_match: Annotated[
         str | None, Header(alias="If-None-Match", description="`*`: only if there is none yet.", examples=["*"])
     ] = None,
-) -> IfMatch:
+) -> Precondition:
     """Returns both headers as a precondition. Raises Invalid for any other `If-None-Match`: a new record has no
     version."""
     if if_none_match not in (None, "*"):
         raise invalid("/header/If-None-Match", "must be *, which allows a new record alone")
-    return IfMatch(if_match, absent=if_none_match is not None)
+    return Precondition(if_match, only_new=if_none_match is not None)
 
 
-InCreation = Annotated[IfMatch, Depends(creation)]
+InCreationPrecondition = Annotated[Precondition, Depends(creation_precondition)]

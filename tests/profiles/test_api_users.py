@@ -19,7 +19,7 @@ from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import Collection, R
 from app.storage.scope import Scope
-from app.writes.executor import IfMatch, run_write
+from app.writes.executor import Precondition, run_write
 from tests.conftest import Service
 from tests.support.memories import Json, found, problem
 from tests.support.profiles import USER, know, send
@@ -243,7 +243,7 @@ async def test_the_status_of_an_issue_is_no_write_over_what_another_process_writ
     facts = FactService(FactRepository(meddled, scope), Embeddings(held.embedder), lookup, held.clock)
     users = UserService(Repository(meddled, scope, USERS), facts, memories, held.clock)
     answer = await run_write(
-        held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", IfMatch(None))
+        held.store, held.clock, None, lambda: users.set_issue("ada", issue["issue_id"], "closed", Precondition(None))
     )
     assert answer.body["status"] == "closed"
     assert (await send(api, "GET", path))["metadata"] == {"status": "closed", "ticket": 7}
