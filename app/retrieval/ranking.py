@@ -104,15 +104,16 @@ SHORT_TURN, SHORT_REPLY = 4, 10
 In Chinese 10 terms are five or six characters.
 """
 COMMON_WORDS = 0.6
-"""The least share of the words of a question, and of those of the query, that an echo has in common with it: asked
-"When is the review?", "And when is the next review?" of six words has four."""
+"""The least share of an echo's words that the query has, and of the query's words that it has, without stop words: of
+"Is the budget review in Oslo before lunch?" three words of five are in "When is the budget review in Oslo?"."""
 NOTHING_ELSE = 0.75
 """The least share of a question's words that the query has, where the question asks no more than the query: it may then
 be long."""
 MOST_OF_QUERY = 0.8
 """The least share of the query's words that a `SHORT_QUESTION` has, which may ask for something beside."""
 FILLER_SHARE = 3
-"""A turn with more than one of so many words of the query is no filler: to "Do you like jazz?", "Of course I do!"."""
+"""A filler has at most one in so many of the query's words: "Jazz, of course!" has one of the three of "Who plays jazz
+on Sunday?" (play, jazz, sunday)."""
 
 
 @dataclass(slots=True)  # not frozen, for speed: each search creates one
