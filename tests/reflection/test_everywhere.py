@@ -48,8 +48,9 @@ async def marked(service: Service) -> dict[str, str]:
     return {hit["memory"]["content"]: one["replaced"].strip(".") for hit in items for one in hit.get("replaced_by", ())}
 
 
-async def told_in_a_prompt(service: Service) -> str:
-    body: Json = {**OWNER, "query": "What of my sister, is she vegetarian?", "session_id": "new", "min_score": 0}
+async def told_in_a_prompt(service: Service, **more: object) -> str:
+    query = "What of my sister, is she vegetarian?"
+    body: Json = {**OWNER, "query": query, "session_id": "new", "min_score": 0, **more}
     return str((await service.client.post("/v1/context", json=body)).json()["text"])
 
 
@@ -80,6 +81,16 @@ async def test_a_judgement_marks_every_form_and_an_undo_none(judged: Service, ll
     assert "(until" in line
     await undo(judged, done["operation_id"])
     assert await marked(judged) == {}
+
+
+async def test_a_fact_that_stands_alone_in_a_prompt_is_marked_too(judged: Service, llm: Model) -> None:
+    await told(judged, llm)
+    judges(llm, SAID)
+    await reflect(judged)
+    for exclude in (["summary"], ["summary", "memories"]):
+        prompt = await told_in_a_prompt(judged, exclude=exclude)
+        (line,) = [one for one in prompt.splitlines() if "my sister is vegetarian" in one and "peanut" not in one]
+        assert "(until" in line, exclude
 
 
 @FORMS

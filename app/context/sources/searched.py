@@ -287,8 +287,8 @@ def memory_item(
     day = happened[: SHOWN_OF[precision]] if (precision := memory.get("event_at_precision")) in SHOWN_OF else ""
     day = day or request.day(happened)
     utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
-    # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, unless it is
-    # short, `text:<hash>` of the user and `text:<hash>:Ann` of others
+    # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, from 12
+    # characters on, `text:<hash>` of the user or `text:<hash>:Ann` of another
     spoken = session is not None and seq is not None and source["speaker"] is not None
     if not spoken:
         keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
