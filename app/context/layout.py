@@ -150,9 +150,8 @@ def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
         max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
     items = gathered.items
-    if plan.small and (
-        plan.unsure or not plan.asks_anything
-    ):  # all that was said is given, and no document surely answers
+    # all that was said is given, and no document surely answers
+    if plan.small and (plan.unsure or not plan.asks_anything):
         items = [replace(item, score=None) if item.type == DOCUMENT_PART else item for item in items]
     return Section(
         source.section,

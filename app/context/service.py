@@ -57,14 +57,14 @@ class ContextService:
         best = best_scores(sections, asks_anything=asks_anything)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
         intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
-        plan = PromptPlan(body, request.budget, intent, unsure, asks_anything, is_small(sections))
+        plan = PromptPlan(body, request.budget, intent, unsure, asks_anything, small=is_small(sections))
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:
             characters = sum(len(item.text) for section in sections for item in section.items)
             context = await off_loop(characters, pack, plan, sections)
             opened.set({"recalld.context.tokens": context.packing.total})
-        if body.now is None:  # a prompt of another time, such as a replay of May, is no use of its memories now
+        if body.now is None:  # a prompt of another time, such as a replay of May, does not use its memories now
             memory_ids = list(dict.fromkeys(item.memory_id for item in context.chosen if item.memory_id is not None))
             self._resources.accesses.note(self._scope.tenant, memory_ids)
         explained = await off_loop(characters, explain, context) if body.explain else {}

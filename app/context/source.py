@@ -263,8 +263,8 @@ class ContextSource:
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
     gets_marks: bool = False
-    """Whether texts that state replaced values get marks. Facts have their time, but the
-    lines of facts that were learned from replaced words get marks all the same; turns stay as they were said."""
+    """Whether texts that state replaced values get marks. Facts have their time and get only
+    the marks of replaced words that they were learned from. Turns stay as they were said."""
     boosts: Mapping[Intent, float] = field(default_factory=dict)
     """Factors for the rank of its items, by intent; 1 for an intent without one."""
 
