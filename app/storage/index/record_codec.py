@@ -117,7 +117,8 @@ FACET = np.dtype("<u8")
 def head_dtype(ranges: int) -> np.dtype[np.void]:
     """Returns the layout of a head with this number of ranges.
 
-    `rev` is the partition version that last wrote its text, vector, facets or session.
+    `rev` is the partition version that last wrote its text, vector, facets or session. A new importance leaves it as it
+    is, while the `rev` of the stored row is the version that last wrote anything.
     """
     return np.dtype(
         [

@@ -116,15 +116,16 @@ class DiskSpace:
         except OSError as error:
             raise StoreUnavailable(f"The disk of the store cannot be used: {error.strerror}.") from error
 
-    def missing(self, reusable: int = 0, log_bytes: int = 0) -> int:
+    def missing(self, reusable: int = 0, wal_bytes: int = 0) -> int:
         """Returns how many bytes must become free before new data are written; 0 if there are enough.
 
         `reusable` are unused bytes inside the database, which new data take first. They stand for up to half of the
-        free bytes: the other half is for the log. `log_bytes` may be needed to copy the log into the database.
+        free bytes: the other half is for the write-ahead log (WAL). `wal_bytes` may be needed to copy that into the
+        database.
         """
         if not self._reserve:
             return 0
-        wanted = self._reserve + self._not_kept() + log_bytes
+        wanted = self._reserve + self._not_kept() + wal_bytes
         return max(0, wanted - self.free() - min(reusable, self._reserve // 2))
 
     def refuse_read_only(self) -> None:
@@ -296,7 +297,7 @@ class WriterThread:
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
-            self._note = CommitNote(connection)
+            self._commit_note = CommitNote(connection)
         self._queue: WriteTurns[QueuedTask] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -355,7 +356,7 @@ class WriterThread:
         return result
 
     async def close(self) -> None:
-        """Commits what waits, then ends the thread and empties the log."""
+        """Commits what waits, then ends the thread and empties the WAL."""
         if self._closed:
             return
         self._closed = True
@@ -369,48 +370,49 @@ class WriterThread:
                 truncate(self._connection)
             except Exception:
                 log.exception("the log was not truncated")
-        self._note.close()
+        self._commit_note.close()
         self._connection.close()
 
     def _run(self) -> None:
         while group := self._queue.next_group():
-            together = [item for item in group if not (item.alone or item.future.cancelled())]
+            together = [queued for queued in group if not (queued.alone or queued.future.cancelled())]
             if together:
                 # on a full disk only what may use the reserve is committed
                 started = time.perf_counter()
                 refusal = self._refusal()
                 if refusal is None:
                     self._make_durable(together)
-                    full = [write for write in together if write.reserve and isinstance(write.outcome, StorageFull)]
+                    full = [queued for queued in together if queued.reserve and isinstance(queued.outcome, StorageFull)]
                 else:
                     self.failure = refusal
-                    full = [write for write in together if write.reserve]
+                    full = [queued for queued in together if queued.reserve]
                     for queued in together:
                         queued.outcome = refusal
                 if full:
                     self._space.release()
                     for queued in full:  # one by one: each may use all of the room
                         self._make_durable([queued])
-                        self._shorten_log()
+                        self._truncate_wal()
                     self._space.keep()
-                self._loop.call_soon_threadsafe(self._tell, list(together))
+                self._loop.call_soon_threadsafe(self._finish, list(together))
                 self._observe(len(together), time.perf_counter() - started)
-            for item in group:
-                if item.alone:
+            for queued in group:
+                if queued.alone:
                     try:
                         with self._faults.translated():
                             refuse_moved(self._connection)
-                            item.work(self._connection)
+                            queued.work(self._connection)
                     except Exception as error:  # noqa: BLE001 (handed to its caller)
-                        item.outcome = error
-                    self._loop.call_soon_threadsafe(_tell, [item])
+                        queued.outcome = error
+                    # it writes no record (`scrub` overwrites what was deleted), so `written` is not called
+                    self._loop.call_soon_threadsafe(_resolve_futures, [queued])
 
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
         try:
-            missing = self._space.missing(log_bytes=log_of(Path(self._connection.filename)).stat().st_size)
+            missing = self._space.missing(wal_bytes=log_of(Path(self._connection.filename)).stat().st_size)
             if missing:
-                self._shorten_log()
+                self._truncate_wal()
                 with self._faults.translated():
                     unused_pages = int(self._connection.pragma("freelist_count"))
                 missing = self._space.missing(reusable=unused_pages * PAGE_BYTES)
@@ -421,8 +423,8 @@ class WriterThread:
         self._space.keep()
         return None
 
-    def _shorten_log(self) -> None:
-        """Truncates the log, which takes up the room that is missing. If that fails, the log stays as it is."""
+    def _truncate_wal(self) -> None:
+        """Truncates the WAL, which takes up the room that is missing. If that fails, it stays as it is."""
         with suppress(StoreUnavailable), self._faults.translated():
             truncate(self._connection)
 
@@ -450,8 +452,8 @@ class WriterThread:
         if not all(queued.reserve for queued in group):
             self.failure = None
         try:
-            self._note.write(commits)
-        except OSError:  # the writes are on the disk, and only a missing end of the log would not be noticed
+            self._commit_note.write(commits)
+        except OSError:  # the writes are on the disk, and only a missing end of the WAL would not be noticed
             log.exception("the commit was not noted")
 
     def _transact(self, group: Sequence[QueuedTask]) -> int | None:
@@ -492,12 +494,12 @@ class WriterThread:
             queued.outcome = error
         return queued.outcome
 
-    def _tell(self, group: Sequence[QueuedTask]) -> None:
-        _tell(group)
+    def _finish(self, group: Sequence[QueuedTask]) -> None:
+        _resolve_futures(group)
         self._written()
 
 
-def _tell(group: Sequence[QueuedTask]) -> None:
+def _resolve_futures(group: Sequence[QueuedTask]) -> None:
     for queued in group:
         if queued.future.cancelled():
             continue
@@ -658,7 +660,7 @@ def _run(
 
 
 def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
-    """Appends entries to the tenant's log. Runs in the transaction of the changes."""
+    """Appends entries to the tenant's change log. Runs in the transaction of the changes."""
     last: Any
     ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
     rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, int(last) - len(entries) + 1)]
@@ -732,7 +734,7 @@ LAST = "SELECT last FROM change_heads WHERE tenant = ?"
 
 
 class EmbeddedChangeLog(ChangeLog):
-    """The log in the database file."""
+    """The change log in the database file."""
 
     def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
         super().__init__(options)

@@ -45,7 +45,7 @@ def test_what_is_missing_counts_the_reserve_and_as_much_again(tmp_path: Path, fr
     assert reserve_of(tmp_path / FILE_NAME).stat().st_blocks * 512 >= RESERVE, "the bytes are on the disk"
     free(RESERVE)
     assert space.missing() == 0
-    assert space.missing(log_bytes=7) == 7
+    assert space.missing(wal_bytes=7) == 7
     free(RESERVE // 4)
     assert space.missing() == RESERVE * 3 // 4
     assert space.missing(reusable=1_000) == RESERVE * 3 // 4 - 1_000
