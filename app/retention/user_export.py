@@ -206,7 +206,7 @@ KEPT: Mapping[str, frozenset[str]] = {
             "importance",  # as it is stored; shown is what is left of it
         }
     ),
-    DOCUMENTS.name: frozenset({"upload_id"}),
+    DOCUMENTS.name: frozenset({"upload_id", "charset"}),
     MESSAGES.name: frozenset({"agent_id", "user_id"}),
     SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
     TASKS.name: frozenset({"kept_after_end"}),

@@ -163,7 +163,7 @@ async def test_pydantic_ai(example: Any, server: Server, model: ScriptedServer) 
             while (await memory.get_operation(operation))["status"] in ("queued", "running"):  # noqa: ASYNC110
                 await anyio.sleep(0.02)
         found = [hit["memory"]["content"] for hit in await me.search("bees")]
-    assert found == ["The user keeps bees."]
+    assert found == ["The user keeps bees"]
 
 
 @pytest.mark.skipif(

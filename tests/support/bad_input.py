@@ -236,9 +236,8 @@ def header_cases(contract: Contract, op: Operation) -> Iterator[Case]:
         if "Idempotency-Key" in named:
             headers = {**JSON, "idempotency-key": key}
             yield Case(op, f"idempotency key {says}", {422}, url(op), headers, content)
-    for given in ("", "Bearer", "Bearer ", "Bearer rk_x_y", "Basic eDp5", "rk_", "Bearer \xff\xfe", "x" * 9_000):
-        if given:
-            yield Case(op, f"authorization {given[:20]!r}", {401}, url(op), {**JSON, "authorization": given}, content)
+    for given in ("Bearer rk_x_y", "Basic eDp5", "rk_", "Bearer \xff\xfe", "x" * 9_000):  # an empty one is none
+        yield Case(op, f"authorization {given[:20]!r}", {401}, url(op), {**JSON, "authorization": given}, content)
     yield Case(op, "X-API-Key", {401}, url(op), {**JSON, "x-api-key": "\xff"}, content)
     for length in ("9" * 12, "9" * 5_000):
         yield Case(op, f"content length {length[:13]}", {413}, url(op), {**JSON, "content-length": length}, content)
