@@ -91,7 +91,7 @@ class DocumentJobs:
             with printed.open("wb") as output:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "app.documents.extract"),
-                    *(document["media_type"], str(file), document["charset"] or ""),
+                    *(document["media_type"], str(file), document["charset"]),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=asyncio.subprocess.DEVNULL,

@@ -52,10 +52,10 @@ class DocumentAccepted(Operation, total=False):
 
 class DocumentRecord(Document, OwnedRecord, total=False):
     """A document of the collection `documents`. `upload_id` names the parts of the newest upload, `charset` is that of
-    its Content-Type."""
+    its Content-Type, empty if that names none."""
 
     upload_id: str
-    charset: str | None
+    charset: str
 
 
 DOCUMENTS: Collection[DocumentRecord] = Collection(

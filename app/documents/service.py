@@ -134,7 +134,7 @@ class DocumentService:
         operation, queued = queue.start(self._scope, DOCUMENT, payload, now, agent_id=agent, user_id=user)
         fields: DocumentRecord = {
             "media_type": media_type,
-            "charset": charset,
+            "charset": charset or "",
             "bytes": upload.size,
             "metadata": metadata,
             "status": "processing",
