@@ -475,9 +475,9 @@ def _han_amount(written: str) -> str:
     return f"{round(float(digits[0]) * factor, 2):.15g}"
 
 
-_NAMES_OF_MONTHS = "january february march april may june july august september october november december".split()
+MONTHS = "january february march april may june july august september october november december".split()
 _LANGUAGES_OF_TIME = "en de es fr it pt nl ru uk pl cs sv da tr id zh ja".split()
-_TIMES = (*_NAMES_OF_MONTHS, *"monday tuesday wednesday thursday friday saturday sunday day week month year".split())
+_TIMES = (*MONTHS, *"monday tuesday wednesday thursday friday saturday sunday day week month year".split())
 _RELATIVE = "0 day ago", "1 day ago", "in 1 day", "2 day ago", "in 2 day"
 
 
@@ -487,7 +487,7 @@ def _month_numbers() -> Mapping[str, int]:
     return {
         fold(name): number
         for language in reversed(_LANGUAGES_OF_TIME)
-        for number, month in enumerate(_NAMES_OF_MONTHS, 1)
+        for number, month in enumerate(MONTHS, 1)
         for name in default_loader.get_locale(language).info[month]
     }
 
@@ -504,7 +504,7 @@ def _time_words() -> tuple[frozenset[str], re.Pattern[str]]:
     names = {name for info in infos for time in _TIMES for name in info[time]}
     names |= {name for info in infos for when in _RELATIVE for name in info["relative-type"].get(when, ())}
     unspaced = {name for name in names if len(name) > 1 and is_unspaced(name) and name[0] != "("}
-    whole = {max(info[month], key=len) for info in infos for month in _NAMES_OF_MONTHS}  # May, and not "mar"
+    whole = {max(info[month], key=len) for info in infos for month in MONTHS}  # May, and not "mar"
     spaced = {
         name.lower()
         for name in names

@@ -219,8 +219,9 @@ class FactService:
         """Returns the changes that end facts at a time; those that begin later are retracted, and with `OPEN_START`
         all are. Raises Forbidden if the caller may not write one."""
         ledgers, now = dict[str, Ledger](), rfc3339(self._clock.now())
-        for group_id in {fact["group_id"] for fact in facts}:
-            of_group = [fact for fact in facts if fact["group_id"] == group_id]
+        distinct = {fact["fact_id"]: fact for fact in facts}.values()  # two memories may have taught the same fact
+        for group_id in {fact["group_id"] for fact in distinct}:
+            of_group = [fact for fact in distinct if fact["group_id"] == group_id]
             ledgers[group_id] = Ledger(await self._facts.group(group_id), of_group, now)
             for fact in of_group:
                 self._facts.require_write(fact)

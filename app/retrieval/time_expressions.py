@@ -25,7 +25,7 @@ from dateparser.languages.loader import default_loader
 
 from app.core.caches import CHARACTER_BYTES, ByteCache, kept
 from app.core.clock import to_ms, zone_named
-from app.core.language import PLAIN_APOSTROPHES, number_of, spelled_numbers
+from app.core.language import MONTHS, PLAIN_APOSTROPHES, number_of, spelled_numbers
 from app.retrieval import time_grammar
 from app.retrieval.decay import MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
@@ -533,10 +533,6 @@ OTHER_LANGUAGES = (
 """Languages that only the library reads, with the library's words of time."""
 
 _UNITS = {"day": "day", "week": "week", "month": "month", "year": "year"}
-_MONTHS = (
-    "january", "february", "march", "april", "may", "june",
-    "july", "august", "september", "october", "november", "december",
-)  # fmt: skip
 _UNSPACED = {"ko", "th"}
 _UNCLEAR = {"कल", "morgen", "huom", "eilen", "seminggu", "sebulan", "setahun", "sehari", "minggu", "अगला", "يومين"}
 """Words of the library that also mean something else, or both the past and the future."""
@@ -565,7 +561,7 @@ def read_date(text: str, language: str, now: datetime) -> Span | None:
     in_digits = _HAN_NUMERALS.sub(lambda match: str(number_of(match[0])), text)
     if (han := _HAN_DATE.fullmatch(in_digits)) is not None:  # without a year the library reads the month as one
         year, month, day = han.groups("")
-        text, language = f"{day} {_MONTHS[int(month) - 1]} {year}", "en"
+        text, language = f"{day} {MONTHS[int(month) - 1]} {year}", "en"
     with _LOCK:
         date = _parser(language, today).get_date_data(text)
     if date.date_obj is None:
@@ -644,7 +640,7 @@ def _phrases(language: str) -> frozenset[str]:
 @cache
 def _month_names(language: str) -> frozenset[str]:
     info = default_loader.get_locale(language).info
-    return frozenset(word.lower() for month in _MONTHS for word in info[month] if _tells(word))
+    return frozenset(word.lower() for month in MONTHS for word in info[month] if _tells(word))
 
 
 def _tells(phrase: str) -> bool:

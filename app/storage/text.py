@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from app.core.caches import kept, kept_by_digest
 from app.core.language import (
     HAN,
+    MONTHS,
     NUMBER_WORDS,
     STOP_WORDS,
     UNSPACED,
@@ -160,7 +162,6 @@ _ARABIC_WORD = re.compile(
 _snowball = {name: Stemmer.Stemmer(name, 0) for _, name in _STEMMERS if name and name != "arabic light"}
 _snowball_lock = threading.Lock()  # Stemmer objects are not re-entrant
 
-_MONTHS = "january february march april may june july august september october november december".split()
 _QUESTION_MARKS = "?\u061f\u037e\u2047\u2048\uff1f"
 _SENTENCE_ENDS = ".!\u2026\u3002\uff01\u06d4\u0964"
 
@@ -339,8 +340,11 @@ def notations(text: str, *, asked: bool = False) -> list[Whole]:
         ]
     if any(sign in words for sign in "+#-"):
         places += [(m.span(), m[0]) for m in _MARKED.finditer(words)]
+    numbers.sort(key=itemgetter(0))
+    begins = [begin for begin, _, _ in numbers]
     for (start, end), term in places:
-        inside = [number for begin, behind, number in numbers if start <= begin and behind <= end]
+        near = numbers[bisect_left(begins, start) : bisect_left(begins, end)]  # of a text of numbers alone not all
+        inside = [number for _, behind, number in near if behind <= end]
         parts = dict.fromkeys([*map(_term, _ATOM.findall(words[start:end])), *inside])
         found.append(Whole(term, tuple(part for part in parts if part != term) or (term,)))
     return found
@@ -513,7 +517,7 @@ MAX_LITTLE = 2
 def _date_terms(year: str | None, month: str | int | None, day: str) -> list[str]:
     """Returns the terms of a date: `@2029-04-13` and `@04-13`; none if there is no such day."""
     number, of_month = int(month or 0), int(day)
-    if not (1 <= number <= len(_MONTHS) and 1 <= of_month <= MOST_DAYS):
+    if not (1 <= number <= len(MONTHS) and 1 <= of_month <= MOST_DAYS):
         return []
     of_year = f"@{number:02}-{of_month:02}"
     return [of_year] if year is None else [f"@{int(year)}-{of_year[1:]}", of_year]
@@ -765,7 +769,7 @@ def index_text(
     texts = [content, *([context] if context else []), *tags]
     parts = [text_ids(text) for text in texts]
     if time:
-        parts.append(term_ids([str(time.day), _term(_MONTHS[time.month - 1]), str(time.year)]))
+        parts.append(term_ids([str(time.day), _term(MONTHS[time.month - 1]), str(time.year)]))
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
     noted = [[notation.term for notation in notations(text)] for text in texts]

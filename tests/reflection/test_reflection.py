@@ -5,9 +5,13 @@ from datetime import timedelta
 import pytest
 
 from app.core.clock import rfc3339
+from app.facts.repository import FactRepository
+from app.learning.dependencies import Tools
 from app.memories.schemas import MEMORIES
 from app.reflection.finders import same_value
 from app.settings import Settings
+from app.storage.schema import Eq
+from app.storage.scope import Scope
 from tests.conftest import Service, Starter
 from tests.support.findings import findings, judging, knows, memory, reflect
 from tests.support.learning import undo
@@ -94,6 +98,18 @@ async def test_a_fact_gives_way_to_a_later_memory(judged: Service, llm: Model) -
     await undo(judged, done.json()["operation_id"])
     (back,) = (await judged.client.get("/v1/facts", params={**OWNER, "subject": "user"})).json()["items"]
     assert (back["fact_id"], back["valid_until"]) == (made["fact_id"], None)
+
+
+async def test_a_fact_that_two_memories_taught_ends_once(service: Service) -> None:
+    fact = {**OWNER, "subject": "user", "predicate": "lives_in", "object": "Rome"}
+    made = (await service.client.post("/v1/facts", json=fact)).json()
+    service.clock.move(days=1)
+    held, scope = service.resources, Scope("default")
+    tools = Tools(held.store, held.embedder, held.clock, held.settings, held.tuning)
+    (record,) = await FactRepository(held.store, scope).find(Eq("fact_id", made["fact_id"]))
+    await held.store.commit(await tools.facts(scope).ending([record, record], rfc3339(service.clock.now())))
+    ended = (await service.client.get(f"/v1/facts/{made['fact_id']}")).json()
+    assert (ended["status"], len(ended["superseded_by"])) == ("superseded", 1)
 
 
 async def test_facts_of_one_subject_and_predicate_are_compared_across_their_owners(service: Service) -> None:
