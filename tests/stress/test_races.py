@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack
 from datetime import timedelta
@@ -177,12 +177,13 @@ async def test_each_tick_is_worked_off_once_even_by_a_worker_that_stood_still(
     finally:
         for process in workers:
             process.terminate()
+            process.send_signal(signal.SIGCONT)  # one that still stands still would not end
         reports = [json.loads(process.communicate(timeout=90)[0] or "{}") for process in workers]
     figures = await counted(store)
     await store.close()
     assert figures["done"] >= TICKS, figures
     assert (figures["doubles"], figures["double ticks"], figures["unaccounted"]) == (0, 0, 0), figures
-    assert reports[0]["lease_lost"] >= 1, "a worker that was stopped past its lease wrote nothing more"
+    assert reports[0]["lease_lost"] >= 1, f"a worker that was stopped past its lease wrote nothing more: {reports}"
 
 
 def start(directory: Path, given: dict[str, str], *how: str) -> "subprocess.Popen[str]":
@@ -194,32 +195,39 @@ def start(directory: Path, given: dict[str, str], *how: str) -> "subprocess.Pope
 async def stop_and_continue(process: "subprocess.Popen[str]", store: Store) -> None:
     """It stands still for some seconds, and until another worker took its job. Then it goes on, until it has worked off
     another tick."""
-    for _ in range(TRIES):
-        if _state(process) == "T":
-            break
-        await asyncio.sleep(0.02)
-    lapsed = {doc["job_id"] for doc in await store.find(JOBS, SYSTEM, Eq("status", "running"), limit=100)}
+
+    async def stands_still() -> bool:
+        return _state(process) == "T"
+
+    await _until(stands_still, "the worker stops in the middle of a job")
+    held = {doc["job_id"]: doc["token"] for doc in await store.find(JOBS, SYSTEM, Eq("status", "running"), limit=100)}
     await asyncio.sleep(STOPPED_SECONDS)
-    for _ in range(TRIES):
-        if not await _still_held(store, lapsed):
-            break
-        await asyncio.sleep(0.02)
+
+    async def taken_over() -> bool:  # each lease of a job has a token of its own
+        docs = [await store.get(JOBS, SYSTEM, job_id) for job_id in held]
+        return not any(doc is not None and doc["token"] == held[doc["job_id"]] for doc in docs)
+
+    await _until(taken_over, "other workers take the jobs that were running")
     before = await _worked_off(process, store)
     process.send_signal(signal.SIGCONT)
+
+    async def goes_on() -> bool:
+        return await _worked_off(process, store) > before
+
+    await _until(goes_on, "the worker that stood still works off another tick")
+
+
+async def _until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
     for _ in range(TRIES):
-        if await _worked_off(process, store) > before:
-            break
-        await asyncio.sleep(0.02)
+        if await holds():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"waited in vain until {what}")
 
 
 async def _worked_off(process: "subprocess.Popen[str]", store: Store) -> int:
     effects = await store.find(EFFECTS, SYSTEM, limit=1_000_000)
     return sum(effect["pid"] == process.pid for effect in effects)
-
-
-async def _still_held(store: Store, jobs: set[str]) -> bool:
-    docs = [await store.get(JOBS, SYSTEM, job_id) for job_id in jobs]
-    return any(doc is not None and doc["status"] == "running" and not doc["attempts"] for doc in docs)
 
 
 def _state(process: "subprocess.Popen[str]") -> str:
