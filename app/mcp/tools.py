@@ -1,10 +1,10 @@
-"""The MCP tools: each makes one or a few calls of the REST API. Behind them stand their table (name, description,
-arguments and hints of each), and the tools as one connection may call them, whose owners it may fix.
+"""The MCP tools: each makes one or a few calls of the REST API. Behind them stand the tools as one connection may call
+them, whose owners it may fix.
 """
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -21,9 +21,11 @@ from app.errors import BadRequest, Forbidden, invalid, shortened
 from app.mcp import schemas as args
 from app.mcp.schemas import GetProfile
 from app.mcp.transport import (
+    A,
     Api,
     Fenced,
     Result,
+    RunTool,
     Tool,
     ToolError,
     ToolRequest,
@@ -42,8 +44,27 @@ _PAGES = 10
 """The limit of API calls of one list: a user may have thousands of memories of other agents."""
 
 
+TOOLS: dict[str, Tool[Any]] = {}
+"""By name, in the order in which they are listed."""
+
+
+def tool(
+    title: str, *, reads: bool = False, destroys: bool = False, idempotent: bool = False
+) -> Callable[[RunTool[A]], RunTool[A]]:
+    """Makes a function a tool of its name. Its docstring is the description that a model reads."""
+
+    def register(run: RunTool[A]) -> RunTool[A]:
+        name, wanted, about = run.__name__, run.__annotations__["body"], " ".join(str(run.__doc__).split())
+        TOOLS[name] = Tool(name, title, about, wanted, run, reads, destroys, idempotent or reads)
+        return run
+
+    return register
+
+
+@tool("Remember", idempotent=True)
 async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
-    """Stores a memory."""
+    """Store one lasting fact, preference or lesson; no small talk, no secrets. An equal memory is not stored twice. To
+    correct one, give its memory_id in supersedes."""
     fields = given(body, "shared") | ({"agent_id": None} if body.shared else {})
     result = await call.write("/v1/memories", fields)
     similar = [{name: memory[name] for name in ("memory_id", "content")} for memory in result.body["similar"]]
@@ -53,8 +74,10 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
     return {**answer, "similar": similar} if similar else answer
 
 
+@tool("Recall", reads=True)
 async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
-    """Searches memories."""
+    """Search long-term memory by meaning, names and words. Use it before answering what may depend on earlier
+    conversations. Gives memories with memory_id and match, best first; a weak match seldom answers."""
     if body.limit is not None and "top_k" in body.model_fields_set and body.limit != body.top_k:
         raise ToolError("/limit: means the same as top_k: give one of them.")
     fields = given(body, "limit") | {"top_k": body.limit or body.top_k}
@@ -77,99 +100,10 @@ def _for_model(memory: Json) -> Json:
     return {**shown, **({"speaker": speaker} if speaker else {}), **more}
 
 
-async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
-    """Lists memories, newest first. For an agent with a user these are the ones that recall searches about the user:
-    the agent's own and the shared ones, which the API lists only together with those of the user's other agents."""
-    if body.agent_id is None and body.user_id is None:
-        raise ToolError(OWNED)
-    both = body.agent_id is not None and body.user_id is not None
-    where = given(body, "limit", "cursor") | ({"agent_id": None} if both else {})
-    items, cursor = list[Json](), body.cursor
-    for _ in range(_PAGES):
-        page = (await call("GET", "/v1/memories" + query(**where, limit=body.limit - len(items), cursor=cursor))).body
-        items += [
-            _for_model(memory) for memory in page["items"] if not both or memory["agent_id"] in (None, body.agent_id)
-        ]
-        cursor = page["next_cursor"]
-        if cursor is None or len(items) == body.limit:
-            break
-    return {"items": items, **({} if cursor is None else {"next_cursor": cursor})}
-
-
-async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> Json:
-    """Lists plans, what is due, and what ceases to hold."""
-    page = (await call("GET", "/v1/upcoming" + query(**given(body)))).body
-    items = list[Json]()
-    for item in page["items"]:
-        record = {"memory": _for_model, "fact": _fact, "task": _due_task}
-        shown = next(show(item[name]) for name, show in record.items() if item[name])
-        items.append({"at": item["at"][:16] + "Z", "kind": item["kind"]} | shown)
-    return {"items": items, **filled(page, "next_cursor")}
-
-
-def _due_task(task: Json) -> Json:
-    return {name: task[name] for name in ("task_id", "goal", "status")}
-
-
-async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
-    """Returns one memory."""
-    return _whole((await call("GET", f"/v1/memories/{segment(body.memory_id)}")).body)
-
-
-async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
-    """Changes the given fields of a memory."""
-    fields = changed(body, "memory_id")
-    return _whole((await call("PATCH", f"/v1/memories/{segment(body.memory_id)}", fields)).body)
-
-
-def _whole(memory: Json) -> Json:
-    """Returns all that a model may want to know of a memory."""
-    owners = {name: memory[name] for name in ("agent_id", "user_id")}
-    more = filled(memory, "importance", "pinned", "metadata", "event_at_precision", "surface_at", "done_at")
-    more |= filled(memory, "valid_from", "valid_until", "expires_at")
-    became = filled(memory, "status", "supersedes", "superseded_by", "contradicts", "updated_at")
-    source = memory["source"] | {"speaker": speaker_of(memory["source"])}
-    origin = {name: value for name, value in source.items() if value and name != "api_key_id"}
-    return {**_for_model(memory), **owners, **more, **became, "source": origin}
-
-
-async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
-    """Records feedback on memories."""
-    verdicts = dict.fromkeys(body.helpful, True)
-    for number, memory_id in enumerate(body.misleading):
-        if verdicts.get(memory_id):
-            raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
-        verdicts[memory_id] = False
-    found_by = {} if body.query is None else {"query": body.query}
-    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in verdicts.items()]
-    if not items:
-        raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
-    given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
-    answer: Json = {"counted": [feedback["memory_id"] for feedback in given if feedback["applied"]]}
-    for feedback in given:
-        if not feedback["applied"]:
-            answer.setdefault(feedback["reason"], []).append(feedback["memory_id"])
-    return answer
-
-
-async def forget(call: ToolRequest, body: args.Forget) -> Json:
-    """Deletes memories with their predecessors."""
-    forgotten, missing = list[str](), list[str]()
-    for memory_id in dict.fromkeys(body.memory_ids):
-        try:
-            await call("DELETE", f"/v1/memories/{segment(memory_id)}?predecessors=delete")
-        except ToolError as error:
-            if error.code != "not_found":
-                done = ", ".join(forgotten) or "none"
-                raise ToolError(f"Forgotten: {done}. {memory_id}: {error.detail}", code=error.code) from error
-            missing.append(memory_id)
-        else:
-            forgotten.append(memory_id)
-    return {"forgotten": forgotten, **({"not_found": missing} if missing else {})}
-
-
+@tool("Get context", reads=True)
 async def get_context(call: ToolRequest, body: args.GetContext) -> str:
-    """Returns the context for a message as text, with warnings at its end."""
+    """All that bears on a message, within a budget: profile, facts, procedures, memories, actions, task, messages. For
+    the start of a conversation or task; recall is for one question."""
     result = await call("POST", "/v1/context", {**given(body), "citations": "numbers"})
     lines = [result.body["text"] or "Nothing that is remembered bears on this."]
     lines += [f"(Not read: {error['section']}: {error['detail']})" for error in result.body["errors"]]
@@ -177,74 +111,10 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
     return "\n".join(lines)
 
 
-async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
-    """Stores a fact. Facts that it contradicts are bounded, split or replaced."""
-    fields = given(body, "many", "shared", "valid_from") | ({"agent_id": None} if body.shared else {})
-    if "valid_from" in body.model_fields_set:
-        fields["valid_from"] = body.valid_from
-    result = await call.write("/v1/facts", fields | ({"cardinality": "many"} if body.many else {}))
-    answer = {"new": result.status == 201} | _fact(result.body) | filled(result.body, "disputes")
-    ended = list[Json]()
-    for old in result.body["superseded"]:
-        shown = filled(old, "fact_id", "object", "valid_from", "valid_until")
-        if (again := old["keep_both"]) is not None:  # as arguments of this tool
-            arguments = {name: again[name] for name in args.AssertFact.model_fields if name in again}
-            shown["keep_both"] = arguments | {"many": True} | ({} if "agent_id" in again else {"shared": True})
-        ended.append(shown)
-    return {**answer, "superseded": ended} if ended else answer
-
-
-async def find_facts(call: ToolRequest, body: args.FindFacts) -> Json:
-    """Searches facts as of a time."""
-    answer = (await call("POST", "/v1/facts/search", given(body))).body
-    items = [_fact(item["fact"]) | matched(item["score"], answer["mode_used"]) for item in answer["items"]]
-    return {"items": items, **warned(answer)}
-
-
-def _fact(fact: Json) -> Json:
-    shown = {name: fact[name] for name in ("fact_id", "subject", "predicate", "object")}
-    status = {} if fact["status"] == "active" else {"status": fact["status"]}
-    return {**shown, **filled(fact, "valid_from", "valid_until", "known_from", "known_until"), **status}
-
-
-async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
-    """Appends messages to a conversation, which begins with its first message."""
-    messages = [given(message) for message in body.messages]
-    fields = given(body, "session_id", "messages") | {"messages": messages}
-    made = (await call.write(f"/v1/sessions/{segment(body.session_id)}/messages", fields)).body
-    return (
-        {"session_id": made["session_id"], "seqs": [message["seq"] for message in made["items"]]}
-        | filled(made, "memory_ids")
-        | warned(made)
-    )
-
-
-async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
-    """Returns a user's profile. It is empty if nobody has written one."""
-    try:
-        profile: Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
-    except ToolError as error:
-        if error.code != "not_found":
-            raise
-        return {
-            **Profile().model_dump(),
-            "user_id": body.user_id,
-            "version": None,
-            "created_at": None,
-            "updated_at": None,
-        }
-    return profile
-
-
-async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> Json:
-    """Adds to a user's profile."""
-    path = f"/v1/users/{segment(body.user_id)}/profile"
-    result: Json = (await call("PATCH", path, changed(body, "user_id"))).body
-    return result
-
-
+@tool("Log an action")
 async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
-    """Logs an action and, if it followed a procedure, records the procedure's outcome."""
+    """Record what you did and how it ended, once per task or tool call that matters, so that later runs learn from
+    it."""
     if body.procedure_id is not None and body.outcome is None:
         raise ToolError("/outcome: is needed where a procedure was followed.")
     called = ("tool", "input", "output", "duration_ms")
@@ -260,8 +130,10 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
     return {"action_id": action_id}
 
 
+@tool("Find a procedure", reads=True)
 async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
-    """Searches procedures."""
+    """Look up how something is done here, with steps and how often they worked. Use it before a task of more than one
+    step."""
     answer = await call("POST", "/v1/procedures/search", given(body))
     names = ("procedure_id", "name", "trigger", "preconditions", "steps", "notes")
     items = []
@@ -271,8 +143,11 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
     return {"items": items, **warned(answer.body)}
 
 
+@tool("Update a task")
 async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
-    """Creates or changes a task with several API calls. If one fails, the error says which were done."""
+    """Keep the state of long work outside the conversation: begin a task, set its plan, mark a step, note something,
+    end it. Answers the task's working memory; with task_id alone it only reads it."""
+    # several calls of the API: if one fails, the error says which were done
     task_id, done = body.task_id, []
     if task_id is None:
         if body.goal is None:
@@ -334,162 +209,176 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
         yield "status", "PATCH", "", {"status": body.status}
 
 
-TOOLS: dict[str, Tool[Any]] = {
-    tool.name: tool
-    for tool in (
-        Tool(
-            "remember",
-            "Remember",
-            "Store one lasting fact, preference or lesson; no small talk, no secrets. An equal memory is not stored "
-            "twice. To correct one, give its memory_id in supersedes.",
-            args.RememberArguments,
-            remember,
-            idempotent=True,
-        ),
-        Tool(
-            "recall",
-            "Recall",
-            "Search long-term memory by meaning, names and words. Use it before answering what may depend on earlier "
-            "conversations. Gives memories with memory_id and match, best first; a weak match seldom answers.",
-            args.RecallArguments,
-            recall,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "get_context",
-            "Get context",
-            "All that bears on a message, within a budget: profile, facts, procedures, memories, actions, task, "
-            "messages. For the start of a conversation or task; recall is for one question.",
-            args.GetContext,
-            get_context,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "log_action",
-            "Log an action",
-            "Record what you did and how it ended, once per task or tool call that matters, so that later runs learn "
-            "from it.",
-            args.LogAction,
-            log_action,
-        ),
-        Tool(
-            "find_procedure",
-            "Find a procedure",
-            "Look up how something is done here, with steps and how often they worked. Use it before a task of more "
-            "than one step.",
-            args.FindProcedure,
-            find_procedure,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "update_task",
-            "Update a task",
-            "Keep the state of long work outside the conversation: begin a task, set its plan, mark a step, note "
-            "something, end it. Answers the task's working memory; with task_id alone it only reads it.",
-            args.UpdateTask,
-            update_task,
-        ),
-        Tool(
-            "memory_feedback",
-            "Memory feedback",
-            "After answering: say which recalled memories helped and which misled, so that later searches rank better.",
-            args.MemoryFeedback,
-            memory_feedback,
-            idempotent=True,
-        ),
-        Tool(
-            "list_memories",
-            "List memories",
-            "Page through what is remembered, newest first. For a question use recall.",
-            args.ListMemories,
-            list_memories,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "list_upcoming",
-            "What is coming",
-            "Plans, what is due, and what ceases to hold, the soonest first.",
-            args.ListUpcoming,
-            list_upcoming,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "get_memory",
-            "Get a memory",
-            "Read one memory in full, with its source and status.",
-            args.GetMemory,
-            get_memory,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "update_memory",
-            "Update a memory",
-            "Fix a memory that was stored wrongly; only the fields given change. If the world changed, use remember "
-            "with supersedes.",
-            args.UpdateMemory,
-            update_memory,
-            idempotent=True,
-        ),
-        Tool(
-            "forget",
-            "Forget",
-            "Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only "
-            "when the user asks; to correct one, use remember with supersedes.",
-            args.Forget,
-            forget,
-            destroys=True,
-            idempotent=True,
-        ),
-        Tool(
-            "assert_fact",
-            "Assert a fact",
-            "Record subject, predicate and object with the time when it is true, such as who lives or works where. It "
-            "ends the earlier fact that it contradicts.",
-            args.AssertFact,
-            assert_fact,
-            idempotent=True,
-        ),
-        Tool(
-            "find_facts",
-            "Find facts",
-            "Ask facts: what is true now, was true at a time (as_of), or was known at one (known_at).",
-            args.FindFacts,
-            find_facts,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "append_messages",
-            "Append messages",
-            "Keep the wording of a conversation, in order. Its messages become memories.",
-            args.AppendMessages,
-            append_messages,
-        ),
-        Tool(
-            "get_profile",
-            "Get the profile",
-            "What is known of the user for good: name, home, interests, preferences.",
-            args.GetProfile,
-            get_profile,
-            reads=True,
-            idempotent=True,
-        ),
-        Tool(
-            "update_profile",
-            "Update the profile",
-            "Add to the user's profile: lists grow, the rest is overwritten, null clears.",
-            args.UpdateProfile,
-            update_profile,
-            idempotent=True,
-        ),
+@tool("Memory feedback", idempotent=True)
+async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
+    """After answering: say which recalled memories helped and which misled, so that later searches rank better."""
+    verdicts = dict.fromkeys(body.helpful, True)
+    for number, memory_id in enumerate(body.misleading):
+        if verdicts.get(memory_id):
+            raise ToolError(f"/misleading/{number}: {memory_id} is among the helpful ones, too.")
+        verdicts[memory_id] = False
+    found_by = {} if body.query is None else {"query": body.query}
+    items = [{"memory_id": memory_id, "helpful": helpful, **found_by} for memory_id, helpful in verdicts.items()]
+    if not items:
+        raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
+    given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
+    answer: Json = {"counted": [feedback["memory_id"] for feedback in given if feedback["applied"]]}
+    for feedback in given:
+        if not feedback["applied"]:
+            answer.setdefault(feedback["reason"], []).append(feedback["memory_id"])
+    return answer
+
+
+@tool("List memories", reads=True)
+async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
+    """Page through what is remembered, newest first. For a question use recall."""
+    # for an agent with a user these are the ones that recall searches about the user: the agent's own and the shared
+    # ones, which the API lists only together with those of the user's other agents
+    if body.agent_id is None and body.user_id is None:
+        raise ToolError(OWNED)
+    both = body.agent_id is not None and body.user_id is not None
+    where = given(body, "limit", "cursor") | ({"agent_id": None} if both else {})
+    items, cursor = list[Json](), body.cursor
+    for _ in range(_PAGES):
+        page = (await call("GET", "/v1/memories" + query(**where, limit=body.limit - len(items), cursor=cursor))).body
+        items += [
+            _for_model(memory) for memory in page["items"] if not both or memory["agent_id"] in (None, body.agent_id)
+        ]
+        cursor = page["next_cursor"]
+        if cursor is None or len(items) == body.limit:
+            break
+    return {"items": items, **({} if cursor is None else {"next_cursor": cursor})}
+
+
+@tool("What is coming", reads=True)
+async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> Json:
+    """Plans, what is due, and what ceases to hold, the soonest first."""
+    page = (await call("GET", "/v1/upcoming" + query(**given(body)))).body
+    items = list[Json]()
+    for item in page["items"]:
+        record = {"memory": _for_model, "fact": _fact, "task": _due_task}
+        shown = next(show(item[name]) for name, show in record.items() if item[name])
+        items.append({"at": item["at"][:16] + "Z", "kind": item["kind"]} | shown)
+    return {"items": items, **filled(page, "next_cursor")}
+
+
+def _due_task(task: Json) -> Json:
+    return {name: task[name] for name in ("task_id", "goal", "status")}
+
+
+@tool("Get a memory", reads=True)
+async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
+    """Read one memory in full, with its source and status."""
+    return _whole((await call("GET", f"/v1/memories/{segment(body.memory_id)}")).body)
+
+
+@tool("Update a memory", idempotent=True)
+async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
+    """Fix a memory that was stored wrongly; only the fields given change. If the world changed, use remember with
+    supersedes."""
+    fields = changed(body, "memory_id")
+    return _whole((await call("PATCH", f"/v1/memories/{segment(body.memory_id)}", fields)).body)
+
+
+def _whole(memory: Json) -> Json:
+    """Returns all that a model may want to know of a memory."""
+    owners = {name: memory[name] for name in ("agent_id", "user_id")}
+    more = filled(memory, "importance", "pinned", "metadata", "event_at_precision", "surface_at", "done_at")
+    more |= filled(memory, "valid_from", "valid_until", "expires_at")
+    became = filled(memory, "status", "supersedes", "superseded_by", "contradicts", "updated_at")
+    source = memory["source"] | {"speaker": speaker_of(memory["source"])}
+    origin = {name: value for name, value in source.items() if value and name != "api_key_id"}
+    return {**_for_model(memory), **owners, **more, **became, "source": origin}
+
+
+@tool("Forget", destroys=True, idempotent=True)
+async def forget(call: ToolRequest, body: args.Forget) -> Json:
+    """Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only when the
+    user asks; to correct one, use remember with supersedes."""
+    forgotten, missing = list[str](), list[str]()
+    for memory_id in dict.fromkeys(body.memory_ids):
+        try:
+            await call("DELETE", f"/v1/memories/{segment(memory_id)}?predecessors=delete")
+        except ToolError as error:
+            if error.code != "not_found":
+                done = ", ".join(forgotten) or "none"
+                raise ToolError(f"Forgotten: {done}. {memory_id}: {error.detail}", code=error.code) from error
+            missing.append(memory_id)
+        else:
+            forgotten.append(memory_id)
+    return {"forgotten": forgotten, **({"not_found": missing} if missing else {})}
+
+
+@tool("Assert a fact", idempotent=True)
+async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
+    """Record subject, predicate and object with the time when it is true, such as who lives or works where. It ends the
+    earlier fact that it contradicts."""
+    fields = given(body, "many", "shared", "valid_from") | ({"agent_id": None} if body.shared else {})
+    if "valid_from" in body.model_fields_set:
+        fields["valid_from"] = body.valid_from
+    result = await call.write("/v1/facts", fields | ({"cardinality": "many"} if body.many else {}))
+    answer = {"new": result.status == 201} | _fact(result.body) | filled(result.body, "disputes")
+    ended = list[Json]()
+    for old in result.body["superseded"]:
+        shown = filled(old, "fact_id", "object", "valid_from", "valid_until")
+        if (again := old["keep_both"]) is not None:  # as arguments of this tool
+            arguments = {name: again[name] for name in args.AssertFact.model_fields if name in again}
+            shown["keep_both"] = arguments | {"many": True} | ({} if "agent_id" in again else {"shared": True})
+        ended.append(shown)
+    return {**answer, "superseded": ended} if ended else answer
+
+
+@tool("Find facts", reads=True)
+async def find_facts(call: ToolRequest, body: args.FindFacts) -> Json:
+    """Ask facts: what is true now, was true at a time (as_of), or was known at one (known_at)."""
+    answer = (await call("POST", "/v1/facts/search", given(body))).body
+    items = [_fact(item["fact"]) | matched(item["score"], answer["mode_used"]) for item in answer["items"]]
+    return {"items": items, **warned(answer)}
+
+
+def _fact(fact: Json) -> Json:
+    shown = {name: fact[name] for name in ("fact_id", "subject", "predicate", "object")}
+    status = {} if fact["status"] == "active" else {"status": fact["status"]}
+    return {**shown, **filled(fact, "valid_from", "valid_until", "known_from", "known_until"), **status}
+
+
+@tool("Append messages")
+async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
+    """Keep the wording of a conversation, in order. Its messages become memories."""
+    messages = [given(message) for message in body.messages]
+    fields = given(body, "session_id", "messages") | {"messages": messages}
+    made = (await call.write(f"/v1/sessions/{segment(body.session_id)}/messages", fields)).body
+    return (
+        {"session_id": made["session_id"], "seqs": [message["seq"] for message in made["items"]]}
+        | filled(made, "memory_ids")
+        | warned(made)
     )
-}
+
+
+@tool("Get the profile", reads=True)
+async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
+    """What is known of the user for good: name, home, interests, preferences."""
+    try:
+        profile: Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
+    except ToolError as error:
+        if error.code != "not_found":
+            raise
+        return {
+            **Profile().model_dump(),
+            "user_id": body.user_id,
+            "version": None,
+            "created_at": None,
+            "updated_at": None,
+        }
+    return profile
+
+
+@tool("Update the profile", idempotent=True)
+async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> Json:
+    """Add to the user's profile: lists grow, the rest is overwritten, null clears."""
+    path = f"/v1/users/{segment(body.user_id)}/profile"
+    result: Json = (await call("PATCH", path, changed(body, "user_id"))).body
+    return result
 
 
 CORE = ("remember", "recall", "get_context", "get_memory", "forget")

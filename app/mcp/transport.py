@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote, urlencode
 
 import httpx2
@@ -227,6 +227,9 @@ class ToolRequest:
         return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
 
+RunTool: TypeAlias = Callable[[ToolRequest, A], Awaitable[Result]]
+
+
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
     """The declaration of a tool. `reads`, `destroys` and `idempotent` are hints for clients."""
@@ -235,10 +238,10 @@ class Tool(Generic[A]):
     title: str
     description: str
     arguments: type[A]
-    run: Callable[[ToolRequest, A], Awaitable[Result]]
-    reads: bool = False
-    destroys: bool = False
-    idempotent: bool = False
+    run: RunTool[A]
+    reads: bool
+    destroys: bool
+    idempotent: bool
 
 
 def given(body: Schema, *left_out: str) -> Json:
