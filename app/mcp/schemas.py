@@ -161,7 +161,7 @@ class ListMemories(Whose):
     since: Timestamp | None = Field(None, description="Stored then or later.")
     until: Timestamp | None = None
     limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
-    cursor: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+    cursor: Annotated[str, StringConstraints(min_length=1, max_length=512)] | None = Field(
         None, description="next_cursor of the page before."
     )
 

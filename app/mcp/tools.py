@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -19,13 +19,10 @@ from app.core.schemas import BODY_LIMITS, OWNED, Json, Schema, identifier
 from app.core.work import characters, off_loop
 from app.errors import BadRequest, Forbidden, invalid, shortened
 from app.mcp import schemas as args
-from app.mcp.schemas import GetProfile
 from app.mcp.transport import (
-    A,
     Api,
     Fenced,
     Result,
-    RunTool,
     Tool,
     ToolError,
     ToolRequest,
@@ -44,16 +41,15 @@ _PAGES = 10
 """The limit of API calls of one list: a user may have thousands of memories of other agents."""
 
 
+F = TypeVar("F", bound=Callable[..., Any])
 TOOLS: dict[str, Tool[Any]] = {}
 """By name, in the order in which they are listed."""
 
 
-def tool(
-    title: str, *, reads: bool = False, destroys: bool = False, idempotent: bool = False
-) -> Callable[[RunTool[A]], RunTool[A]]:
+def tool(title: str, *, reads: bool = False, destroys: bool = False, idempotent: bool = False) -> Callable[[F], F]:
     """Makes a function a tool of its name. Its docstring is the description that a model reads."""
 
-    def register(run: RunTool[A]) -> RunTool[A]:
+    def register(run: F) -> F:
         name, wanted, about = run.__name__, run.__annotations__["body"], " ".join(str(run.__doc__).split())
         TOOLS[name] = Tool(name, title, about, wanted, run, reads, destroys, idempotent or reads)
         return run
@@ -485,7 +481,7 @@ class Toolbox:
         """Returns a user's profile, which may be empty. Raises ToolError."""
         if self.whom.user_id not in (None, user_id):
             raise ToolError("There is no such record.", code="not_found")
-        return await get_profile(ToolRequest(self.api), GetProfile(user_id=user_id))
+        return await get_profile(ToolRequest(self.api), args.GetProfile(user_id=user_id))
 
 
 _WIDTHS = replace(BODY_LIMITS, text_chars=sys.maxsize)

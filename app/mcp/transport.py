@@ -4,8 +4,8 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
-from urllib.parse import quote, unquote, urlencode
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote, urlencode
 
 import httpx2
 import orjson
@@ -29,7 +29,7 @@ BAD = 400
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """The API's answer. Names of `headers` are in lower case."""
+    """The API's answer."""
 
     status: int
     body: Any = None
@@ -89,63 +89,25 @@ class InProcess:
     """Calls the app in this process as an authenticated principal."""
 
     def __init__(self, app: Any, resources: Resources, principal: Principal, request_id: str | None = None) -> None:
-        self._app, self._resources, self._caller = app, resources, principal
-        self._id = [] if request_id is None else [(b"x-request-id", request_id.encode())]
+        async def admitting(scope: Any, receive: Any, send: Any) -> None:
+            await app({**scope, "state": {"resources": resources, "admitted": principal}}, receive, send)
+
+        self._transport = httpx2.ASGITransport(admitting)
+        self._id = {} if request_id is None else {"x-request-id": request_id}
 
     async def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> ApiAnswer:
-        headers = {"content-type": "application/json", **(headers or {})}
-        sent = [(name.encode(), value.encode()) for name, value in headers.items()]
-        path, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": unquote(path),
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": query.encode(),
-            "headers": [(b"host", b"localhost"), *self._id, *sent],
-            "client": None,
-            "server": None,
-            "state": {"resources": self._resources, "admitted": self._caller},
-        }
-        receiver, answer = _Once(await off_loop(characters(body), encoded, body)), _Collected()
-        await self._app(scope, receiver, answer)
-        return await answer.whole()
-
-
-class _Once:
-    """A `receive` that returns the whole body at once."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def __call__(self) -> dict[str, object]:
-        return {"type": "http.request", "body": self._body, "more_body": False}
-
-
-class _Collected:
-    """A `send` that collects the response."""
-
-    def __init__(self) -> None:
-        self._status, self._headers, self._pieces = 0, dict[str, str](), list[bytes]()
-
-    async def __call__(self, message: Mapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self._status = message["status"]
-            self._headers = {str(k, "latin-1").lower(): str(v, "latin-1") for k, v in message["headers"]}
-        else:
-            self._pieces.append(message.get("body", b""))
-
-    async def whole(self) -> ApiAnswer:
-        """Returns the collected response."""
-        content = b"".join(self._pieces)
-        body = await off_loop(len(content), orjson.loads, content) if content else None
-        return ApiAnswer(self._status, body, self._headers)
+        sent = {**self._id, "content-type": "application/json", **(headers or {})}
+        content = await off_loop(characters(body), encoded, body)
+        try:
+            request = httpx2.Request(method, f"http://localhost{path}", headers=sent, content=content)
+        except httpx2.InvalidURL as error:
+            raise ToolError(f"The request cannot be sent: {error}.") from error
+        response = await self._transport.handle_async_request(request)
+        content = await response.aread()
+        answer = await off_loop(len(content), orjson.loads, content) if content else None
+        return ApiAnswer(response.status_code, answer, response.headers)
 
 
 SECONDS = 60.0
@@ -170,11 +132,11 @@ class Remote:
                 f"The Recalld service at {self._url} cannot be reached: {type(error).__name__}.",
                 code="unavailable",
             ) from error
+        except httpx2.InvalidURL as error:
+            raise ToolError(f"The request cannot be sent: {error}.") from error
         except json.JSONDecodeError as error:
             raise ToolError(f"{self._url} does not answer as Recalld does.", code="unavailable") from error
-        return ApiAnswer(
-            response.status_code, answer, {name.lower(): value for name, value in response.headers.items()}
-        )
+        return ApiAnswer(response.status_code, answer, response.headers)
 
 
 @asynccontextmanager
@@ -227,9 +189,6 @@ class ToolRequest:
         return await self("POST", path, body, {} if self.key is None else {IDEMPOTENCY_KEY: self.key + step})
 
 
-RunTool: TypeAlias = Callable[[ToolRequest, A], Awaitable[Result]]
-
-
 @dataclass(frozen=True, slots=True)
 class Tool(Generic[A]):
     """The declaration of a tool. `reads`, `destroys` and `idempotent` are hints for clients."""
@@ -238,7 +197,7 @@ class Tool(Generic[A]):
     title: str
     description: str
     arguments: type[A]
-    run: RunTool[A]
+    run: Callable[[ToolRequest, A], Awaitable[Result]]
     reads: bool
     destroys: bool
     idempotent: bool

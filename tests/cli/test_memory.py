@@ -84,6 +84,7 @@ def test_filters_narrow_what_is_found_and_listed(recalld: Recalld) -> None:
         assert "likes tea" in shown
         assert "trains" not in shown
     assert "JSON object" in recalld("search", "likes", "--filters", "topic=x").stderr
+    assert "cannot be sent" in recalld("list", "--filters", "x" * 70_000).stderr
 
 
 def test_a_listing_goes_over_pages_and_says_that_there_is_more(recalld: Recalld) -> None:

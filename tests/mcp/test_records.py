@@ -32,6 +32,7 @@ async def test_a_list_has_the_own_and_the_shared_memories_by_pages(connect: Conn
         assert item["tags"] == ["health"]
         assert (await call(client, "list_memories", memory_type="preference"))["items"] == []
         assert "cursor" in await refused(client, "list_memories", cursor="nonsense")
+        assert "512" in await refused(client, "list_memories", cursor="x" * 70_000)
         assert "/limit" in await refused(client, "list_memories", limit=51)
     async with connect() as client:
         assert "agent_id, user_id or both" in await refused(client, "list_memories")
