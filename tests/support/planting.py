@@ -29,7 +29,7 @@ async def plant(
         doc = await store.get(collection, tenant, doc_id)
         assert doc is not None
         spoilt = {name: value for name, value in (doc | fields).items() if name not in without}
-        columns = dict(zip(collection.columns, sql.row_values(collection, spoilt), strict=True))
+        columns = dict(zip(collection.columns, sql.values_of(spoilt, collection.columns), strict=True))
         await _overwrite(store, collection, tenant, doc_id, orjson.dumps(spoilt).decode(), columns)
     elif isinstance(store, MongoStore):
         change: Doc = {"$set": encode(collection, fields)} if fields else {}

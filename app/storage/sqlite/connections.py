@@ -20,12 +20,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 from zlib import crc32
 
 import apsw
 from apsw import sqlite_extra
 
+from app.core import work
 from app.core.caches import ENTRY_BYTES
 from app.core.files import warn_of_readers
 from app.core.tuning import USUAL
@@ -525,43 +526,25 @@ class ReadPool:
 
 log = logging.getLogger(__name__)
 
-OTHERS_SECONDS = 60
+OTHERS_SECONDS = 60.0
 """The longest wait for a checkpoint that another connection runs. It copies pages, so it ends."""
 PAUSE_SECONDS = 0.01
 UNKNOWN_PAGES = -1
 """SQLite counts the pages of the log so if another connection runs a checkpoint."""
 
 
-def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE") -> bool:
-    """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated."""
-    return _checkpointed(connection, mode).done
+def checkpoint(connection: apsw.Connection, mode: str = "PASSIVE", wait_seconds: float = 0.0) -> bool:
+    """Copies the log into the database. Returns False if pages were left, or if the file could not be truncated.
 
-
-def checkpoint_after_others(connection: apsw.Connection, mode: str) -> bool:
-    """As `checkpoint`, after those that others run, such as `truncate`: SQLite's busy timeout is not for these. Returns
-    False if a reader or writer stayed longer than the busy timeout."""
-    end = time.monotonic() + OTHERS_SECONDS
-    while (found := _checkpointed(connection, mode)).pages == UNKNOWN_PAGES and time.monotonic() < end:
+    `wait_seconds`: the longest wait for a checkpoint that others run, such as `truncate`; SQLite's busy timeout is not
+    for these.
+    """
+    end = time.monotonic() + wait_seconds
+    while True:
+        busy, pages, copied = connection.execute(f"PRAGMA wal_checkpoint({mode})").get
+        if pages != UNKNOWN_PAGES or time.monotonic() >= end:
+            return not busy and bool(pages == copied)
         time.sleep(PAUSE_SECONDS)
-    return found.done
-
-
-class _Checkpointed(NamedTuple):
-    """Whether others were in the way, the pages of the log, and how many of them are in the database."""
-
-    busy: int
-    pages: int
-    copied: int
-
-    @property
-    def done(self) -> bool:
-        return not self.busy and self.pages == self.copied
-
-
-def _checkpointed(connection: apsw.Connection, mode: str) -> _Checkpointed:
-    answer: Any
-    (answer,) = connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-    return _Checkpointed(*answer)
 
 
 def truncate(connection: apsw.Connection) -> bool:
@@ -583,49 +566,32 @@ class LogTruncation:
 
     def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
         self._apart, self._idle = apart, idle_seconds
-        self._loop = asyncio.get_running_loop()
-        self._last_write = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._last_write, self._is_due = 0.0, asyncio.Event()
+        self._task = work.begin(self._run(), "truncation of the log")
 
     def written(self) -> None:
         """Records that this process has committed something."""
-        self._last_write = self._loop.time()
-        if self._timer is None and self._task is None:
-            self._wait(self._idle)
+        self._last_write = time.monotonic()
+        self._is_due.set()
 
     async def close(self) -> None:
-        """Stops, after waiting for an attempt in progress."""
-        self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        """Stops. What is running in a thread ends with the readers."""
+        await work.end(self._task)
 
-    def _wait(self, seconds: float) -> None:
-        if not self._closed:
-            self._timer = self._loop.call_later(seconds, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        left = self._last_write + self._idle - self._loop.time()
-        if left > 0:
-            self._wait(left)
-        else:
-            self._task = asyncio.create_task(self._attempt())
-
-    async def _attempt(self) -> None:
-        begun, done = self._last_write, False
-        try:
-            done = await self._apart(truncate)
-        except StoreUnavailable as error:  # such as a full disk: it is tried again
-            log.warning("the log was not truncated", extra={"error": error.detail})
-        except Exception:
-            log.exception("the log was not truncated")
-        self._task = None
-        if not done or self._last_write != begun:
-            self._wait(self._idle)
+    async def _run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            if (left := self._last_write + self._idle - time.monotonic()) > 0:
+                await asyncio.sleep(left)
+                continue
+            self._is_due.clear()
+            try:
+                done = await self._apart(truncate)
+            except Exception as error:  # noqa: BLE001 (such as a full disk: it is tried again)
+                log.warning("the log was not truncated", extra={"error": getattr(error, "detail", repr(error))})
+                done = False
+            if not done:
+                self.written()
 
 
 NOTE_MAGIC = b"recalld1"
@@ -674,9 +640,7 @@ def begin_counting(connection: apsw.Connection) -> None:
 def count_commit(connection: apsw.Connection) -> int:
     """Counts one commit and returns its number. Runs in its transaction."""
     statement = "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = ? RETURNING seq"
-    number: Any
-    ((number,),) = connection.execute(statement, (COMMITS_ROW,)).fetchall()
-    return int(number)
+    return int(connection.execute(statement, (COMMITS_ROW,)).get)
 
 
 def commit_state(connection: apsw.Connection) -> tuple[int, int]:
@@ -686,8 +650,7 @@ def commit_state(connection: apsw.Connection) -> tuple[int, int]:
 
 
 def _count(connection: apsw.Connection) -> int:
-    row: Any = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (COMMITS_ROW,)).fetchone()
-    return 0 if row is None else int(row[0])
+    return connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (COMMITS_ROW,)).get or 0
 
 
 class CommitNote:

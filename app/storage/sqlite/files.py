@@ -36,11 +36,11 @@ from app.storage.sqlite import sql
 from app.storage.sqlite.connections import (
     CIPHER,
     OPEN_FLAGS,
+    OTHERS_SECONDS,
     PAGE_BYTES,
     Faults,
     StoreKey,
     checkpoint,
-    checkpoint_after_others,
     cipher_layer,
     commit_state,
     connect,
@@ -101,16 +101,11 @@ def _finding(name: str, faults: Iterator[str]) -> Finding:
     return Finding.of(name, named)
 
 
-def _counted(connection: apsw.Connection, table: str) -> int:
-    ((count,),) = connection.execute(f"SELECT count(*) FROM {table}").fetchall()
-    return int(str(count))
-
-
 def _bad_documents(connection: apsw.Connection, collection: Collection, name: str, told: Told) -> Iterator[str]:
     """Yields documents that cannot be read, or whose columns differ from their content."""
     fields = ", ".join(sql.quoted(name) for name in ("tenant", "id", *collection.columns))
     statement = f"SELECT {sql.WHOLE_DOC}, {fields} FROM {sql.quoted(collection.name)}"
-    total = _counted(connection, sql.quoted(collection.name))
+    total = connection.execute(f"SELECT count(*) FROM {sql.quoted(collection.name)}").get
     for text, tenant, doc_id, *stored in telling(told, name, total, connection.execute(statement)):
         try:
             doc = orjson.loads(text)
@@ -121,7 +116,7 @@ def _bad_documents(connection: apsw.Connection, collection: Collection, name: st
             continue
         if [tenant, doc_id] != [doc.get("tenant_id"), doc.get(collection.id_field)]:
             yield f"{doc_id} lies under another id or tenant"
-        if stored != sql.row_values(collection, doc):
+        if stored != sql.values_of(doc, collection.columns):
             yield f"{doc_id} has columns that differ from its document"
 
 
@@ -132,7 +127,7 @@ def _bad_rows(connection: apsw.Connection, collection: Collection, name: str, to
         f"SELECT row, substr(head, {flags_at(collection.spec) + 1}, 1), length(vector), substr(vector, -1) "
         f"FROM {table} WHERE head IS NOT NULL AND vector IS NOT NULL"
     )
-    total = _counted(connection, table)
+    total = connection.execute(f"SELECT count(*) FROM {table}").get
     for row, flags, length, count in telling(told, name, total, connection.execute(vectors)):
         if flags and flags[0] & LONG and not (count and holds_windows(length, count[0])):
             yield f"search rows with a vector that does not fit their record: {row}"
@@ -267,7 +262,7 @@ def bad_pages(
             break
         time.sleep(PAUSE_SECONDS)
         with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-            checkpoint_after_others(connection, "PASSIVE")
+            checkpoint(connection, "PASSIVE", OTHERS_SECONDS)
             failing = failing_pages(connection, failing)
     return failing
 
@@ -469,7 +464,7 @@ def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | No
         log_bytes = (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
         with space.room_for(log_bytes, "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
-            if not checkpoint_after_others(connection, "TRUNCATE"):
+            if not checkpoint(connection, "TRUNCATE", OTHERS_SECONDS):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
 
 

@@ -10,7 +10,7 @@ import apsw
 import orjson
 
 from app import VERSION
-from app.storage.protocol import Fetched, Order, Tallied
+from app.storage.protocol import Order
 from app.storage.schema import (
     Absent,
     After,
@@ -78,11 +78,6 @@ def unique_index(collection: Collection, unique: Unique) -> str:
 def search_table(collection: Collection) -> str:
     """Returns the quoted name of the collection's table of search rows."""
     return quoted(f"{collection.name}_search")
-
-
-def row_values(collection: Collection, doc: Mapping[str, object]) -> list[Value]:
-    """Returns the values of the collection's columns, in order."""
-    return values_of(doc, collection.columns)
 
 
 def values_of(doc: Mapping[str, object], names: Sequence[str]) -> list[Value]:
@@ -209,51 +204,6 @@ def select_documents(
     return [*documents]
 
 
-def select_texts(
-    connection: apsw.Connection, collection: Collection, tenant: str, rows: Sequence[int]
-) -> list[tuple[int, str]]:
-    """Returns documents by their row number, as JSON text."""
-    if not rows:
-        return []
-    marks = ", ".join("?" * len(rows))
-    # "+" keeps SQLite from walking all of the tenant in one of its indexes
-    statement = f"SELECT row, {WHOLE_DOC} FROM {quoted(collection.name)} WHERE row IN ({marks}) AND +tenant = ?"
-    texts: Any = connection.execute(statement, (*rows, tenant)).fetchall()
-    return [*texts]
-
-
-def fetched(text: str) -> Fetched | None:
-    """Returns a document that was selected as JSON text, for a search, or None if it cannot be read."""
-    try:
-        return Fetched(orjson.loads(text))
-    except orjson.JSONDecodeError:
-        return None
-
-
-def select_values(
-    connection: apsw.Connection,
-    collection: Collection,
-    tenant: str,
-    field: str,
-    where: Filter,
-    order: Order,
-    limit: int,
-) -> list[str]:
-    """Returns distinct values of a field. Each is found from the one before by one look into an index, however many
-    documents have it."""
-    name, column = quoted(collection.name), column_of(collection, field)
-    condition, values = selection(collection, tenant, where)
-    first = f"SELECT {column} FROM {name} WHERE {column} IS NOT NULL AND {condition}"
-    further = f"{first} AND {column} {'<' if order == 'desc' else '>'} found.value"
-    nearest = f"ORDER BY {column} {order} LIMIT 1"
-    statement = (
-        f"WITH RECURSIVE found(value) AS (SELECT * FROM ({first} {nearest}) UNION ALL "
-        f"SELECT ({further} {nearest}) FROM found WHERE found.value IS NOT NULL LIMIT {int(limit)}) "
-        "SELECT value FROM found WHERE value IS NOT NULL"
-    )
-    return [value for (value,) in connection.execute(statement, [*values, *values])]
-
-
 def known_by_columns(connection: apsw.Connection, collection: Collection, tenant: str, doc_id: str) -> Doc:
     """Returns what the columns say of a document whose text cannot be read: its id, its owners, its place in lists."""
     named = [name for name in collection.columns if "." not in name and collection.fields.get(name) != "list"]
@@ -261,35 +211,6 @@ def known_by_columns(connection: apsw.Connection, collection: Collection, tenant
     row: Any = connection.execute(statement, (tenant, doc_id)).fetchone()
     known = dict(zip(named, row or (), strict=False))
     return {**known, "tenant_id": tenant, collection.id_field: doc_id}
-
-
-def count_documents(connection: apsw.Connection, collection: Collection, tenant: str | None, where: Filter) -> int:
-    """Counts the documents that match."""
-    condition, values = selection(collection, tenant, where)
-    statement = f"SELECT count(*) FROM {quoted(collection.name)} WHERE {condition}"
-    ((count,),) = connection.execute(statement, values)
-    return int(count)
-
-
-def count_by_values(
-    connection: apsw.Connection,
-    collection: Collection,
-    tenant: str,
-    fields: Sequence[str],
-    where: Filter,
-    first: int | None,
-) -> Tallied:
-    """Counts the documents that match by their values of the fields, or by the first characters of the last one."""
-    columns = [column_of(collection, field) for field in fields]
-    condition, values = selection(collection, tenant, where)
-    if first is not None:
-        columns[-1] = f"substr({columns[-1]}, 1, {int(first)})"
-    groups = ", ".join(str(place) for place in range(1, len(columns) + 1))
-    statement = (
-        f"SELECT {', '.join(columns)}, count(*) FROM {quoted(collection.name)} WHERE {condition} "
-        f"GROUP BY {groups} ORDER BY {groups}"
-    )
-    return {tuple(group): int(count) for *group, count in connection.execute(statement, values)}
 
 
 log = logging.getLogger(__name__)
@@ -424,8 +345,7 @@ def written(connection: apsw.Connection) -> Written:
     """Returns the layout of the store, 0 for a new one, and its release. Raises errors of SQLite."""
     layout, release = int(connection.pragma("user_version")), None
     if _columns(connection, "store_info"):
-        row: Any = connection.execute("SELECT value FROM store_info WHERE name = 'release'").fetchone()
-        release = None if row is None else str(row[0])
+        release = connection.execute("SELECT value FROM store_info WHERE name = 'release'").get
     return Written(layout, release)
 
 

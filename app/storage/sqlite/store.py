@@ -52,7 +52,6 @@ from app.storage.sqlite.connections import (
 )
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
 from app.storage.sqlite.files import missing_commits, prepare, verify_rest
-from app.storage.sqlite.sql import fetched, select_documents, select_texts, select_values
 from app.storage.sqlite.writer import (
     DiskSpace,
     EmbeddedAccounting,
@@ -93,9 +92,7 @@ class DecaySteps:
     def look(self, connection: apsw.Connection) -> list[int] | None:
         """Returns the next rows to write; an empty list if none of the rows read has moved, None at the end."""
         table = sql.quoted(self.collection.name)
-        end: Any
-        ((end,),) = connection.execute(f"SELECT max(row) FROM {table}").fetchall()
-        if self.last >= (end or 0):
+        if self.last >= (connection.execute(f"SELECT max(row) FROM {table}").get or 0):
             return None
         upto = self.last + LOOKED_AT
         faded, values = self._faded("row > ? AND row <= ?", [self.last, upto])
@@ -200,9 +197,7 @@ class EmbeddedReembedding:
         )
 
         def read(connection: apsw.Connection) -> VectorCounts:
-            row: Any = connection.execute(statement, (code(model), dim, collection.name)).fetchone()
-            records, vectors, of_model, alternates = map(int, row)
-            return VectorCounts.of(records, vectors, of_model, alternates)
+            return VectorCounts.of(*connection.execute(statement, (code(model), dim, collection.name)).get)
 
         return await self._readers.apart(read)
 
@@ -251,6 +246,14 @@ KEPT_BYTES = 32 << 20
 MAX_KEPT_CHARS = 4_000
 
 
+def _fetched(text: str) -> Fetched | None:
+    """Returns a document that was selected as JSON text, for a search, or None if it cannot be read."""
+    try:
+        return Fetched(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None
+
+
 class EmbeddedStore:
     """Implements `Store`. Open with `EmbeddedStore.open`, from within the event loop that will use it."""
 
@@ -269,7 +272,7 @@ class EmbeddedStore:
         self._in_threads: dict[tuple[int, int], asyncio.Lock] = {}
         self._reads = ReadCache(self._reader, self._faults)
         # by the text that was just read, so that a document in the cache is always what is stored
-        self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(fetched)
+        self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(_fetched)
         self._listeners = InsertListeners()
         self._log = LogTruncation(self._readers.apart, options.idle_seconds)
         writing = connect(path, options.busy_timeout_ms, options.key)
@@ -339,8 +342,7 @@ class EmbeddedStore:
         """Returns the JSON text of a document, or None."""
         statement = f"SELECT {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
         with self._faults.translated():
-            row = self._reader.execute(statement, (tenant, doc_id)).fetchone()
-        return None if row is None else row[0]
+            return self._reader.execute(statement, (tenant, doc_id)).get
 
     async def find(
         self,
@@ -358,7 +360,7 @@ class EmbeddedStore:
         self, collection: Collection[R], tenant: str | None, where: Filter, order: Order, after: After | None, most: int
     ) -> Read[R]:
         def read(connection: apsw.Connection) -> list[tuple[str, str]]:
-            return select_documents(connection, collection, tenant, where, order, after, most)
+            return sql.select_documents(connection, collection, tenant, where, order, after, most)
 
         if tenant is None:
             return await self._readers.apart(lambda connection: parsed(collection, read(connection)))
@@ -390,7 +392,7 @@ class EmbeddedStore:
             return [
                 self._listed(collection, doc_id, text)
                 for doc_id, text in await self._readers.bounded(
-                    lambda connection: select_documents(connection, collection, tenant, where, order, after, most)
+                    lambda connection: sql.select_documents(connection, collection, tenant, where, order, after, most)
                 )
             ]
 
@@ -405,8 +407,13 @@ class EmbeddedStore:
         return None
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
-        counting = partial(sql.count_documents, collection=collection, tenant=tenant, where=where)
-        return await (self._readers.apart(counting) if tenant is None else self._readers.bounded(counting))
+        condition, bound = sql.selection(collection, tenant, where)
+        statement = f"SELECT count(*) FROM {sql.quoted(collection.name)} WHERE {condition}"
+
+        def count(connection: apsw.Connection) -> int:
+            return int(connection.execute(statement, bound).get)
+
+        return await (self._readers.apart(count) if tenant is None else self._readers.bounded(count))
 
     async def tally(
         self,
@@ -417,13 +424,35 @@ class EmbeddedStore:
         *,
         first: int | None = None,
     ) -> Tallied:
-        return await self._readers.apart(lambda c: sql.count_by_values(c, collection, tenant, fields, where, first))
+        columns = [sql.column_of(collection, field) for field in fields]
+        condition, bound = sql.selection(collection, tenant, where)
+        if first is not None:
+            columns[-1] = f"substr({columns[-1]}, 1, {int(first)})"
+        groups = ", ".join(str(place) for place in range(1, len(columns) + 1))
+        statement = (
+            f"SELECT {', '.join(columns)}, count(*) FROM {sql.quoted(collection.name)} WHERE {condition} "
+            f"GROUP BY {groups} ORDER BY {groups}"
+        )
+        return await self._readers.apart(
+            lambda connection: {tuple(group): count for *group, count in connection.execute(statement, bound)}
+        )
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
     ) -> list[str]:
+        # each value is found from the one before by one look into an index, however many documents have it
+        name, column = sql.quoted(collection.name), sql.column_of(collection, field)
+        condition, bound = sql.selection(collection, tenant, where)
+        first = f"SELECT {column} FROM {name} WHERE {column} IS NOT NULL AND {condition}"
+        further = f"{first} AND {column} {'<' if order == 'desc' else '>'} found.value"
+        nearest = f"ORDER BY {column} {order} LIMIT 1"
+        statement = (
+            f"WITH RECURSIVE found(value) AS (SELECT * FROM ({first} {nearest}) UNION ALL "
+            f"SELECT ({further} {nearest}) FROM found WHERE found.value IS NOT NULL LIMIT {int(limit)}) "
+            "SELECT value FROM found WHERE value IS NOT NULL"
+        )
         return await self._readers.bounded(
-            lambda connection: select_values(connection, collection, tenant, field, where, order, limit)
+            lambda connection: [value for (value,) in connection.execute(statement, [*bound, *bound])]
         )
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
@@ -497,16 +526,22 @@ class EmbeddedStore:
         cached, wanted = self._reads.cached(), rows.tolist()
         documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
-        with self._faults.translated():
-            texts = select_texts(self._reader, collection, tenant, missing)
+        texts: list[Any] = []
+        if missing:
+            # "+" keeps SQLite from walking all of the tenant in one of its indexes
+            statement = (
+                f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} "
+                f"WHERE row IN ({_marks(missing)}) AND +tenant = ?"
+            )
+            with self._faults.translated():
+                texts = self._reader.execute(statement, (*missing, tenant)).fetchall()
         for row, text in texts:
             document = self._parse(text)
             if document is None:
                 with self._faults.translated():
-                    named: Any = self._reader.execute(
-                        f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?", (row,)
-                    ).fetchone()
-                left_out(collection, named[0] if named else f"row {row}", orjson.JSONDecodeError.__name__)
+                    statement = f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?"
+                    doc_id = self._reader.execute(statement, (row,)).get
+                left_out(collection, doc_id or f"row {row}", orjson.JSONDecodeError.__name__)
             elif (fault := document.memo.once("damage", partial(damage, collection), document.doc)) is not None:
                 left_out(collection, document.doc.get(collection.id_field), fault)
                 document = None
@@ -650,7 +685,10 @@ class EmbeddedStore:
         self._parse.forget()
 
     async def scrub(self) -> None:
-        await self.writer.alone(lambda: files.scrub(self._path, self._busy_timeout_ms, self._space, self._key))
+        def overwrite(_: apsw.Connection) -> None:
+            files.scrub(self._path, self._busy_timeout_ms, self._space, self._key)
+
+        await self.writer.submit(overwrite, 0, reserve=False, alone=True)
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 

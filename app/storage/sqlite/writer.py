@@ -204,24 +204,18 @@ MAX_GROUP_CHANGES = 1_000
 """A group is full when it has so many changes. One list may have more, and is then a group of its own or its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Item(Generic[T]):
-    work: T
-    changes: int
-
-
 class WriteTurns(Generic[T]):
     """A queue of any number of producers and one consumer."""
 
     def __init__(self) -> None:
         self._wake = threading.Condition()
-        self._lanes: dict[str, deque[_Item[T]]] = {}  # the first tenant has the next turn
+        self._lanes: dict[str, deque[tuple[T, int]]] = {}  # the first tenant has the next turn
         self._closed = False
 
     def put(self, work: T, tenant: str, changes: int) -> None:
         """Adds the work of a tenant, which makes about so many changes."""
         with self._wake:
-            self._lanes.setdefault(tenant, deque()).append(_Item(work, changes))
+            self._lanes.setdefault(tenant, deque()).append((work, changes))
             self._wake.notify()
 
     def close(self) -> None:
@@ -240,11 +234,11 @@ class WriteTurns(Generic[T]):
             while self._lanes and len(group) < MAX_GROUP and changes < MAX_GROUP_CHANGES:
                 tenant = next(iter(self._lanes))
                 lane = self._lanes.pop(tenant)
-                item = lane.popleft()
+                work, made = lane.popleft()
                 if lane:
                     self._lanes[tenant] = lane  # at the end
-                group.append(item.work)
-                changes += item.changes
+                group.append(work)
+                changes += made
             return group
 
 
@@ -334,20 +328,22 @@ class WriterThread:
                 retry_after=RETRY_SECONDS,
             ) from None
 
-    async def submit(self, work: WriterTask[T], changes: int = MAX_GROUP_CHANGES, reserve: bool | None = None) -> T:
+    async def submit(
+        self,
+        work: WriterTask[T],
+        changes: int = MAX_GROUP_CHANGES,
+        reserve: bool | None = None,
+        *,
+        alone: bool = False,
+    ) -> T:
         """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
-        it makes.
+        it makes. `alone`: it uses a connection of its own, and all writes wait meanwhile.
 
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
         """
-        return await self._wait_for(work, changes, may_use_reserve() if reserve is None else reserve)
-
-    async def alone(self, work: Callable[[], None]) -> None:
-        """Runs a function, which uses a connection of its own, while all writes wait. Raises StoreUnavailable."""
-        await self._wait_for(lambda _: work(), 0, alone=True)
-
-    async def _wait_for(self, work: WriterTask[T], changes: int, reserve: bool = False, *, alone: bool = False) -> T:
+        if reserve is None:
+            reserve = may_use_reserve()
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         queued = QueuedTask(work, self._loop.create_future(), reserve, alone)
@@ -577,9 +573,8 @@ class _Work:
             "INSERT INTO counters VALUES (?, ?, ?) "
             "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
         )
-        last: Any
-        ((last,),) = self._connection.execute(statement, (change.tenant, change.name, change.count)).fetchall()
-        self.allocated[change.name] = change.first(int(last))
+        last = self._connection.execute(statement, (change.tenant, change.name, change.count)).get
+        self.allocated[change.name] = change.first(last)
 
     def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self.allocated)
@@ -643,7 +638,7 @@ class _Work:
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
     doc_id, text = str(doc[collection.id_field]), orjson.dumps(doc)
-    values = (doc["tenant_id"], doc_id, *sql.row_values(collection, doc), text.decode(), sum_of(text))
+    values = (doc["tenant_id"], doc_id, *sql.values_of(doc, collection.columns), text.decode(), sum_of(text))
     _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
@@ -661,9 +656,8 @@ def _run(
 
 def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
     """Appends entries to the tenant's change log. Runs in the transaction of the changes."""
-    last: Any
-    ((last,),) = connection.execute(_COUNT_UP, (tenant, len(entries))).fetchall()
-    rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, int(last) - len(entries) + 1)]
+    last = connection.execute(_COUNT_UP, (tenant, len(entries))).get
+    rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, last - len(entries) + 1)]
     connection.executemany(_INSERT, rows)
 
 
@@ -673,8 +667,7 @@ def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[Lo
 def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
     """Returns the tenant's whole usage."""
     statement = "SELECT ifnull(sum(records), 0), ifnull(sum(bytes), 0) FROM usage WHERE tenant = ?"
-    row: Any = connection.execute(statement, (tenant,)).fetchone()
-    return Usage(int(row[0]), int(row[1]))
+    return Usage(*connection.execute(statement, (tenant,)).get)
 
 
 def stored_usage(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
@@ -684,10 +677,10 @@ def stored_usage(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
 
 def _totals(connection: apsw.Connection) -> StoredTotals:
     """Returns the sums over all tenants."""
-    tenants: Any = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").fetchone()
+    tenants = connection.execute("SELECT count(DISTINCT tenant) FROM usage WHERE records > 0").get
     statement = "SELECT collection, sum(records), sum(bytes) FROM usage GROUP BY collection"
     usages = {str(name): Usage(int(records), int(size)) for name, records, size in connection.execute(statement)}
-    return StoredTotals.of(int(tenants[0]), usages)
+    return StoredTotals.of(tenants, usages)
 
 
 def counted_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
@@ -730,8 +723,6 @@ class EmbeddedAccounting:
 # SQLite has one writer at a time, over all processes. The order of the numbers is therefore the order of the commits,
 # and whoever sees an entry sees all earlier ones.
 
-LAST = "SELECT last FROM change_heads WHERE tenant = ?"
-
 
 class EmbeddedChangeLog(ChangeLog):
     """The change log in the database file."""
@@ -765,11 +756,12 @@ class EmbeddedChangeLog(ChangeLog):
         return await self._readers.bounded(lambda connection: _head(connection, tenant))
 
     async def _mark(self, tenant: str) -> int:
-        return await self._readers.bounded(lambda connection: _number(connection, LAST, (tenant,)))
+        statement = "SELECT ifnull(max(last), 0) FROM change_heads WHERE tenant = ?"
+        return await self._readers.bounded(lambda connection: int(connection.execute(statement, (tenant,)).get))
 
     async def names(self, tenant: str, user: str) -> bool:
         statement = "SELECT EXISTS (SELECT 1 FROM changes WHERE tenant = ? AND user_id = ?)"
-        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (tenant, user))))
+        return await self._readers.apart(lambda connection: bool(connection.execute(statement, (tenant, user)).get))
 
     async def forget(self, tenant: str, user: str) -> None:
         def forget_some(connection: apsw.Connection, start: int, mark: LogEntry | None) -> int:
@@ -791,7 +783,7 @@ class EmbeddedChangeLog(ChangeLog):
             "SELECT EXISTS (SELECT 1 FROM change_heads h WHERE "
             "(SELECT at FROM changes c WHERE c.tenant = h.tenant ORDER BY seq LIMIT 1) < ?)"
         )
-        return bool(await self._readers.apart(lambda connection: _number(connection, statement, (oldest,))))
+        return await self._readers.apart(lambda connection: bool(connection.execute(statement, (oldest,)).get))
 
     async def _expired(self, oldest: str) -> list[str]:  # noqa: ARG002 (each log is looked at, which is quick)
         statement = "SELECT tenant FROM change_heads"
@@ -810,12 +802,6 @@ class EmbeddedChangeLog(ChangeLog):
         return await self._writer.submit(drop)
 
 
-def _number(connection: apsw.Connection, statement: str, bound: tuple[str, ...]) -> int:
-    row: Any = connection.execute(statement, bound).fetchone()
-    return 0 if row is None else int(row[0] or 0)
-
-
 def _head(connection: apsw.Connection, tenant: str) -> Head:
     statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
-    row: Any = connection.execute(statement, (tenant,)).fetchone()
-    return Head() if row is None else Head(*row)
+    return Head(*connection.execute(statement, (tenant,)).get or ())

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from app.storage.sqlite.connections import LogTruncation, checkpoint, checkpoint_after_others, connect, truncate
+from app.storage.sqlite.connections import OTHERS_SECONDS, LogTruncation, checkpoint, connect, truncate
 from app.storage.sqlite.store import FILE_NAME, EmbeddedStore
 from tests.storage.sqlite.conftest import Open
 from tests.support.declared import THINGS, T, thing
@@ -124,7 +124,7 @@ async def test_whoever_must_empty_the_log_waits_for_the_checkpoint_of_another(op
     writer.execute("ROLLBACK")
     assert not checkpoint(connection, "TRUNCATE")
     threading.Timer(0.2, refused.set).start()
-    assert await asyncio.to_thread(checkpoint_after_others, connection, "TRUNCATE")
+    assert await asyncio.to_thread(checkpoint, connection, "TRUNCATE", OTHERS_SECONDS)
     running.join()
     assert log_bytes(tmp_path) == 0
     for one in (writer, other, connection):
