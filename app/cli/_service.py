@@ -8,7 +8,7 @@ import json
 import logging
 import zipfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
 from app.importers import formats
-from app.importers.histories import files_of, read_history
+from app.importers.histories import HistoryPart, files_of, read_history
 from app.importers.loader import (
     DefaultOwner,
     ImportRecord,
@@ -145,103 +145,79 @@ async def bring_in(
     *,
     restore_erased: bool = False,
 ) -> RanImport:
-    """Imports a file and returns the report. `whose` are agent and user of records that name none; `into` is URL and
-    key, or None for a dry run.
+    """Imports a file, or a history one conversation after the other, and returns the report. `whose` are agent and user
+    of records that name none; `into` is URL and key, or None for a dry run. Raises ImportRefused if there is nothing of
+    the system.
 
     Users with a tombstone are skipped, unless `restore_erased`. The tombstones of a running service cannot be read;
     `erased_checked` is then false.
     """
     agent, user = (_composed(name, given) for name, given in zip(("agent", "user"), whose, strict=True))
-    now = rfc3339(SystemClock().now())
-    if system not in READERS:
-        if user is None:
-            raise invalid("/--user", "must be given with a history: whose it is")
-        return await _history(file, system, DefaultOwner(agent or system, user, now), into, restore_erased)
-    owner = DefaultOwner(agent, user, now)
+    now, is_history = rfc3339(SystemClock().now()), system not in READERS
+    if is_history and user is None:
+        raise invalid("/--user", "must be given with a history: whose it is")
+    owner = DefaultOwner(agent or (system if is_history else None), user, now)
+    parts: Iterable[HistoryPart]
+    if is_history:
+        try:
+            parts, size = read_history(system, file, owner), sum(part.size for part in files_of(file))
+        except (OSError, zipfile.BadZipFile) as error:
+            raise ImportRefused(f"{file} cannot be read: {error}.") from error
+    else:
+        results = _results(file, system, owner)
+        parts, size = [(0, results)], sum(isinstance(result, ImportRecord) for result in results)
+    report, number, erased, found, gone = ImportReport(), 0, Counter[str](), Counter[str](), dict[str, bool]()
+    async with AsyncExitStack() as stack:
+        service: ImportTarget = _Nowhere()
+        tombstones, is_checked = None, into is not None
+        if into is not None and size:  # where there is nothing, no store is made
+            api, tombstones = await stack.enter_async_context(_reached(*into))
+            service, is_checked = _Reached(api, found), tombstones is not None
+        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+        bar = progress.add_task("importing", total=size)
+        for read, results in parts:
+            kept = list[ImportResult]()
+            for result in results:
+                if isinstance(result, ImportRecord):
+                    number += 1
+                    name = (result.session or result.body).get("user_id")
+                    if tombstones is not None and name is not None and not restore_erased:
+                        if name not in gone:
+                            gone[name] = await tombstones.find(name) is not None
+                        if gone[name]:
+                            erased[name] += 1
+                            continue
+                kept.append(result)
+            # a history's size is in bytes, that of a file in records
+            await bring(kept, service, lambda done: progress.advance(bar, 0 if is_history else done), report)
+            progress.advance(bar, read)
+    shown = report.shown()
+    if is_history and not number:
+        reasons = "; ".join(group["reason"] for group in (*shown["left"], *shown["not_memory"])[:3])
+        raise ImportRefused(f"{file} holds no conversation of {system}{reasons and ': '}{reasons}.")
+    return {
+        "dry_run": into is None,
+        "agent": owner.agent_id if is_history else None,
+        **shown,
+        "mapped": owner.mapped,
+        "erased": dict(erased),
+        "erased_checked": is_checked,
+        "secrets": dict(found),
+    }
+
+
+def _results(file: Path, system: str, owner: DefaultOwner) -> list[ImportResult]:
+    """Returns what a file of a system holds. Raises ImportRefused for a file of something else."""
     data = _read(file)
     results = list(READERS[system](data, owner))
-    holds = any(isinstance(record, ImportRecord) for record in results)
-    if not holds:
+    if not any(isinstance(result, ImportRecord) for result in results):
         _refuse_other_system(file, data, system, owner)
         skipped = [result for result in results if isinstance(result, SkippedEntry)]
         if any(data.values() if isinstance(data, dict) else data) and not any(one.is_memory for one in skipped):
             reasons = "; ".join([*dict.fromkeys(one.reason for one in skipped)][:3])
             shape = f"give {SHAPES[system]}"
             raise ImportRefused(f"{file} holds no memory of {system}: {reasons and f'{reasons}; '}{shape}.")
-    if into is None or not holds:  # nothing goes anywhere: no store is made
-        shown = (await bring(results, _Nowhere())).shown()
-        dry = into is None
-        return {
-            "dry_run": dry,
-            "agent": None,
-            **shown,
-            "mapped": owner.mapped,
-            "erased": {},
-            "erased_checked": not dry,
-            "secrets": {},
-        }
-    async with _reached(*into) as (api, tombstones):
-        erased = Counter[str]()
-        if tombstones is not None and not restore_erased:
-            users = {user for result in results if (user := _user_of(result)) is not None}
-            gone = {user for user in users if await tombstones.find(user) is not None}
-            erased = Counter(user for result in results if (user := _user_of(result)) in gone and user is not None)
-            results = [result for result in results if _user_of(result) not in gone]
-        with Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=sum(not isinstance(result, SkippedEntry) for result in results))
-            service = _Reached(api)
-            report = await bring(results, service, lambda number: progress.advance(bar, number))
-    return {
-        "dry_run": False,
-        "agent": None,
-        **report.shown(),
-        "mapped": owner.mapped,
-        "erased": dict(erased),
-        "erased_checked": tombstones is not None,
-        "secrets": dict(service.found),
-    }
-
-
-async def _history(
-    path: Path, system: str, owner: DefaultOwner, into: tuple[str | None, str | None] | None, restore_erased: bool
-) -> RanImport:
-    """Imports a history, one conversation after the other, and returns the report. Raises ImportRefused if there is
-    none."""
-    report, number, erased, found, checked_erased = ImportReport(), 0, Counter[str](), Counter[str](), into is not None
-    try:
-        size = sum(file.size for file in files_of(path))
-    except (OSError, zipfile.BadZipFile) as error:
-        raise ImportRefused(f"{path} cannot be read: {error}.") from error
-    async with AsyncExitStack() as stack:
-        service: ImportTarget = _Nowhere()
-        gone = False
-        if into is not None:
-            api, tombstones = await stack.enter_async_context(_reached(*into))
-            service, checked_erased = _Reached(api, found), tombstones is not None
-            if tombstones is not None and not restore_erased:
-                gone = await tombstones.find(str(owner.user_id)) is not None
-        progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-        bar = progress.add_task("importing", total=size)
-        for read, results in read_history(system, path, owner):
-            records = sum(isinstance(result, ImportRecord) for result in results)
-            number += records
-            if gone:
-                erased[str(owner.user_id)] += records
-            kept = [result for result in results if not gone or isinstance(result, SkippedEntry)]
-            await bring(kept, service, report=report)
-            progress.advance(bar, read)
-    if not number:
-        reasons = "; ".join(group["reason"] for group in (*report.shown()["left"], *report.shown()["not_memory"])[:3])
-        raise ImportRefused(f"{path} holds no conversation of {system}{reasons and ': '}{reasons}.")
-    return {
-        "dry_run": into is None,
-        "agent": owner.agent_id,
-        **report.shown(),
-        "mapped": owner.mapped,
-        "erased": dict(+erased),
-        "erased_checked": checked_erased,
-        "secrets": dict(found),
-    }
+    return results
 
 
 def _refuse_other_system(file: Path, data: Any, system: str, owner: DefaultOwner) -> None:
@@ -264,13 +240,6 @@ def _composed(name: str, given: str | None) -> str | None:
         return None if given is None else identifier(given)
     except ValueError as error:
         raise invalid(f"/--{name}", str(error)) from None
-
-
-def _user_of(result: ImportResult) -> str | None:
-    if isinstance(result, SkippedEntry):
-        return None
-    user: str | None = (result.session or result.body).get("user_id")
-    return user
 
 
 def _read(file: Path) -> Any:
