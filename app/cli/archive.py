@@ -11,7 +11,8 @@ import sys
 from base64 import b64decode, b64encode
 from codecs import BOM_UTF8
 from collections import defaultdict
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator, Container, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
@@ -23,8 +24,8 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from app.audit.tombstones import ErasureKey, Tombstones
-from app.audit.trail import ERASED, Actor
+from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
+from app.audit.trail import ERASED, Actor, TombstoneRecord
 from app.auth.keys import API_KEYS, COMMAND_LINE
 from app.cli._common import (
     SOME_LEFT_OUT,
@@ -37,7 +38,6 @@ from app.cli._common import (
     table_of,
     whole_address,
 )
-from app.cli.retention import ArchivedTombstones
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json
 from app.embedding.embedder import Embedder
@@ -237,7 +237,7 @@ def import_(
     if from_ is None:
         if user or agent or dry_run:
             raise invalid("/--from", "must be given with --user, --agent and --dry-run")
-        if is_user_export(file):
+        if begins_user_export(first_line(file)):
             import_user(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
         else:
             import_tenant(file, tenant, restore_erased=restore_erased, as_json_=as_json_)
@@ -306,15 +306,29 @@ class ArchiveReport:
         return not self.bad and not self.erased and self.expected == self.found
 
 
+def lines_of(file: Path) -> Generator[bytes, None, None]:
+    """Yields the lines of a file, and shows how far they are read. Raises ArchiveRefused if it cannot be read."""
+    try:
+        with file.open("rb") as lines, Progress(console=Console(stderr=True), transient=True) as progress:
+            bar = progress.add_task("importing", total=file.stat().st_size)
+            for line in lines:
+                yield line
+                progress.advance(bar, len(line))
+    except OSError as error:
+        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def first_line(file: Path) -> bytes:
+    """Returns the first line of a file. Raises ArchiveRefused if it cannot be read."""
+    with closing(lines_of(file)) as lines:
+        return next(lines, b"")
+
+
 def import_tenant(file: Path, tenant: str | None, *, restore_erased: bool = False, as_json_: bool) -> None:
     """Imports a tenant and prints a report. Existing records stay, so an interrupted import can be repeated. Invalid
     lines are reported by number and do not stop the others. Raises ArchiveRefused if the result is not what was
     exported."""
-    try:
-        with file.open("rb") as lines:
-            _header(lines.readline(), tenant)  # before a store is made
-    except OSError as error:
-        raise ArchiveRefused(f"{file} cannot be read_tenant: {error.strerror}.") from error
+    _header(first_line(file), tenant)  # before a store is made
     key = ErasureKey.of(Settings())
     report = on_store(lambda store: read_tenant(store, file, tenant, key, restore_erased=restore_erased))
     if as_json_:
@@ -352,16 +366,11 @@ async def read_tenant(
     store: MovableStore, file: Path, tenant: str | None, key: ErasureKey, *, restore_erased: bool = False
 ) -> ArchiveReport:
     """Imports a file. Raises ArchiveRefused if it is not an export, and StoreUnavailable."""
-    taking = _Import(store, tenant, key, restore_erased=restore_erased)
-    try:
-        archived = ArchivedTombstones.of_file(file)
-        with file.open("rb") as lines, Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=file.stat().st_size)  # noqa: ASYNC240
-            for line in lines:
-                await taking.take(line, archived)
-                progress.advance(bar, len(line))
-    except OSError as error:
-        raise ArchiveRefused(f"{file} cannot be read_tenant: {error.strerror}.") from error
+    given = _header(first_line(file), tenant)
+    taking = _Import(store, given, given if tenant is None else tenant, key, restore_erased=restore_erased)
+    await taking.adopt_tombstones([*_tombstones_in(file)])
+    for line in lines_of(file):
+        await taking.take(line)
     return await taking.end()
 
 
@@ -381,32 +390,44 @@ def _header(line: bytes, tenant: str | None) -> str:
 
 
 class _Import:
-    """One import of a file."""
+    """One import of a file: of the tenant `given` in it, as `tenant`."""
 
-    def __init__(self, store: MovableStore, tenant: str | None, key: ErasureKey, *, restore_erased: bool) -> None:
-        self._store, self._tenant, self._key, self._restore = store, tenant, key, restore_erased
-        self._archived = ArchivedTombstones([])
+    def __init__(self, store: MovableStore, given: str, tenant: str, key: ErasureKey, *, restore_erased: bool) -> None:
+        self._store, self._given, self._key, self._restore = store, given, key, restore_erased
+        self._adopted: dict[str, TombstoneRecord] = {}
+        """The tombstones of the file."""
         self._refused: dict[str, bool] = {}
-        self._of_file = Sum()
-        self._report = ArchiveReport()
+        self._report = ArchiveReport(tenant)
         self._waiting: list[tuple[int, Record]] = []
         self._collection: Collection | None = None
         self._counters: list[Counter] = []
         self._unembedded: list[Change] = []
-        self._given = ""
         self._named: set[str] = set()
         """Collection and id of each record of the file, and the names of its counters: others may be there, too."""
         self._now = rfc3339(SystemClock().now())
 
-    async def take(self, line: bytes, archived: ArchivedTombstones) -> None:
-        """Imports a line. Raises ArchiveRefused if the first line is not that of an archive."""
+    async def adopt_tombstones(self, records: Sequence[TombstoneRecord]) -> None:
+        """Stores the tombstones of the file under the tenant's key. Stores none if they were sealed with another
+        erasure key, or if the tenant has a different key. `records`: with the key of the file's tenant."""
+        sealed = next((record for record in records if record["erased_id"] == KEY), None)
+        if sealed is None:
+            return
+        tombstones, tenant = [record for record in records if record["erased_id"] != KEY], self._report.tenant
+        try:
+            erasure_key = self._key.read()
+            tenant_key = None if erasure_key is None else unseal(erasure_key, self._given, sealed)
+        except (KeyError, TypeError, ValueError):
+            tenant_key = None
+        if tenant_key is None or not await Tombstones(self._store, tenant, self._key).adopt_key(tenant_key):
+            self._report.tombstones_left = len(tombstones)
+            return
+        self._adopted = {tombstone["erased_id"]: tombstone for tombstone in tombstones}
+        await self._store.load(ERASED, [Record({**one, "tenant_id": tenant}, None, "") for one in tombstones])
+
+    async def take(self, line: bytes) -> None:
+        """Imports a line."""
         self._report.lines += 1
-        if self._report.lines == 1:
-            self._given = _header(line, self._tenant)
-            self._report.tenant = self._given if self._tenant is None else self._tenant
-            self._archived = archived
-            left = await archived.adopt(self._store, self._given, self._report.tenant, self._key)
-            self._report.tombstones_left = left
+        if self._report.lines == 1:  # the header
             return
         try:
             await self._take(orjson.loads(line))
@@ -431,10 +452,7 @@ class _Import:
             if name not in BY_NAME:
                 raise BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
             collection = BY_NAME[name]
-            if collection is ERASED:  # tombstones were imported first
-                self._of_file.add(ERASED, Record(line["doc"], None, ""))
-                return
-            if await self._stays_out(line.get("doc")):
+            if collection is ERASED or await self._stays_out(line.get("doc")):  # tombstones were imported first
                 return
             if collection is not self._collection or len(self._waiting) == BATCH:
                 await self._flush()
@@ -448,7 +466,10 @@ class _Import:
             return False
         if user not in self._refused:
             tombstone = await Tombstones(self._store, self._report.tenant, self._key).find(user)
-            self._refused[user] = tombstone is not None and not self._archived.has(tombstone)
+            ours = None if tombstone is None else self._adopted.get(tombstone["erased_id"])
+            # where it came with the file, the user had returned before that was written
+            is_ours = ours is not None and ours.get("erased_at") == (tombstone or {}).get("erased_at")
+            self._refused[user] = tombstone is not None and not is_ours
         if self._refused[user]:
             self._report.erased[user] = self._report.erased.get(user, 0) + 1
         return self._refused[user]
@@ -495,8 +516,6 @@ class _Import:
     async def end(self) -> ArchiveReport:
         """Imports the remaining records and the counters, and compares the hash."""
         await self._flush()
-        if self._report.lines == 0:
-            raise ArchiveRefused("The file is empty.")
         await self._store.load_counters(self._counters)
         for at in range(0, len(self._unembedded), BATCH):
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
@@ -525,21 +544,34 @@ def _packed(collection: Collection, row: Any) -> PackedRecord | None:
     return PackedRecord(head, vector, terms, facets)
 
 
+_TOMBSTONE = b'{"in":"' + ERASED.name.encode() + b'"'
+
+
+def _tombstones_in(file: Path) -> Iterator[TombstoneRecord]:
+    """Yields the tombstones of a file, wherever they are in it. Broken lines are reported later, in their turn."""
+    for line in lines_of(file):
+        if line.startswith(_TOMBSTONE):
+            with suppress(orjson.JSONDecodeError, KeyError, TypeError):
+                doc = orjson.loads(line)["doc"]
+                if isinstance(doc["erased_id"], str) and isinstance(doc["created_at"], str):
+                    yield ERASED.as_record(doc)
+
+
 # --- Import of a user's export ----------------------------------------------------------------------------------------
-
-
-def is_user_export(file: Path) -> bool:
-    """Returns True if the file is a user's export. Raises ArchiveRefused if it cannot be read."""
-    try:
-        with file.open("rb") as lines:
-            return begins_user_export(lines.readline())
-    except OSError as error:
-        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json_: bool) -> None:
     """Imports a user and prints a report. Raises ArchiveRefused if not every record was imported."""
-    report = asyncio.run(_import(Settings(), file, tenant or DEFAULT_TENANT, restore_erased=restore_erased))
+    settings, tenant = Settings(), tenant or DEFAULT_TENANT
+    if not TENANT.fullmatch(tenant):
+        raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
+
+    async def taken() -> UserReport:
+        key = ErasureKey.of(settings)
+        async with opened_embedder(settings) as embedder, opened_store(settings, embedder.dim) as store:
+            return await read_user(store, embedder, file, tenant, key, restore_erased=restore_erased)
+
+    report = asyncio.run(taken())
     _show(report, as_json_=as_json_)
     if report.erased:
         raise ArchiveRefused(
@@ -552,16 +584,6 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
         raise typer.Exit(SOME_LEFT_OUT)
 
 
-async def _import(settings: Settings, file: Path, tenant: str, *, restore_erased: bool) -> UserReport:
-    if not TENANT.fullmatch(tenant):
-        raise ArchiveRefused(f"A tenant's name {TENANT_RULE}.")
-    async with (
-        opened_embedder(settings) as embedder,
-        opened_store(settings, embedder.dim) as store,
-    ):
-        return await read_user(store, embedder, file, tenant, ErasureKey.of(settings), restore_erased=restore_erased)
-
-
 async def read_user(
     store: MovableStore, embedder: Embedder, file: Path, tenant: str, key: ErasureKey, *, restore_erased: bool = False
 ) -> UserReport:
@@ -572,14 +594,8 @@ async def read_user(
     taking = UserImport(
         store, embedder, clock, tombstones, COLLECTIONS, EMBEDDABLE, report, restore_erased=restore_erased
     )
-    try:
-        with file.open("rb") as lines, Progress(console=Console(stderr=True), transient=True) as progress:
-            bar = progress.add_task("importing", total=file.stat().st_size)  # noqa: ASYNC240
-            for line in lines:
-                await taking.take(line)
-                progress.advance(bar, len(line))
-    except OSError as error:
-        raise ArchiveRefused(f"{file} cannot be read: {error.strerror}.") from error
+    for line in lines_of(file):
+        await taking.take(line)
     return await taking.end(Actor(tenant, COMMAND_LINE, "import_user"))
 
 

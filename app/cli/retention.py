@@ -2,11 +2,8 @@
 
 import asyncio
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -14,8 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.audit import trail
-from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
-from app.audit.trail import ERASED, TombstoneRecord
+from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
 from app.cli._common import (
     AsJson,
@@ -50,7 +46,6 @@ from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
 from app.storage.scope import Scope
-from app.storage.transfer import MovableStore, Record
 from app.validation_words import in_words
 
 BAR_WIDTH = 40
@@ -197,63 +192,6 @@ async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfS
         forgetting = Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
         plan = await forgetting.plan(request, step)
         return {**plan, "importance": counts}
-
-
-_BEGINS = b'{"in":"' + ERASED.name.encode() + b'"'
-
-
-class ArchivedTombstones:
-    """The tombstones of an archive. `records` are those of the archive, including the tenant's key."""
-
-    def __init__(self, records: Sequence[TombstoneRecord]) -> None:
-        self._key = next((record for record in records if record["erased_id"] == KEY), None)
-        self._tombstones = [record for record in records if record["erased_id"] != KEY]
-        self._opened: dict[str, TombstoneRecord] = {}
-
-    @classmethod
-    def of_file(cls, file: Path) -> "ArchivedTombstones":
-        """Reads the tombstones of a file before anything else, wherever they are in it. Broken lines are reported
-        later, in their turn. Raises OSError."""
-        records = []
-        with file.open("rb") as lines:
-            for line in lines:
-                if not line.startswith(_BEGINS):
-                    continue
-                try:
-                    doc = orjson.loads(line)["doc"]
-                    whole = isinstance(doc["erased_id"], str) and isinstance(doc["created_at"], str)
-                except (orjson.JSONDecodeError, KeyError, TypeError):
-                    continue
-                records += [ERASED.as_record(doc)] if whole else []
-        return cls(records)
-
-    def has(self, tombstone: TombstoneRecord) -> bool:
-        """Returns True if a tombstone of the target came from this archive: the user had returned before it was
-        written."""
-        ours = self._opened.get(tombstone["erased_id"])
-        return ours is not None and ours.get("erased_at") == tombstone.get("erased_at")
-
-    async def adopt(self, store: MovableStore, given: str, tenant: str, key: ErasureKey) -> int:
-        """Stores the tombstones of the tenant `given` as those of `tenant`, under its key. Stores none if they were
-        sealed with another erasure key, or if `tenant` has a different key. Returns how many were not stored."""
-        if self._key is None:
-            return 0
-        tenant_key = self._tenant_key(self._key, given, key)
-        if tenant_key is None or not await Tombstones(store, tenant, key).adopt_key(tenant_key):
-            return len(self._tombstones)
-        self._opened = {tombstone["erased_id"]: tombstone for tombstone in self._tombstones}
-        await store.load(
-            ERASED, [Record({**tombstone, "tenant_id": tenant}, None, "") for tombstone in self._tombstones]
-        )
-        return 0
-
-    @staticmethod
-    def _tenant_key(sealed: TombstoneRecord, given: str, key: ErasureKey) -> bytes | None:
-        try:
-            erasure_key = key.read()
-            return None if erasure_key is None else unseal(erasure_key, given, sealed)
-        except (KeyError, TypeError, ValueError):
-            return None
 
 
 def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones.")], as_json_: AsJson = False) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from app.audit.tombstones import ErasureKey
 from app.audit.trail import owned
-from app.cli.archive import ArchiveRefused, is_user_export, read_user
+from app.cli.archive import ArchiveRefused, first_line, read_user
 from app.jobs.queue import RETENTION, Job
 from app.lifespan import COLLECTIONS
 from app.memories.repository import PENDING
 from app.memories.schemas import MEMORIES
-from app.retention.user_export import KEPT, NoUserExport, UserReport, unfit
+from app.retention.user_export import KEPT, NoUserExport, UserReport, begins_user_export, unfit
 from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import JobSettings, Settings
 from app.storage.scope import SYSTEM
@@ -370,9 +370,9 @@ async def test_a_file_is_known_by_its_first_line(tmp_path: Path) -> None:
     file = tmp_path / "file"
     for text, told in (('{"type":"export","format":1}\n', True), ('{"recalld":"tenant"}\n', False), ("", False)):
         file.write_text(text)
-        assert is_user_export(file) == told
+        assert begins_user_export(first_line(file)) == told
     with pytest.raises(ArchiveRefused, match="cannot be read"):
-        is_user_export(tmp_path / "nothing")
+        first_line(tmp_path / "nothing")
 
 
 async def test_a_user_of_any_id_comes_in_under_either_spelling(tenants: Tenants) -> None:
