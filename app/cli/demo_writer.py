@@ -29,6 +29,8 @@ STORY = Path(__file__).parent / "data" / "demo_story.json"
 FIRST_DAY = 57.0
 ACTION_DAYS = 28
 """Shorter than what actions are kept for: none of them is rolled up, a noise that hides the story."""
+PATHS = {"agent": "/v1/agents", "memory": "/v1/memories", "fact": "/v1/facts"}
+"""Where the parts go that are one call."""
 OUTCOMES = {"+": "success", "-": "failure", "p": "partial"}
 PAUSE_SECONDS = 40
 """Between two lines of a talk. Lines of the same time could not be told apart by a prompt for one of them."""
@@ -133,7 +135,13 @@ async def write_story(settings: Settings) -> dict[str, int]:
         story = json.loads(STORY.read_text(encoding="utf-8"))
         for day, kind, entry in in_order(story):
             clock.move_to(day)
-            await getattr(writer, f"write_{kind}")(entry)
+            if kind in PATHS:
+                await writer.call("POST", PATHS[kind], entry)
+            elif "calls" in entry:
+                for method, path, body in entry["calls"]:
+                    await writer.call(method, path, body)
+            else:
+                await getattr(writer, f"write_{kind}")(entry)
             writer.counts[kind] = writer.counts.get(kind, 0) + 1
         clock.move_to(0)
         await writer.work()
@@ -146,14 +154,12 @@ def in_order(story: Json) -> Iterator[tuple[float, str, Json]]:
     for plural, kind in (("memories", "memory"), ("facts", "fact"), ("talks", "talk"), ("searches", "search")):
         parts += [(part.pop("day"), kind, part) for part in story[plural]]
     parts += [(50.0 - 10 * number, "procedure", part) for number, part in enumerate(story["procedures"])]
-    parts += [(38.0 - 35 * number, "task", part) for number, part in enumerate(story["tasks"])]
+    parts += [(part["day"], part["kind"], part) for part in story["calls"]]
     parts += [(day, "actions", {"types": story["action_types"], "day": day}) for day in range(ACTION_DAYS, 0, -1)]
     parts += [(float(day), "decay", {}) for day in range(49, 0, -7)]
     parts += [
         (15.0, "reflection", {"user_id": "jonas"}),
-        (8.9, "tension", {"newtons": 1180}),  # once Priya has said so
         (2.0, "feedback", {"key": "opening-hours"}),
-        (0.5, "profile", {}),
     ]
     yield from sorted(parts, key=lambda dated: -dated[0])  # stable: equal days keep this order
 
@@ -166,7 +172,8 @@ class StoryWriter:
         self.counts: dict[str, int] = {}
         self._sessions: dict[str, Json] = {}
 
-    async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
+    async def call(self, method: str, path: str, body: Json | None = None) -> Any:
+        """Calls the API. Returns the body of the answer."""
         return checked(await self._api(method, path, body)).body
 
     async def work(self) -> None:
@@ -175,18 +182,6 @@ class StoryWriter:
         runner = job_runner(own.settings, own.store, own.embedder, own.clock, own.llm)
         while await runner.step():
             pass
-
-    async def write_agent(self, body: Json) -> None:
-        """Registers an agent."""
-        await self._call("POST", "/v1/agents", body)
-
-    async def write_memory(self, body: Json) -> None:
-        """Remembers one thing."""
-        await self._call("POST", "/v1/memories", body)
-
-    async def write_fact(self, body: Json) -> None:
-        """Asserts a fact, which is true from then on."""
-        await self._call("POST", "/v1/facts", body)
 
     async def write_talk(self, talk: Json) -> None:
         """Holds a conversation and, if it ends, learns from it."""
@@ -202,17 +197,17 @@ class StoryWriter:
         ]
         body = {"agent_id": talk["agent_id"], "user_id": talk["user_id"], "messages": messages}
         path = f"/v1/sessions/{segment(talk['session_id'])}"
-        await self._call("POST", f"{path}/messages", body)
+        await self.call("POST", f"{path}/messages", body)
         if talk["ends"]:
             await self.work()  # what waits learns from actions: this talk's answer is for the talk alone
             self._model.says = talk["learned"]
-            await self._call("POST", f"{path}/end")
+            await self.call("POST", f"{path}/end")
             await self.work()
             self._model.says = {}
 
     async def write_search(self, body: Json) -> None:
         """Searches, so that what is found was accessed at that time."""
-        await self._call("POST", "/v1/memories/search", {**body, "top_k": 3})
+        await self.call("POST", "/v1/memories/search", {**body, "top_k": 3})
         accesses = self._resources.accesses
         assert isinstance(accesses, AccessRecorder)
         await accesses.flush()
@@ -220,36 +215,12 @@ class StoryWriter:
     async def write_procedure(self, body: Json) -> None:
         """Adds a procedure with its outcomes."""
         outcomes = body.pop("outcomes")
-        made = await self._call("POST", "/v1/procedures", body)
+        made = await self.call("POST", "/v1/procedures", body)
         path = f"/v1/procedures/{made['procedure_id']}/outcomes"
         for attempt, outcome in enumerate(outcomes, 1):
             note = {} if outcome == "+" else {"note": f"Attempt {attempt} did not hold."}
-            await self._call("POST", path, {"success": outcome == "+", **note})
+            await self.call("POST", path, {"success": outcome == "+", **note})
         await self.work()  # a review that the outcomes ask for is made at once
-
-    async def write_task(self, body: Json) -> None:
-        """Begins a task; works on one that is in progress."""
-        await self._call("POST", "/v1/tasks", body)
-        if body.get("status") != "in_progress":
-            return
-        path = f"/v1/tasks/{segment(body['task_id'])}"
-        await self._call("PATCH", f"{path}/plan/0", {"status": "completed", "result": "Arrived after four days"})
-        await self._call("POST", f"{path}/checkpoints", {"label": "parts are here"})
-        note = {"content": "Spokes: 36 of 294 mm, 36 of 292 mm", "priority": 2.0}
-        await self._call("POST", f"{path}/scratchpad", note)
-        await self._call("POST", f"{path}/scratchpad", {"content": "Use nitrile gloves", "priority": 3.0})
-        await self._call("PATCH", f"{path}/plan/1", {"status": "completed", "result": "Three crosses"})
-        evidence = {"source": "gauge", "content": "Drive side after lacing: 900 to 960 N"}
-        await self._call("POST", f"{path}/evidence", evidence)
-        await self._call("POST", f"{path}/checkpoints", {"label": "laced"})
-        await self._call("PATCH", f"{path}/plan/2", {"status": "in_progress"})
-        await self._call("PATCH", f"{path}/context", {"wheel": {"newtons_so_far": 1060, "newtons_at_the_end": 1150}})
-
-    async def write_tension(self, entry: Json) -> None:
-        """Changes the tension that a task works towards."""
-        await self._call(
-            "PATCH", "/v1/tasks/lisbon-wheels/context", {"wheel": {"newtons_at_the_end": entry["newtons"]}}
-        )
 
     async def write_actions(self, entry: Json) -> None:
         """Logs what the agents did on one day."""
@@ -269,35 +240,20 @@ class StoryWriter:
                         "feedback": {"user_rating": 3 + (day + number) % 3} if outcome == "success" else {},
                     }
                 )
-        await self._call("POST", "/v1/actions/batch", {"items": items})
+        await self.call("POST", "/v1/actions/batch", {"items": items})
 
     async def write_decay(self, _: Json) -> None:
         """Runs the job that stores how importance has faded."""
-        await self._call("POST", "/v1/jobs/decay/run", {})
+        await self.call("POST", "/v1/jobs/decay/run", {})
         await self.work()
 
     async def write_reflection(self, body: Json) -> None:
         """Looks for what contradicts itself in what is known of a person."""
-        await self._call("POST", "/v1/reflect", body)
+        await self.call("POST", "/v1/reflect", body)
         await self.work()
 
     async def write_feedback(self, entry: Json) -> None:
         """Says that a memory helped."""
-        (memory, *_) = (await self._call("GET", f"/v1/memories?key={entry['key']}"))["items"]
+        (memory, *_) = (await self.call("GET", f"/v1/memories?key={entry['key']}"))["items"]
         items = [{"memory_id": memory["memory_id"], "helpful": True, "query": "When do you open?"}]
-        await self._call("POST", "/v1/memories/feedback", {"items": items})
-
-    async def write_profile(self, _: Json) -> None:
-        """Completes what is known of the people."""
-        await self._call(
-            "PATCH", "/v1/users/jonas/profile", {"name": "Jonas", "preferences": {"colour": "silver"}, "age": 41}
-        )
-        await self._call("PATCH", "/v1/users/priya/profile", {"name": "Priya", "occupation": "wheel builder"})
-        issue = {
-            "description": "The light of the Halcyon E3 flickers on cobbles",
-            "agent_id": "front-desk",
-            "status": "in_progress",
-        }
-        await self._call("POST", "/v1/users/mira/issues", issue)
-        fix = {"problem": "Rear brake squeals in the rain", "fix": "New pads with toe-in", "agent_id": "front-desk"}
-        await self._call("POST", "/v1/users/mira/solutions", fix)
+        await self.call("POST", "/v1/memories/feedback", {"items": items})

@@ -1,26 +1,32 @@
 """`recalld eval`: asks a running service stored questions, each with the memories that should answer it."""
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli._common import AsJson, as_json, file_or_folder, table, whole_address
-from app.errors import FieldError, Invalid, Unavailable
+from app.cli._common import (
+    AsJson,
+    Ask,
+    CommandFailed,
+    KeyOption,
+    Target,
+    as_json,
+    call,
+    file_or_folder,
+    table,
+    whole_address,
+)
+from app.errors import FieldError, Invalid
 from app.validation_words import in_words
 
 DEPTHS = (1, 5, 10, 20)
 """The values of k for recall@k."""
-SECONDS = 30
 
 
 class Question(BaseModel):
@@ -61,9 +67,7 @@ def evaluate(
     url: Annotated[
         str, typer.Option(envvar="RECALLD_URL", callback=whole_address, help="Of the running service.")
     ] = "http://127.0.0.1:8000",
-    key: Annotated[
-        str | None, typer.Option(envvar=["RECALLD_KEY", "RECALLD_API_KEY"], help="API key that may read.")
-    ] = None,
+    key: KeyOption = None,
     top_k: Annotated[int, typer.Option(min=1, max=100, help="How many memories to ask for.")] = 20,
     misses: Annotated[
         bool, typer.Option("--misses", help="List the questions whose memories were not all found.")
@@ -73,7 +77,21 @@ def evaluate(
     """Ask stored questions and print recall@k, MRR and latency: the same before and after an upgrade, on your own data.
     Nothing is recorded as accessed."""
     questions = list(read(queries))
-    answers = [_ask(question, f"{url.rstrip('/')}/v1/memories/search", key, top_k) for question in questions]
+
+    async def work(ask: Ask) -> list[Answered]:
+        answers = []
+        for question in questions:
+            body = {"top_k": top_k, "record_access": False, **question.model_dump(exclude={"expected"})}
+            started = time.perf_counter()
+            try:
+                found = (await ask("POST", "/v1/memories/search", body))["items"]
+            except CommandFailed as error:
+                raise CommandFailed(f"{question.query!r}: {error.detail}") from error
+            took = (time.perf_counter() - started) * 1000
+            answers.append(Answered(question, [item["memory"]["memory_id"] for item in found], took))
+        return answers
+
+    answers = call(Target(url, key), work, "Asking …")
     result = figures(answers, top_k)
     missed = [answer for answer in answers if answer.recall(top_k) < 1]
     if as_json_:
@@ -125,24 +143,3 @@ def read(path: Path) -> Iterator[Question]:
     if not questions:
         raise Invalid(f"{path} holds no question.")
     yield from questions
-
-
-def _ask(question: Question, url: str, key: str | None, top_k: int) -> Answered:
-    """Asks the service. Raises Unavailable with the service's message."""
-    body = {"top_k": top_k, "record_access": False, **question.model_dump(exclude={"expected"})}
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310 (the user's own address)
-    started = time.perf_counter()
-    try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as response:  # noqa: S310
-            answer: dict[str, Any] = json.load(response)
-    except urllib.error.HTTPError as error:
-        text = error.read().decode(errors="replace")
-        detail = text[:200]
-        with suppress(ValueError, KeyError, TypeError):
-            detail = str(json.loads(text)["detail"])
-        raise Unavailable(f"{question.query!r} was answered {error.code}: {detail}") from error
-    except (OSError, ValueError) as error:
-        raise Unavailable(f"{url} does not answer: {error}") from error
-    taken = (time.perf_counter() - started) * 1000
-    return Answered(question, [item["memory"]["memory_id"] for item in answer["items"]], taken)

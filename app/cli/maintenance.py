@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -43,6 +43,7 @@ from app.cli._common import (
     table_of,
 )
 from app.core.clock import SystemClock, rfc3339
+from app.core.schemas import Json
 from app.embedding.embedder import Embedder
 from app.embedding.factory import AUTO
 from app.embedding.onnx_reranker import open_reranker
@@ -105,24 +106,24 @@ def create(
     needs a key from then on."""
     named = [verb.strip() for verb in verbs.split(",") if verb.strip()]
     new = NewKey(tenant, name, named, agent or (), user or (), _lifetime(expires), rate).checked()
-    result = on_store(lambda store: _created(store, new, no_admin=no_admin))
+
+    async def work(store: Store) -> tuple[str, ApiKey]:
+        keys = Keys(store, SystemClock())
+        if not no_admin:
+            await keys.refuse_lockout(new)
+        made = await keys.create(new)
+        for unopened, records in (await keys.unopened()).items():
+            typer.echo(
+                f"recalld: tenant {unopened} holds {records} records and has no key: this one does not see them. Make "
+                f"one for --tenant {unopened}, or copy them: recalld export {unopened}.jsonl --tenant {unopened}, then "
+                f"recalld import {unopened}.jsonl --tenant {tenant}.",
+                err=True,
+            )
+        return made
+
+    result = on_store(work)
     keys_made(Settings()).note()
     _show(result, as_json_=as_json_)
-
-
-async def _created(store: Store, new: NewKey, *, no_admin: bool) -> tuple[str, ApiKey]:
-    keys = Keys(store, SystemClock())
-    if not no_admin:
-        await keys.refuse_lockout(new)
-    made = await keys.create(new)
-    for tenant, records in (await keys.unopened()).items():
-        typer.echo(
-            f"recalld: tenant {tenant} holds {records} records and has no key: this one does not see them. Make one "
-            f"for --tenant {tenant}, or copy them: recalld export {tenant}.jsonl --tenant {tenant}, then "
-            f"recalld import {tenant}.jsonl --tenant {new.tenant}.",
-            err=True,
-        )
-    return made
 
 
 def _show(result: tuple[str, ApiKey], *, as_json_: bool) -> None:
@@ -406,7 +407,6 @@ async def _model(store: Store, settings: Settings) -> Finding:
 
 # --- Salvage: what can be read of a damaged store goes into a new one, and what cannot is listed ----------------------
 
-KEPT_FILES = (ERASURE_KEY, KEYS_MADE)
 SHOWN = 20
 
 
@@ -418,8 +418,21 @@ def salvage(
     every service of the store first; its files are not changed. Exit code 1 if something cannot be read."""
     settings = Settings()
     result = asyncio.run(_salvage(settings, to))
+    lost_some = result.commits_missing or any(rescue.lost for rescue in result.rescued) or not result.all_counters
     if as_json_:
-        as_json(_salvage_report(result))
+        collections = [
+            {
+                "collection": rescue.collection.name,
+                "records": rescue.records,
+                "lost": sorted(filter(None, rescue.lost.values())),
+                "lost_rows": len(rescue.lost),
+                "to_embed": len(rescue.unindexed),
+            }
+            for rescue in result.rescued
+        ]
+        files = {"lost_pages": result.lost_pages, "commits_missing": result.commits_missing}
+        counters = {"counters_whole": result.all_counters}
+        as_json({"ok": not lost_some, **files, **counters, "collections": collections})
     else:
         rows = []
         for rescue in result.rescued:
@@ -437,7 +450,7 @@ def salvage(
         if not result.all_counters:
             print("Some counters are lost: sessions whose counter is lost cannot take more messages.")
         print(f"{len(result.lost_pages)} pages cannot be read. The new store is in {to}.")
-    if _incomplete(result):
+    if lost_some:
         raise typer.Exit(1)
 
 
@@ -453,7 +466,7 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
             for rescue in result.rescued:
                 if rescue.collection is kind.collection:
                     await _index(target, kind, rescue)
-    for name in KEPT_FILES:
+    for name in BESIDE_A_STORE:
         if (settings.data_dir / name).exists():
             shutil.copy2(settings.data_dir / name, to / name)
     return result
@@ -473,46 +486,12 @@ async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
         await store.commit([update, pending_note(kind.collection, tenant, doc_id, now)])
 
 
-def _incomplete(result: Salvaged) -> bool:
-    return bool(result.commits_missing or any(rescue.lost for rescue in result.rescued) or not result.all_counters)
-
-
-def _salvage_report(result: Salvaged) -> dict[str, object]:
-    return {
-        "ok": not _incomplete(result),
-        "lost_pages": result.lost_pages,
-        "commits_missing": result.commits_missing,
-        "counters_whole": result.all_counters,
-        "collections": [
-            {
-                "collection": rescue.collection.name,
-                "records": rescue.records,
-                "lost": sorted(filter(None, rescue.lost.values())),
-                "lost_rows": len(rescue.lost),
-                "to_embed": len(rescue.unindexed),
-            }
-            for rescue in result.rescued
-        ],
-    }
-
-
 # --- Moving a whole store: `migrate` to MongoDB, `reembed` to another embedding model ---------------------------------
 
 ORIGIN_NOTE, COPY_NOTE = "migration origin", "migration copy"
 """Notes of a store: the id by which its copies know it; of which store it is a copy, and a digest of what the last run
 left in it."""
 EMPTY_ONE = "Choose an empty database (RECALLD_MONGODB_DATABASE) or another directory."
-
-
-class MigratedRow(TypedDict):
-    """What was copied of a collection and a tenant, and whether the source had the same."""
-
-    collection: str
-    tenant: str
-    records: int
-    vectors: int
-    checksum: str
-    same: bool
 
 
 def migrate(
@@ -525,7 +504,15 @@ def migrate(
     """Copy everything to another store, vectors included, and prove it. Stop the service first; or run it once while
     the service writes, and again after it is stopped: the second run brings what was added, changed and deleted since.
     The records of the source are left as they are."""
-    report = asyncio.run(_migrate(to))
+    settings = Settings()
+    if to == settings.store.get_secret_value():
+        raise CommandFailed("Source and target are the same store.")
+
+    async def work() -> list[Json]:
+        async with opened_store(settings, existing=True) as source, opened_store(settings, elsewhere=to) as target:
+            return await migrate_store(source, target)
+
+    report = asyncio.run(work())
     whole = all(row["same"] for row in report)
     if as_json_:
         as_json({"ok": whole, "collections": report})
@@ -540,16 +527,9 @@ def migrate(
         raise CommandFailed(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
 
 
-async def _migrate(to: str) -> list[MigratedRow]:
-    settings = Settings()
-    if to == settings.store.get_secret_value():
-        raise CommandFailed("Source and target are the same store.")
-    async with opened_store(settings, existing=True) as source, opened_store(settings, elsewhere=to) as target:
-        return await migrate_store(source, target)
-
-
-async def migrate_store(source: MovableStore, target: MovableStore) -> list[MigratedRow]:
-    """Makes the target the same as the source and compares them. Raises CommandFailed if the target contains other
+async def migrate_store(source: MovableStore, target: MovableStore) -> list[Json]:
+    """Makes the target the same as the source and compares them: of each collection and tenant, what was copied, and
+    whether the source had the same. Raises CommandFailed if the target contains other
     data, or was used since it was copied.
 
     The source may be written to meanwhile: the report then says what differs, and the next run brings it.
@@ -576,7 +556,7 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
                 progress.advance(bar, len(page))
         await target.load_counters(await source.counters(), only=True)
         progress.update(bar, description="comparing", completed=0)
-        report: list[MigratedRow] = []
+        report: list[Json] = []
         copied: dict[str, dict[str, Total]] = {}
         for collection in COLLECTIONS:
             copied[collection.name] = await totals(target, collection)
@@ -585,7 +565,7 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Migr
     await target.notes({COPY_NOTE: f"{origin} {_fingerprint(copied)}"})
     before = {(counter.tenant, counter.name): counter.value for counter in await source.counters()}
     after = {(counter.tenant, counter.name): counter.value for counter in await target.counters()}
-    counters: MigratedRow = {
+    counters = {
         "collection": "counters",
         "tenant": "",
         "records": len(after),
@@ -654,7 +634,7 @@ def _key(collection: Collection, record: Record) -> tuple[str, str]:
     return record.doc["tenant_id"], str(record.doc[collection.id_field])
 
 
-def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> list[MigratedRow]:
+def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> list[Json]:
     return [
         {
             "collection": collection.name,
@@ -666,29 +646,6 @@ def _compared(collection: Collection, before: dict[str, Total], after: dict[str,
         }
         for tenant in sorted({*before, *after})
     ]
-
-
-class ReembeddedRow(TypedDict):
-    """The vectors of a collection: of the new model, none yet, of another model, and old ones that stay."""
-
-    collection: str
-    records: int
-    vectors: int
-    pending: int
-    left: int
-    kept: int
-
-
-class ReembedReport(TypedDict):
-    """What came of `reembed`."""
-
-    ok: bool
-    model: str
-    dim: int
-    embedded: int
-    seconds: float
-    dropped: int
-    collections: list[ReembeddedRow]
 
 
 PATIENCE_SECONDS = 90.0
@@ -711,7 +668,14 @@ def reembed(
     model."""
     settings = Settings()
     wanted = model or settings.embedding.model
-    report = asyncio.run(_reembed(with_model(settings, wanted), drop_old=drop_old))
+
+    async def work() -> Json:
+        # the store's dimension stays 1: nothing is searched here, and no search index is made yet
+        of_model = with_model(settings, wanted)
+        async with opened_embedder(of_model) as embedder, opened_store(of_model, existing=True) as store:
+            return await reembed_store(store, embedder, drop_old=drop_old)
+
+    report = asyncio.run(work())
     if as_json_:
         as_json(report)
     else:
@@ -730,14 +694,9 @@ def reembed(
         Console(stderr=True).print("Now start every process again.", soft_wrap=True)
 
 
-async def _reembed(settings: Settings, *, drop_old: bool) -> ReembedReport:
-    # the store's dimension stays 1: nothing is searched here, and no search index is made yet
-    async with opened_embedder(settings) as embedder, opened_store(settings, existing=True) as store:
-        return await reembed_store(store, embedder, drop_old=drop_old)
-
-
-async def reembed_store(store: Store, embedder: Embedder, *, drop_old: bool = False) -> ReembedReport:
-    """Embeds all records with the embedder's model and returns the report. Raises EmbeddingUnavailable."""
+async def reembed_store(store: Store, embedder: Embedder, *, drop_old: bool = False) -> Json:
+    """Embeds all records with the embedder's model. Returns the report, for each collection with the numbers of vectors
+    of the new model, of none yet, of another model, and of old ones that stay. Raises EmbeddingUnavailable."""
     work = Reembed(store, embedder, EMBEDDABLE, patience=PATIENCE_SECONDS)
     await work.begin(rfc3339(SystemClock().now()))
     before = await work.counts()

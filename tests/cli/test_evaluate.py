@@ -63,7 +63,7 @@ def test_stored_questions_are_asked_of_a_running_service(
         file.write_text(json.dumps({"query": "x", "expected": ["a"]}))
         refused = run("eval", "--queries", str(file), "--url", address)
         assert refused.returncode == 1
-        assert "422" in refused.stderr
+        assert "'x': " in refused.stderr
         assert "user_id" in refused.stderr
 
 
@@ -80,7 +80,7 @@ def test_the_key_is_read_from_the_environment(
     with serving(served) as server:
         monkeypatch.setenv("RECALLD_URL", str(server.client.base_url))
         refused = run("eval", "--queries", str(file))
-        assert "401" in refused.stderr
+        assert "(unauthorized)" in refused.stderr
         monkeypatch.setenv(name, key)
         assert run("eval", "--queries", str(file)).returncode == 0
 
@@ -102,5 +102,5 @@ def test_a_service_that_is_not_there_is_a_sentence(tmp_path: Path, run: Run) -> 
     file.write_text('{"query": "x", "user_id": "u", "expected": ["a"]}\n')
     ended = run("eval", "--queries", str(file), "--url", "http://127.0.0.1:9")
     assert ended.returncode == 1
-    assert "does not answer" in ended.stderr
+    assert "cannot be reached" in ended.stderr
     assert "Traceback" not in ended.stderr

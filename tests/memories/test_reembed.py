@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from pymongo import MongoClient
 
-from app.cli.maintenance import ReembedReport, reembed_store
+from app.cli.maintenance import reembed_store
+from app.core.schemas import Json
 from app.core.tuning import Tuning
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, Embedder
 from app.embedding.model import Prompts, Vectors, by_characters, split, unit
@@ -140,7 +141,7 @@ async def answers(api: httpx.AsyncClient) -> list[Any]:
     return [*memories, {item["action"]["action_id"]: item["score"] for item in actions.json()["items"]}]
 
 
-def vectors(report: ReembedReport) -> dict[str, tuple[int, int]]:
+def vectors(report: Json) -> dict[str, tuple[int, int]]:
     """Collection → records, if it has any, and how many of them are in the new model."""
     return {row["collection"]: (row["records"], row["vectors"]) for row in report["collections"] if row["records"]}
 
