@@ -15,11 +15,8 @@ from datetime import datetime, tzinfo
 from math import ceil, log, sqrt
 from typing import NamedTuple, TypeAlias, TypedDict
 
-from pydantic import JsonValue
-
 from app.actions.schemas import Action, ActionRecord, DayCell, Figures, Rate
 from app.core.clock import new_id
-from app.core.schemas import JsonObject
 from app.errors import no_such
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
@@ -276,21 +273,6 @@ def _bucket(duration: float) -> str:
 def _middle(bucket: str) -> float:
     """Returns the value that is at most 2 % away from every value of a bucket."""
     return 0.0 if bucket == "zero" else 2 * GROWTH ** int(bucket) / (GROWTH + 1)
-
-
-def counts_of(memory: MemoryRecord) -> JsonObject | None:
-    """Returns the counts in a day's summary, or None if a caller made the memory or removed the counts."""
-    counts = memory["metadata"]
-    usable = _numbers(counts.get("outcomes")) is not None and _numbers(counts.get("types")) is not None
-    return counts if usable and memory["source"]["origin"] == "consolidation" else None
-
-
-def _numbers(counts: JsonValue) -> dict[str, int] | None:
-    """Returns numbers by name, or None if it is something else: callers may change the metadata of a memory."""
-    if not isinstance(counts, dict):
-        return None
-    numbers = {name: number for name, number in counts.items() if type(number) is int}
-    return numbers if len(numbers) == len(counts) else None
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------

@@ -8,17 +8,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Generic, Literal, NamedTuple
+from typing import Annotated, Generic, Literal, NamedTuple, cast
 
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.actions.roll_ups import DescribeDay, cells, counts_of, roll_ups
+from app.actions.roll_ups import DescribeDay, cells, roll_ups
 from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord, DayCell
 from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Count, Flag, Json, JsonObject, Owned, Share, example, shown
+from app.core.schemas import Count, Flag, JsonObject, Owned, Share, example, shown
 from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.queue import FORGET, JOBS, OPERATIONS, Operation, Payload, collecting, handled, note_skipped, skipping
@@ -26,7 +26,7 @@ from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.repository import Embeddings, MemoryRepository, new_memory, of_partition, revision
 from app.memories.schemas import FEEDBACK, KEPT_AS_IS, MEMORIES, MemoryRecord, MemoryType, MemoryTypeIn, Source
-from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters, TagsMatch, by_tags
+from app.memories.search import MEMORY_FIELDS, TagAndMetadataFilters, by_tags
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, importance
 from app.sessions.repository import SessionRepository
 from app.sessions.schemas import SESSIONS, SessionRecord
@@ -46,40 +46,6 @@ KEPT_TYPES = frozenset({"issue", "solution"})
 TYPE_POINTS = 50
 OFTEN = 10
 ACCESS_POINTS = 30
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
-    """Selects memories that are older than `older_than_days` and, if the limits are given, have at most this importance
-    and score."""
-
-    older_than_days: float = 365
-    max_importance: float | None = None
-    max_score: float | None = None
-    types: tuple[str, ...] | None = None
-    tags: tuple[str, ...] | None = None
-    tags_match: TagsMatch = "any"
-    exclude_tags: tuple[str, ...] | None = None
-    metadata: JsonObject | None = None
-
-    def candidates(self, now: str, before: str) -> Filter:
-        """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types,
-        tags and metadata."""
-        return both(
-            Eq("status", "active"),
-            Not(Eq("pinned", True)),
-            unexpired(now),
-            Range("created_at", lt=before),
-            Not(In("memory_type", KEPT_AS_IS)) if self.types is None else In("memory_type", self.types),
-            by_tags(self.tags, self.tags_match, self.exclude_tags),
-            split_filter({"metadata": self.metadata}, MEMORY_FIELDS, MEMORIES).where,
-        )
-
-    def forgets(self, importance: float, score: float) -> bool:
-        """Returns True if a candidate with this importance and score is to be forgotten."""
-        return (self.max_importance is None or importance <= self.max_importance) and (
-            self.max_score is None or score <= self.max_score
-        )
 
 
 ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
@@ -135,6 +101,25 @@ class PolicyIn(TagAndMetadataFilters):
         None, description="Default: all but files. Passages stay as long as their document."
     )
 
+    def candidates(self, now: str, before: str) -> Filter:
+        """Filters what the store can decide: active, not pinned, not expired, created before `before`, of the types,
+        tags and metadata."""
+        return both(
+            Eq("status", "active"),
+            Not(Eq("pinned", True)),
+            unexpired(now),
+            Range("created_at", lt=before),
+            Not(In("memory_type", KEPT_AS_IS)) if self.types is None else In("memory_type", tuple(self.types)),
+            by_tags(self.tags, self.tags_match, self.exclude_tags),
+            split_filter({"metadata": self.metadata}, MEMORY_FIELDS, MEMORIES).where,
+        )
+
+    def forgets(self, importance: float, score: float) -> bool:
+        """Returns True if a candidate with this importance and score is to be forgotten."""
+        return (self.max_importance is None or importance <= self.max_importance) and (
+            self.max_score is None or score <= self.max_score
+        )
+
 
 class ForgetRequest(Owned):
     model_config = example({"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}})
@@ -177,7 +162,7 @@ class Forgetting:
     async def plan(self, body: ForgetRequest, step: Callable[[Forgettable], None] = lambda item: None) -> ForgetPlan:
         """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
         not listed. Damaged memories are left out and logged, as the run does."""
-        chosen = self._chosen(policy_of(body.policy.model_dump()), having(body.model_dump(), "agent_id", "user_id"))
+        chosen = self._chosen(body.policy, having(body.model_dump(), "agent_id", "user_id"))
         forgettable: list[Forgettable] = []
         with collecting():
             async for memory in chosen:
@@ -198,7 +183,7 @@ class Forgetting:
         items = list(map(_in_whole_numbers, forgettable[:SHOWN]))
         return {"dry_run": True, "total": len(forgettable), "items": items}
 
-    async def _chosen(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[MemoryRecord]:
+    async def _chosen(self, policy: PolicyIn, owner: Filter) -> AsyncIterator[MemoryRecord]:
         """Yields candidates in keyset batches, so that no job loads a whole collection."""
         now = self._clock.now()
         before = rfc3339(now - timedelta(days=policy.older_than_days))
@@ -214,7 +199,7 @@ class Forgetting:
                 if chosen:
                     yield memory
 
-    async def batches(self, policy: RetentionPolicy, owner: Filter) -> AsyncIterator[list[MemoryRecord]]:
+    async def batches(self, policy: PolicyIn, owner: Filter) -> AsyncIterator[list[MemoryRecord]]:
         """Yields the memories that the policy selects, in batches."""
         batch: list[MemoryRecord] = []
         async for memory in self._chosen(policy, owner):
@@ -253,14 +238,6 @@ def _in_whole_numbers(item: Forgettable) -> Forgettable:
 def _only(named: str | None, bound: frozenset[str] | None) -> str | None:
     """Returns the named owner, or else the only one that the key is bound to."""
     return next(iter(bound)) if named is None and bound is not None and len(bound) == 1 else named
-
-
-def policy_of(given: Json) -> RetentionPolicy:
-    """Returns the policy of a request or of a job's payload."""
-    lists = {
-        name: None if given.get(name) is None else tuple(given[name]) for name in ("types", "tags", "exclude_tags")
-    }
-    return RetentionPolicy(**{**given, **lists})
 
 
 # --- Jobs: archiving by policy, its undo, and expiry ------------------------------------------------------------------
@@ -302,7 +279,7 @@ class ForgettingJobs:
         candidates."""
         request = run.payload
         forgetting = self._forgetting(Scope.of_bindings(run.tenant, request))
-        policy, owner = policy_of(request["policy"]), having(request, "agent_id", "user_id")
+        policy, owner = PolicyIn.model_validate(request["policy"]), having(request, "agent_id", "user_id")
         by = str(run.lease.job.operation_id)
         done = 0
         async for memories in forgetting.batches(policy, owner):
@@ -484,7 +461,6 @@ MOST = 1_000
 """The limit of actions that one commit rolls up."""
 IMPORTANCE = 0.4
 TEXT = "text"
-RATINGS = frozenset("12345")
 CORRECTION_CHARS = 500
 MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
 """The limits of corrections that a day's summary keeps and that its content tells: the last ones."""
@@ -499,58 +475,35 @@ def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
     return days
 
 
-def count(actions: Sequence[ActionRecord], earlier: JsonObject | None = None) -> JsonObject:
-    """Returns counts by outcome and by type, with tools, ratings and corrections if there are any, added to those of an
-    earlier roll-up of the same day. They are the metadata of the day's summary: what else a caller has added stays."""
-    old = earlier or {}
-    outcomes, types = Counter[str](_numbers(old, "outcomes")), Counter[str](_numbers(old, "types"))
-    tools, ratings, corrections = Counter[str](_numbers(old, "tools")), Counter[str](_ratings(old)), _corrections(old)
+def counts(day: Iterable[DayCell], actions: Iterable[ActionRecord], earlier: JsonObject) -> JsonObject:
+    """Returns the metadata of the day's summary: counts by outcome and by type, with tools, ratings and corrections if
+    there are any. `day`: the figures of the day. `earlier`: the metadata so far; what else a caller has added stays."""
+    outcomes, types, tools, ratings = (Counter[str]() for _ in range(4))
+    for cell in day:
+        number = sum(cell["outcomes"].values())
+        outcomes.update(cell["outcomes"])
+        types[cell["action_type"]] += number
+        tools.update({cell["tool"]: number} if cell["tool"] else {})
+        ratings.update(cell["ratings"])
+    corrections = _corrections(earlier)
     for action in actions:
-        outcomes[action["outcome"] or "unknown"] += 1
-        types[action["action_type"]] += 1
-        if tool := (action.get("action") or {}).get("tool"):
-            tools[tool] += 1
-        feedback = action.get("feedback") or {}
-        rating, correction = feedback.get("user_rating"), feedback.get("correction")
-        if rating is not None:
-            ratings[str(rating)] += 1
-        if correction:
-            corrections.append(
-                {
-                    "action_id": action["action_id"],
-                    "action_type": action["action_type"],
-                    "correction": correction[:CORRECTION_CHARS],
-                }
-            )
-    counts: JsonObject = {**old, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
-    if tools:
-        counts["tools"] = {**_sorted(tools)}
-    if ratings:
-        counts["ratings"] = {**_sorted(ratings)}
-    if corrections:
-        counts["corrections"] = [*corrections[-MAX_CORRECTIONS:]]
-    return counts
+        if correction := (action.get("feedback") or {}).get("correction"):
+            what = {"action_id": action["action_id"], "action_type": action["action_type"]}
+            corrections.append({**what, "correction": correction[:CORRECTION_CHARS]})
+    told: JsonObject = {**earlier, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
+    for name, numbers in (("tools", tools), ("ratings", ratings)):
+        told |= {name: {**_sorted(numbers)}} if numbers else {}
+    return told | ({"corrections": [*corrections[-MAX_CORRECTIONS:]]} if corrections else {})
 
 
 def _sorted(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def counted(action: ActionRecord) -> tuple[Day, JsonObject, list[DayCell]]:
-    """Returns the day and the counts of one action, as `by_day`, `count` and the figures of its day make them."""
+def counted(action: ActionRecord) -> tuple[Day, list[DayCell]]:
+    """Returns the day and the figures of one action."""
     ((day, _),) = by_day([action]).items()
-    return day, count([action]), cells([action], [])
-
-
-def _numbers(counts: JsonObject, of: str) -> dict[str, int]:
-    """Returns the numbers by name of an earlier roll-up's `tools` or `ratings`. A caller may have changed them."""
-    stored = counts.get(of)
-    given = stored.items() if isinstance(stored, dict) else ()
-    return {name: number for name, number in given if type(number) is int}
-
-
-def _ratings(counts: JsonObject) -> dict[str, int]:
-    return {name: number for name, number in _numbers(counts, "ratings").items() if name in RATINGS}
+    return day, cells([action])
 
 
 def _corrections(counts: JsonObject) -> list[JsonObject]:
@@ -571,14 +524,14 @@ def text_of(counts: JsonObject) -> str | None:
 def sentence(day: str, counts: JsonObject) -> str:
     """Returns the content of a day's summary: its counts, tools, ratings and last corrections, and the model's text if
     there is one."""
-    outcomes = _numbers(counts, "outcomes")
+    outcomes, types, tools, ratings = (
+        cast(dict[str, int], counts.get(of) or {}) for of in ("outcomes", "types", "tools", "ratings")
+    )
     total = sum(outcomes.values())
-    parts = [
-        f"On {day}: {total} actions ({_counts_in_words(outcomes)}); {_counts_in_words(_numbers(counts, 'types'))}."
-    ]
-    if tools := _numbers(counts, "tools"):
+    parts = [f"On {day}: {total} actions ({_counts_in_words(outcomes)}); {_counts_in_words(types)}."]
+    if tools:
         parts.append(f"Tools: {_counts_in_words(tools)}.")
-    if ratings := _ratings(counts):
+    if ratings:
         rated = sum(ratings.values())
         mean = sum(int(rating) * number for rating, number in ratings.items()) / max(rated, 1)
         parts.append(f"Rated {mean:.1f} of 5 ({rated} ratings).")
@@ -608,21 +561,26 @@ class DaySummaries:
         holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
         holder = holders[0] if holders else None
         with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
-            # `holder`: the memory that has the key of the day's summary, whose counts grow
-            tenant, agent, user, date = day
-            earlier = counts_of(holder) if holder is not None else None
-            counts = count(actions, earlier)
+            # `holder`: the memory that has the key of the day's summary. A caller's own is not changed: these actions
+            # get a summary of theirs
+            is_callers = holder is not None and holder["source"]["origin"] != "consolidation"
+            begun = f"{date}T00:00:00.000Z"
+            of_day = both(of_partition(agent, user), Eq("day", begun))
+            known = await self._store.find(ACTION_DAYS, tenant, of_day, limit=1)
+            figures = cells(actions, known[0]["cells"] if known else [])
+            earlier = {} if holder is None or is_callers else holder["metadata"]
+            metadata = counts(cells(actions) if is_callers else figures, actions, earlier)
             ids = [action["action_id"] for action in actions]
             origin: Source = {}
-            if tell is not None and (description := await tell(actions, text_of(counts))):
-                counts |= {TEXT: description["text"]}
+            if tell is not None and (description := await tell(actions, text_of(metadata))):
+                metadata |= {TEXT: description["text"]}
                 origin = {"model": description["model"], "prompt_version": description["prompt_version"]}
             embeddings, now = Embeddings(self._embedder), rfc3339(self._clock.now())
-            content = sentence(date, counts)
-            if holder is not None and earlier is not None:
+            content = sentence(date, metadata)
+            if holder is not None and not is_callers:
                 action_ids = [*holder["source"]["action_ids"], *ids][:MAX_IDS]
                 source: Source = {**holder["source"], **origin, "action_ids": action_ids}
-                changed = revision(holder, {"content": content, "metadata": counts}, now) | {"source": source}
+                changed = revision(holder, {"content": content, "metadata": metadata}, now) | {"source": source}
                 _, changes = await memories.rewritten(holder, changed, now, embeddings)
                 summary = holder
             else:
@@ -630,43 +588,36 @@ class DaySummaries:
                 fields: MemoryRecord = {
                     "agent_id": agent,
                     "user_id": user,
-                    # a caller's own memory may have the key; it is not changed
                     "key": None if holder is not None else f"{DAY_KEY}{date}",
                     "memory_type": "summary",
                     "content": content,
                     "importance": IMPORTANCE,
-                    "metadata": counts,
-                    "event_at": f"{date}T00:00:00.000Z",
+                    "metadata": metadata,
+                    "event_at": begun,
                 }
                 summary, changes = await memories.added(new_memory(fields, source, now, unique=False), embeddings)
                 summary = summary | {"tenant_id": tenant}
-            figures = await self._figures(day, actions)
+            if known:
+                fields_of_day: ActionDayRecord = {"cells": figures, "updated_at": now}
+                expect = {"version": known[0]["version"]}
+                noted: Change = Update(ACTION_DAYS, tenant, known[0]["day_id"], fields_of_day, {"version": 1}, expect)
+            else:
+                new: ActionDayRecord = {
+                    "tenant_id": tenant,
+                    "day_id": new_id("day"),
+                    "agent_id": agent,
+                    "user_id": user,
+                    "day": begun,
+                    "cells": figures,
+                    "version": 1,
+                    "created_at": now,
+                    "updated_at": now,
+                }
+                noted = Insert(ACTION_DAYS, new)
             deletes: list[Change] = [Delete(ACTIONS, tenant, action_id) for action_id in ids]
-            await run.commit([*changes, *roll_ups(summary, ids, now), figures, *deletes])
+            await run.commit([*changes, *roll_ups(summary, ids, now), noted, *deletes])
             return len(actions)
         return 0
-
-    async def _figures(self, day: Day, actions: list[ActionRecord]) -> Change:
-        """Returns the change that adds actions to the figures of their day."""
-        tenant, agent, user, date = day
-        now, begun = rfc3339(self._clock.now()), f"{date}T00:00:00.000Z"
-        days = await self._store.find(ACTION_DAYS, tenant, both(of_partition(agent, user), Eq("day", begun)), limit=1)
-        if days:
-            (old,) = days
-            fields: ActionDayRecord = {"cells": cells(actions, old["cells"]), "updated_at": now}
-            return Update(ACTION_DAYS, tenant, old["day_id"], fields, {"version": 1}, {"version": old["version"]})
-        figures: ActionDayRecord = {
-            "tenant_id": tenant,
-            "day_id": new_id("day"),
-            "agent_id": agent,
-            "user_id": user,
-            "day": begun,
-            "cells": cells(actions, []),
-            "version": 1,
-            "created_at": now,
-            "updated_at": now,
-        }
-        return Insert(ACTION_DAYS, figures)
 
 
 # --- Decay: the importance of memories is written down, with histograms of it -----------------------------------------

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from app.actions.roll_ups import counts_of
+from app.actions.roll_ups import cells
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import rfc3339, to_ms
 from app.memories.schemas import MEMORIES
-from app.retention.service import Day, RetentionPolicy, by_day, count, score, sentence
+from app.retention.service import Day, PolicyIn, by_day, counts, score, sentence
 from app.storage.schema import matches
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -60,13 +60,13 @@ def test_the_score_is_that_of_the_seed_with_its_reasons(given: dict[str, Any], p
     ],
 )
 def test_candidates(given: dict[str, Any], chosen: bool) -> None:
-    policy = RetentionPolicy()
+    policy = PolicyIn()
     before = rfc3339(NOW - timedelta(days=policy.older_than_days))
     assert matches(given, policy.candidates(rfc3339(NOW), before)) is chosen
 
 
 def test_types_and_tags_narrow() -> None:
-    policy = RetentionPolicy(types=("fact", "issue"), tags=("x", "y"))
+    policy = PolicyIn(types=["fact", "issue"], tags=["x", "y"])
     where = policy.candidates(rfc3339(NOW), rfc3339(NOW))
     assert matches(memory(1, tags=["y"]), where)
     assert not matches(memory(1, tags=["z"]), where)
@@ -74,14 +74,15 @@ def test_types_and_tags_narrow() -> None:
 
 
 def test_limits_are_inclusive_and_all_of_them_hold() -> None:
-    assert RetentionPolicy().forgets(1.0, 180)
-    assert RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.3, 20)
-    assert not RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.31, 20)
-    assert not RetentionPolicy(max_importance=0.3, max_score=20).forgets(0.3, 21)
+    assert PolicyIn().forgets(1.0, 180)
+    assert PolicyIn(max_importance=0.3, max_score=20).forgets(0.3, 20)
+    assert not PolicyIn(max_importance=0.3, max_score=20).forgets(0.31, 20)
+    assert not PolicyIn(max_importance=0.3, max_score=20).forgets(0.3, 21)
 
 
 def action(**fields: Any) -> ActionRecord:
-    made = {"tenant_id": "t", "agent_id": "a", "user_id": "u", "outcome": "success", "action_type": "mail"}
+    owner = {"tenant_id": "t", "agent_id": "a", "user_id": "u"}
+    made = {**owner, "outcome": "success", "action_type": "mail", "action": {}, "feedback": {}}
     return ACTIONS.as_record({**made, "timestamp": "2026-05-01T23:59:59.999Z", **fields})
 
 
@@ -100,9 +101,11 @@ def test_a_day_is_of_one_agent_with_one_user_in_utc() -> None:
 
 
 def test_counts_add_up_and_are_told() -> None:
-    counts = count([action(), action(outcome=None), action(outcome="failure", action_type="call")])
-    assert counts == {"outcomes": {"failure": 1, "success": 1, "unknown": 1}, "types": {"call": 1, "mail": 2}}
-    more = count([action(), action()], {**counts, "mine": "a note of the caller's"})
+    first = [action(), action(outcome=None), action(outcome="failure", action_type="call")]
+    told = counts(cells(first), first, {})
+    assert told == {"outcomes": {"failure": 1, "success": 1, "unknown": 1}, "types": {"call": 1, "mail": 2}}
+    late = [action(), action()]
+    more = counts(cells(late, cells(first)), late, {**told, "mine": "a note of the caller's", "outcomes": "many"})
     assert more["outcomes"] == {"failure": 1, "success": 3, "unknown": 1}
     assert more["mine"] == "a note of the caller's"
     assert sentence("2026-05-01", more) == (
@@ -112,28 +115,10 @@ def test_counts_add_up_and_are_told() -> None:
 
 def test_the_tools_of_a_day_are_counted_and_told() -> None:
     refund = action(action={"tool": "payments.refund"})
-    counts = count([refund, refund, action(action={"tool": "crm.lookup"}), action(action={})])
-    assert counts["tools"] == {"crm.lookup": 1, "payments.refund": 2}
-    more = count([refund], counts)
+    actions = [refund, refund, action(action={"tool": "crm.lookup"}), action(action={})]
+    told = counts(cells(actions), actions, {})
+    assert told["tools"] == {"crm.lookup": 1, "payments.refund": 2}
+    more = counts(cells([refund], cells(actions)), [refund], told)
     assert sentence("2026-05-01", more) == (
         "On 2026-05-01: 5 actions (5 success); 5 mail. Tools: 3 payments.refund, 1 crm.lookup."
     )
-    broken = count([refund], {**counts, "tools": {"crm.lookup": "many"}})
-    assert broken["tools"] == {"payments.refund": 1}, "a caller may have changed them"
-
-
-@pytest.mark.parametrize(
-    ("metadata", "origin", "usable"),
-    [
-        ({"outcomes": {"success": 1}, "types": {"t": 1}}, "consolidation", True),
-        ({"outcomes": {"success": 1}, "types": {"t": 1}}, "api", False),
-        ({"outcomes": {"success": 1}}, "consolidation", False),
-        ({"outcomes": {"success": "many"}, "types": {}}, "consolidation", False),
-        ({"outcomes": [], "types": {}}, "consolidation", False),
-        ({}, "consolidation", False),
-    ],
-)
-def test_counts_that_a_caller_made_or_broke_are_not_gone_on_with(
-    metadata: dict[str, Any], origin: str, usable: bool
-) -> None:
-    assert (counts_of(MEMORIES.as_record({"metadata": metadata, "source": {"origin": origin}})) is not None) is usable
