@@ -1,13 +1,13 @@
 """One caller cannot stop the others: no long text of a caller is worked on on the event loop.
 
 Counts characters, not time: those of the arguments of every function that goes through texts, each time that one is
-called on the loop's thread, between two turns of the loop.
+called on the loop's thread, between two turns of the loop. Of what goes through values, the values.
 """
 
 import asyncio
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
+from pydantic import BaseModel, TypeAdapter
 
 from app.api import strict
 from app.core import characters, language, prompt_text, served_text
@@ -22,6 +23,7 @@ from app.core.work import LONG_TEXT
 from app.core.work import characters as counted
 from app.mcp import transport
 from app.storage import text as stored_text
+from app.storage.changes import resolve
 from tests.conftest import Service
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +54,12 @@ def dumps(value: Any, *given: Any, **named: Any) -> bytes:
     return real_dumps(value, *given, **named)
 
 
-real_dumps = orjson.dumps
+def loads(text: str | bytes) -> Any:
+    """`orjson.loads`, as `dumps`."""
+    return real_loads(text)
+
+
+real_dumps, real_loads = orjson.dumps, orjson.loads
 
 
 class Counter:
@@ -61,7 +68,15 @@ class Counter:
     def __init__(self) -> None:
         modules = (prompt_text, characters, served_text, language, stored_text)
         json = (strict.parse, strict.decoded, transport.encoded, transport.quoted, dumps)
-        self.seams = {code for module in modules for code in _codes(module)} | {made.__code__ for made in json}
+        values = (TypeAdapter.validate_python, resolve)
+        self.seams: dict[CodeType, Callable[[Any], int]] = {
+            code: _size for module in modules for code in _codes(module)
+        }
+        self.seams |= {made.__code__: _size for made in json} | {made.__code__: _values for made in values}
+        self.seams[BaseModel.model_dump.__code__] = lambda body: (
+            _values(vars(body)) if isinstance(body, BaseModel) else 0
+        )
+        self.seams[loads.__code__] = lambda text: len(text) // 10  # read so much faster than a text is worked on
         self.now = self.most = 0
         self.where: dict[str, int] = {}
         self._inside: FrameType | None = None
@@ -73,9 +88,8 @@ class Counter:
             names = frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]
             self._inside = frame
             caller = frame.f_back.f_code.co_qualname if frame.f_back else ""
-            self._count(
-                f"{frame.f_code.co_qualname} < {caller}", sum(_size(frame.f_locals.get(name)) for name in names)
-            )
+            size = self.seams[frame.f_code]
+            self._count(f"{frame.f_code.co_qualname} < {caller}", sum(size(frame.f_locals.get(name)) for name in names))
         elif event == "return" and frame is self._inside:
             self._inside = None
 
@@ -92,6 +106,13 @@ def _size(value: Any) -> int:
     if isinstance(value, dict):
         return sum(map(_size, value.values()))
     return sum(map(_size, value)) if isinstance(value, list | tuple) else 0
+
+
+def _values(value: Any) -> int:
+    """How many values pydantic walks over: a text takes no time there, and a model is taken as it is."""
+    if isinstance(value, dict):
+        return sum(map(_values, value.values()))
+    return sum(map(_values, value)) if isinstance(value, list | tuple) else 1
 
 
 @contextmanager
@@ -145,13 +166,31 @@ def asked(method: str, **params: Any) -> dict[str, Any]:
 
 
 MANY = {f"k{number}": TEXT for number in range(60)}
+VALUES = {"k": [["ab"] * 490] * 480}
+"""As many values as a body may have, nearly."""
 ENTRANCES: dict[str, tuple[str, str, Any]] = {
     "largest metadata": ("POST", "/v1/memories", {**OWNER, "content": "m", "metadata": MANY}),
+    "most values": ("POST", "/v1/memories", {**OWNER, "content": "n", "metadata": VALUES}),
+    "list of most values": ("GET", "/v1/memories?limit=1", None),
+    "most values in an action": ("POST", "/v1/actions", {**OWNER, "event_type": "e", "action": VALUES}),
+    "most values in a message": (
+        "POST",
+        "/v1/sessions/values/messages",
+        {**OWNER, "messages": [{"role": "tool", "tool_call_id": "c", "content": "41", "result": VALUES}]},
+    ),
+    "most values in a profile": ("PATCH", "/v1/users/u/profile", {"custom": {"k": [["a"] * 490] * 130}}),
+    "most faults": (
+        "POST",
+        "/v1/memories/batch",
+        {"items": [{"content": "x", **dict.fromkeys(map(str, range(249)), "ab")}] * 480},
+    ),
     "text too long": ("POST", "/v1/memories", {**OWNER, "content": TEXT * 60}),
     "unknown fields": ("POST", "/v1/memories/batch", {"items": [{**OWNER, "content": TEXT, "x": TEXT}] * 30}),
     "messages": ("POST", "/v1/sessions/new/messages", {**OWNER, "messages": [{"role": "user", "content": TEXT}] * 60}),
     "list": ("GET", "/v1/memories?limit=100", None),
     "search": ("POST", "/v1/memories/search", {**OWNER, "query": TEXT[:2_000], "top_k": 100}),
+    "actions of most values": ("GET", "/v1/actions", None),
+    "conversation of most values": ("GET", "/v1/sessions/values/messages", None),
     "conversation": ("GET", "/v1/sessions/s/messages?limit=100", None),
     "session context": ("GET", "/v1/sessions/s/context?max_tokens=1000000&max_messages=500", None),
     "context": ("POST", "/v1/context", {**OWNER, "query": "a & b", "session_id": "s", "token_budget": 100_000}),
@@ -184,6 +223,7 @@ async def test_long_bodies_and_answers_are_worked_on_beside_the_loop(
     filled: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orjson, "dumps", dumps)
+    monkeypatch.setattr(orjson, "loads", loads)
     await filled.post("/mcp", content=orjson.dumps(called("get_profile", user_id="u")), headers=MCP)  # imports the SDK
     too_much = {}
     for name, (method, path, body) in ENTRANCES.items():

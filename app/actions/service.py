@@ -39,6 +39,7 @@ from app.actions.schemas import (
 )
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, equal_json
+from app.core.work import characters, off_loop
 from app.errors import Conflict
 from app.jobs import queue
 from app.jobs.queue import CONSOLIDATION
@@ -89,7 +90,9 @@ class ActionService:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
-        actions = [_new_action(body, self._actions.scope.key_id, now) for body in bodies]
+        size = characters([[body.action, body.context, body.metadata, body.content] for body in bodies])
+        key_id = self._actions.scope.key_id
+        actions = await off_loop(size, lambda: [_new_action(body, key_id, now) for body in bodies])
         for action in actions:
             self._actions.scope.require_write(action["agent_id"], action["user_id"])
         entries = await self._embeddings.entries([_text_to_index(action) for action in actions])

@@ -120,11 +120,15 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def of_validation(request: Request, error: RequestValidationError) -> Response:
-        body = getattr(request.scope.get("route"), "body_field", None)
-        faults = islice(error.errors(), errors.MAX_ERRORS + 1)
-        return _respond(request, errors.invalid_fields(_field_error(fault, error.body, body) for fault in faults))
+        return _not_valid(request, error)
 
     app.exception_handler(HTTPException)(_of_framework)
+
+
+def _not_valid(request: Request, error: RequestValidationError) -> Response:
+    body = getattr(request.scope.get("route"), "body_field", None)
+    faults = islice(error.errors(), errors.MAX_ERRORS + 1)
+    return _respond(request, errors.invalid_fields(_field_error(fault, error.body, body) for fault in faults))
 
 
 def _respond(request: Request, error: RecalldError) -> Response:
@@ -151,6 +155,8 @@ async def _of_framework(request: Request, error: HTTPException) -> Response:
     cause = error.__cause__
     if isinstance(cause, RecalldError):  # raised while the framework was reading the body
         return _respond(request, cause)
+    if isinstance(cause, RequestValidationError):
+        return _not_valid(request, cause)
     if request.url.path.startswith("/v1/") and has_slash(request.scope.get("raw_path") or b""):
         return _respond(request, slash_in_id())
     kind = _BY_STATUS.get(error.status_code, errors.BadRequest if error.status_code < 500 else RecalldError)

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 import orjson
 from fastapi import Query, Request, Response, params
 from fastapi.dependencies.utils import get_flat_params
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from starlette.convertors import PathConvertor, register_url_convertor
@@ -434,8 +435,9 @@ def answer(body: A, headers: Mapping[str, str] | None = None) -> Answer[A]:
 
 SMALL_BODY = 16 << 10
 """Bytes. What comes beyond them is taken in at `BYTES_PER_SECOND`."""
-LARGE_BODY = 128 << 10
-"""Bytes. A larger body is parsed and checked in a thread, because that takes 20 ms a megabyte and more."""
+LARGE_BODY = 64 << 10
+"""Bytes. A larger body is parsed and validated in a thread, because that takes 20 ms a megabyte and more: 350 with as
+many faults as it can have."""
 BYTES_PER_SECOND = 128 << 20
 """How fast large bodies of a tenant are taken in. At full speed one client could keep the event loop at work."""
 
@@ -461,6 +463,8 @@ class StrictRequest(Request):
     these two methods decide how a body is read, and dependencies and models stay FastAPI's.
     """
 
+    field: Any = None
+    """FastAPI's own of the body."""
     lenient: frozenset[str] = frozenset()
     """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
     secrets: SecretPolicy = "off"
@@ -494,8 +498,8 @@ class StrictRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """Returns the parsed body. A large one is parsed in a thread, so that others are not held up, and those of a
-        tenant one after the other. Raises BadRequest or Invalid."""
+        """Returns the parsed body. A large one is parsed and validated in a thread, so that others are not held up, and
+        those of a tenant one after the other. Raises BadRequest, Invalid or RequestValidationError."""
         body, limits = await self.body(), self.limits
         if len(body) <= LARGE_BODY:
             value = parse(body, limits, self.lenient)
@@ -503,7 +507,14 @@ class StrictRequest(Request):
             value = await in_turn(parse, body, limits, self.lenient)
         if self.secrets != "off" and not (self.only_read and self.secrets == "flag"):
             await off_loop(len(body), self.screen, value)
-        return value
+        return value if len(body) <= LARGE_BODY else await in_turn(self.validated, value)
+
+    def validated(self, value: Any) -> Any:
+        """Returns the model of a parsed body, which FastAPI takes as it is. Raises RequestValidationError."""
+        model, faults = self.field.validate(value, {}, loc=("body",))
+        if faults:
+            raise RequestValidationError(faults, body=value)
+        return model
 
     def screen(self, value: Any) -> None:
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
@@ -580,7 +591,7 @@ class StrictRoute(APIRoute):
             check_path(request.scope.get("raw_path") or b"", self.path)
             check(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it
-            request.lenient = lenient
+            request.field, request.lenient = body, lenient
             if verb != "admin":
                 request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
                 request.only_read = verb == "read"

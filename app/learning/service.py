@@ -159,7 +159,7 @@ class Learning:
                 said, at = message.text(own=True), message.timestamp or now
                 yield {"seq": seq, "role": message.role, "name": message.name, "timestamp": at, "text": said}
 
-        lines = await off_loop(cut.characters, lambda: prompts.read([*records()]))
+        lines = await off_loop(cut.length, lambda: prompts.read([*records()]))
         if not lines:
             raise invalid("/messages", "none of them is of a user or assistant and says something")
         return lines

@@ -217,8 +217,12 @@ class MemoryPlanner:
             provenance["origin"] = body.origin
         provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        fields, size = MEMORIES.as_record(body.model_dump()), characters(body.content, body.context, body.metadata)
-        fresh = await off_loop(size, new_memory, fields, provenance, self._now, unique=unique)
+        size = characters(body.content, body.context, body.metadata)
+
+        def make() -> MemoryRecord:
+            return new_memory(MEMORIES.as_record(body.model_dump()), provenance, self._now, unique=unique)
+
+        fresh = await off_loop(size, make)
         return _Item(body, pointer, fresh, await self._decide(body, fresh))
 
     async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:

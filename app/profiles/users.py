@@ -29,6 +29,7 @@ from app.core.schemas import (
     require_size,
     shown,
 )
+from app.core.work import characters, off_loop
 from app.errors import no_such
 from app.facts.profile import (
     EMPTY_PROFILE,
@@ -379,15 +380,18 @@ class UserService:
             "preferences": body.preferences,
             "custom": body.custom,
         }
-        return await self._change(user_id, precondition, lambda _: whole, FACT_FIELDS)
+        return await self._change(user_id, precondition, characters(vars(body)), lambda _: whole, FACT_FIELDS)
 
     async def patch_profile(
         self, user_id: str, body: ProfilePatch, precondition: Precondition
     ) -> WriteResult[StoredProfile]:
         """Merges a patch into the profile; see `merge_profile`."""
-        patch = body.model_dump(exclude_unset=True)
-        named = [name for name in FACT_FIELDS if name in patch]
-        return await self._change(user_id, precondition, lambda profile: merge_profile(profile, patch), named)
+
+        def merged(profile: UserProfile) -> UserProfile:
+            return merge_profile(profile, body.model_dump(exclude_unset=True))
+
+        named = [name for name in FACT_FIELDS if name in body.model_fields_set]
+        return await self._change(user_id, precondition, characters(vars(body)), merged, named)
 
     async def interact(self, user_id: str, body: InteractionIn, precondition: Precondition) -> WriteResult[Interaction]:
         """Records an interaction and keeps only the last `MAX_INTERACTIONS`. The profile's version stays."""
@@ -419,11 +423,12 @@ class UserService:
         self,
         user_id: str,
         precondition: Precondition,
+        length: int,
         merged: Callable[[UserProfile], UserProfile],
         named: Sequence[ProfileField],
     ) -> WriteResult[StoredProfile]:
-        """Changes a profile. `named` are those of the fields to write that are facts: they are asserted, and the
-        others stored in the record."""
+        """Changes a profile by a body of that length. `named` are those of the fields to write that are facts: they are
+        asserted, and the others stored in the record."""
         now = rfc3339(self._clock.now())
         user = await self._reader.find(user_id)
         old = user.record if user is not None else None
@@ -431,9 +436,14 @@ class UserService:
         record = old or new_user(user_id, now)
         self._users.require_write(record)
         stored: UserProfile = {**(EMPTY_PROFILE if user is None or user.stored is None else user.stored)}
-        wanted = merged(record["profile"])
-        largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
-        require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
+
+        def within_size() -> UserProfile:
+            wanted = merged(record["profile"])
+            largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
+            require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
+            return wanted
+
+        wanted = await off_loop(length, within_size)
         values: dict[str, object] = {name: wanted[name] for name in named}
         changes, stating = await self._facts.state_profile(user_id, StatedProfile(values))
         cleared: UserProfile = {}

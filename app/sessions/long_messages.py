@@ -55,16 +55,15 @@ class KeptMessages:
 
     messages: Sequence[MessageIn]
     warnings: list[TextWarning]
-    characters: int
-    """Of all that was sent."""
+    length: int
+    """About how much was sent, in characters and values, as far as it matters to `off_loop`."""
 
 
 async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessages:
     """Returns the messages with no text of more than `limit` characters. Texts of a message's parts are one text."""
-    sent = [message.model_dump(exclude_unset=True) for message in messages]
-    sizes = [*map(_characters, sent)]
-    kept, warnings = await off_loop(sum(sizes), _within_limit, messages, sent, sizes, limit)
-    return KeptMessages(kept, warnings, sum(sizes))
+    length = sum(message.length() for message in messages)
+    kept, warnings = await off_loop(length, _within_limit, messages, limit)
+    return KeptMessages(kept, warnings, length)
 
 
 def _characters(value: JsonValue) -> int:
@@ -75,11 +74,11 @@ def _characters(value: JsonValue) -> int:
     return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
-def _within_limit(
-    messages: Sequence[MessageIn], sent: Sequence[Json], sizes: Sequence[int], limit: int
-) -> tuple[list[MessageIn], list[TextWarning]]:
+def _within_limit(messages: Sequence[MessageIn], limit: int) -> tuple[list[MessageIn], list[TextWarning]]:
     kept, warnings = list(messages), list[TextWarning]()
-    for number, (message, fields, size) in enumerate(zip(messages, sent, sizes, strict=True)):
+    for number, message in enumerate(messages):
+        fields = message.model_dump(exclude_unset=True)
+        size = _characters(fields)
         if size <= limit and isinstance(message.content, str) and not message.left_out:
             continue
         shortening = _Shortening(limit)

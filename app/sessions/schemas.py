@@ -36,6 +36,7 @@ from app.core.schemas import (
     example,
     shown,
 )
+from app.core.work import characters
 from app.storage.record_filters import fields_of
 from app.storage.schema import BaseRecord, Collection, Unique
 
@@ -386,6 +387,11 @@ class StoredMessage(_MessageFields):
     model_config = ConfigDict(extra="allow")
 
     role: MessageRole
+
+    def length(self) -> int:
+        """Returns about how many characters and values the message has, as far as it matters to `off_loop`."""
+        parts = self.content if isinstance(self.content, list) else []
+        return characters(vars(self), self.model_extra, [(vars(part), part.model_extra) for part in parts])
 
     def text(self, *, own: bool = False) -> str:
         """Returns the text of the message, one line for each part: what its content says, else its refusal or the

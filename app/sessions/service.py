@@ -12,7 +12,7 @@ from app.core import prompt_text
 from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape
 from app.core.schemas import BODY_LIMITS, Page, RecordFilters, differing, equal_json
-from app.core.work import off_loop
+from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
 from app.jobs import queue
 from app.jobs.queue import POST_CONVERSATION, REDERIVE, SUMMARIZE, Job, Operation, Payload
@@ -212,7 +212,7 @@ class SessionService:
         now = self._now()
         session, changes = await self._open(session_id, body, precondition, now)
         limited = await within_limit(body.messages, BODY_LIMITS.text_chars)
-        messages = await off_loop(limited.characters, repository.new_messages, session, limited.messages, now)
+        messages = await off_loop(limited.length, repository.new_messages, session, limited.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))
@@ -284,8 +284,8 @@ class SessionService:
         """Returns the memories of the messages and their index entries, if the session memorizes messages."""
         if session["memorize"] != "messages":
             return []
-        characters = sum(len(message["text"]) for message in messages)
-        memories = await off_loop(characters, self._memories_of, session, messages, now)
+        length = characters([[message["text"], message["metadata"]] for message in messages])
+        memories = await off_loop(length, self._memories_of, session, messages, now)
         entries = await self._embeddings.entries([text_to_index(memory) for memory in memories])
         return [
             (memory | {"embedding": self._embeddings.info(entry)}, entry)
@@ -350,7 +350,7 @@ class MessageEdits:
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)
         message = self._merged(old, body)
-        new = await off_loop(len(message.text()), repository.edited, session, old, message, now)
+        new = await off_loop(message.length(), repository.edited, session, old, message, now)
         if equal_json(render_message(old), render_message(new | {"edited_at": old.get("edited_at")})):
             return WriteResult(render_message(old))
         fields, changes = await self._remade(session, old, new, now)

@@ -14,7 +14,7 @@ from typing_extensions import TypeAliasType, TypeVar
 
 from app.core.metadata_filter import ANY_ID
 from app.core.schemas import Page
-from app.core.work import taken_by
+from app.core.work import MOST_ENCODED, characters, in_turn, taken_by
 from app.errors import Forbidden, InvalidCursor, RecalldError, RecordDamaged, invalid, no_such
 from app.storage.changes import Delete, IndexEntry, Insert, Update
 from app.storage.protocol import Fetched, Order, Store, Tallied
@@ -137,12 +137,15 @@ async def render_items(
 
     Raises errors of the service that `render` raises: they are not about the document.
     """
-    items: list[A] = []
+    items, length = list[A](), 0
     for document in documents:
         try:
             item = render(document.doc)
             shown: A = await item if isinstance(item, Awaitable) else item
-            fault = document.memo.once("fault", partial(_fault, shape), shown)  # the same for the same text
+            check = partial(document.memo.once, "fault", partial(_fault, shape), shown)  # the same for the same text
+            length += characters(shown, most=MOST_ENCODED)
+            fault = check() if length <= MOST_ENCODED else await in_turn(check)
+            length = 0 if length > MOST_ENCODED else length
         except RecalldError:
             raise
         except Exception as error:  # noqa: BLE001 (whatever it is, it is about one document)

@@ -24,7 +24,7 @@ from app.audit.trail import Actor, audit_entries
 from app.auth.dependencies import get_caller
 from app.auth.keys import Principal
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.work import begin
+from app.core.work import begin, characters, off_loop
 from app.errors import (
     Conflict,
     IdempotencyInProgress,
@@ -261,7 +261,10 @@ async def _run_and_commit(
         for change in result.changes:
             if isinstance(change, Insert):
                 RECORDS.labels(change.collection.name).inc()
-        return SentAnswer(result.status, result.headers, resolve(result.body, committed.allocated))
+        body, numbers = result.body, committed.allocated
+        if numbers:
+            body = await off_loop(characters(body), resolve, body, numbers)
+        return SentAnswer(result.status, result.headers, body)
     raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
 
 

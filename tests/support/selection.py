@@ -71,6 +71,8 @@ JOURNEYS = {
 }
 """The folder of each feature → the module that runs on MongoDB in CI, too. All others do so before a release only
 (`scripts/test --all`): what they test lies above the storage protocol, and runs on the embedded engine every time."""
+ON_BOTH = {"test_event_loop.py"}
+"""Runs on MongoDB in CI as a journey does: what it tests of a feature each engine does in its own way."""
 
 
 def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
@@ -96,7 +98,7 @@ def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
     if engine == "mongodb" and path.parts[0] not in STORAGE:
         if folder not in JOURNEYS:
             raise pytest.UsageError(f"tests/{folder}: name its journey on MongoDB in tests/support/selection.py")
-        item.add_marker("journey" if path.name == JOURNEYS[folder] else "rest")
+        item.add_marker("journey" if path.name == JOURNEYS[folder] or path.as_posix() in ON_BOTH else "rest")
 
 
 @cache

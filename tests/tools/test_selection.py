@@ -5,13 +5,15 @@ from types import ModuleType
 
 import pytest
 
-from tests.support.selection import JOURNEYS, LONG, ON_ATLAS, PROCESS_JOURNEYS, starters
+from tests.support.selection import JOURNEYS, LONG, ON_ATLAS, ON_BOTH, PROCESS_JOURNEYS, starters
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "contributing" / "tests.md"
 
 
-@pytest.mark.parametrize("module", [*(f"{folder}/{name}" for folder, name in JOURNEYS.items()), *sorted(ON_ATLAS)])
+@pytest.mark.parametrize(
+    "module", [*(f"{folder}/{name}" for folder, name in JOURNEYS.items()), *sorted(ON_ATLAS | ON_BOTH)]
+)
 def test_a_module_that_is_named_exists(module: str) -> None:
     assert (TESTS / module).is_file()
 

@@ -7,12 +7,13 @@ same as in the embedded engine. The transaction's snapshot makes this safe: if a
 write, one of the two transactions is retried. A document that is named twice in a list is written in between.
 """
 
+import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import bson
@@ -23,6 +24,7 @@ from bson.objectid import ObjectId
 from pymongo import ReturnDocument, UpdateOne
 from pymongo.read_concern import ReadConcern
 
+from app.core.work import MOST_ENCODED, characters
 from app.storage.change_log import (
     CHANGES,
     STEP,
@@ -441,6 +443,8 @@ def _entry(stored: Stored) -> LogEntry:
 
 # --- The list of changes ----------------------------------------------------------------------------------------------
 
+T = TypeVar("T")
+
 WRITES = f"{OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
 
@@ -508,7 +512,7 @@ class ChangeAttempt:
         self._begun = self._session.operation_time
         self._writes, self._named = writes, set[tuple[str, str]]()
         self._allocated: dict[str, int] = {}
-        self._deleted = 0
+        self._deleted = self._at_work = 0
         self._read: dict[tuple[str, str], Stored | None] = {}
         self._likes: dict[tuple[str, str], Stored | None] = {}
         self._partitions = PartitionWriting(writes.database, writes.session, partitions, now_ms)
@@ -605,8 +609,9 @@ class ChangeAttempt:
             self._read[collection.name, stored["_id"]] = stored
 
     async def _insert(self, change: Insert) -> None:
-        collection, doc = change.collection, resolve(change.doc, self._allocated)
-        stored = new_document(collection, doc)
+        collection = change.collection
+        doc: Doc = await self._beside(collection, change.doc, partial(resolve, change.doc, self._allocated))
+        stored = await self._beside(collection, doc, partial(new_document, collection, doc))
         await self._settle(collection, stored["_id"])
         self._usage.add(collection, None, stored)
         self._notes.created(collection, doc)
@@ -628,7 +633,8 @@ class ChangeAttempt:
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
         fields = change.fields(old, self._allocated)
         doc = old | fields
-        update = Assignment(encode(collection, fields), inc={WRITES: 1})
+        encoded = await self._beside(collection, fields, partial(encode, collection, fields))
+        update = Assignment(encoded, inc={WRITES: 1})
         self._usage.add(collection, stored, stored | update.set)
         self._notes.updated(collection, doc, change)
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
@@ -656,7 +662,7 @@ class ChangeAttempt:
         stored = self._read[collection.name, stored_id]
         if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
-        doc = decoded(collection, dict(stored))
+        doc = await self._beside(collection, stored, partial(decoded, collection, dict(stored)))
         if doc is None:
             if not to_delete:
                 raise unreadable(collection, doc_id, {})
@@ -664,6 +670,15 @@ class ChangeAttempt:
         if stale(doc, expect):
             raise CommitConflict(collection.name, doc_id, "expect")
         return stored, doc
+
+    async def _beside(self, collection: Collection, fields: Mapping[str, object], work: Callable[[], T]) -> T:
+        """Returns what `work` makes of a document's opaque fields, beside the event loop if they are long. It takes no
+        turn of the tenant (`in_turn`): others may wait for this transaction."""
+        self._at_work += characters(*(fields.get(name) for name in collection.opaque), most=MOST_ENCODED)
+        if self._at_work <= MOST_ENCODED:
+            return work()
+        self._at_work = 0
+        return await asyncio.to_thread(work)
 
     async def _settle(self, collection: Collection, stored_id: str) -> None:
         """Sends what waits if the list has named the document before."""

@@ -21,6 +21,7 @@ import orjson
 from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 
+from app.core.work import json_work, off_loop
 from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, join_windows, range_value, split_windows
 from app.storage.protocol import Order
 from app.storage.records import left_out
@@ -117,6 +118,20 @@ def encode(collection: Collection, fields: Mapping[str, object]) -> Stored:
     }
 
 
+def json_length(collection: Collection, *stored: Stored) -> int:
+    """Returns the characters of JSON that documents have."""
+    return sum(
+        len(value["json"]) for doc in stored for name in collection.opaque if isinstance(value := doc.get(name), dict)
+    )
+
+
+async def all_decoded(collection: Collection[R], stored: Sequence[Stored]) -> list[R | None]:
+    """Returns the documents as they were given, None for each that cannot be read: long ones beside the event loop.
+    Modifies `stored`."""
+    work = json_work(json_length(collection, *stored))
+    return await off_loop(work, lambda: [decoded(collection, doc) for doc in stored])
+
+
 def decoded(collection: Collection[R], stored: Stored) -> R | None:
     """Returns the document as it was given, or None if it cannot be read. Modifies `stored`."""
     doc_id = id_in(stored)
@@ -131,11 +146,11 @@ def decode(collection: Collection[R], stored: Stored) -> R:
     """Returns the document as it was given. Modifies `stored`."""
     stored.pop("_id", None)
     stored.pop(OWN, None)
-    for name in collection.opaque:
-        value = stored.get(name)
-        if isinstance(value, dict):
-            stored[name] = orjson.loads(value["json"])
-    return cast(R, {name: _plain(value) for name, value in stored.items()})
+    given: Stored = {}
+    for name, value in stored.items():
+        is_json = name in collection.opaque and isinstance(value, dict)
+        given[name] = orjson.loads(value["json"]) if is_json else _plain(value)
+    return cast(R, given)
 
 
 def known_in(collection: Collection, stored: Stored) -> Doc:

@@ -18,6 +18,7 @@ from pymongo import UpdateOne
 
 from app.core.clock import Clock, SystemClock, to_ms
 from app.core.tuning import USUAL
+from app.core.work import json_work, off_loop
 from app.errors import SearchIndexUnavailable
 from app.storage import protocol
 from app.storage.change_log import ChangeNotes, LogOptions
@@ -45,8 +46,8 @@ from app.storage.mongo.codec import (
     VECTOR,
     WITH_ROW,
     Stored,
+    all_decoded,
     decode,
-    decoded,
     id_in,
     key,
     new_document,
@@ -244,8 +245,11 @@ class MongoReembedding:
         wanted = {PARTITION: {"$in": list(partitions)}, ROW: {"$gt": after}, **_lacks(model)}
 
         async def read() -> list[MissingVector]:
-            cursor = self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit)
-            return [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) async for stored in cursor]
+            page = await self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit).to_list()
+            return await off_loop(
+                json_work(codec.json_length(collection, *page)),
+                lambda: [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) for stored in page],
+            )
 
         return await self._slow(read)
 
@@ -415,7 +419,7 @@ class MongoStore(Shielded):
             stored = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
         if stored is None:
             return None
-        doc = decoded(collection, dict(stored))
+        (doc,) = await all_decoded(collection, [dict(stored)])
         if doc is None:
             raise unreadable(collection, doc_id, codec.known_in(collection, stored))
         return doc
@@ -437,7 +441,9 @@ class MongoStore(Shielded):
             # one more than there are: the driver's first batch is of 101, and the rest another round trip
             cursor = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
             cursor = cursor.sort(codec.sorting(collection, order))
-            docs = [(id_in(stored), decoded(collection, stored)) for stored in await cursor.limit(most).to_list()]
+            page = await cursor.limit(most).to_list()
+            ids = [id_in(stored) for stored in page]
+            docs = zip(ids, await all_decoded(collection, page), strict=True)
             return [None if doc is None else whole(collection, doc_id, doc) for doc_id, doc in docs]
 
         with self._within():
@@ -610,9 +616,9 @@ class MongoStore(Shielded):
                 cursor = self._database[collection.name].find(
                     {ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW, batch_size=len(part) + 1
                 )
-                async for stored in cursor:
-                    row = int(stored[OWN]["row"])
-                    doc = decoded(collection, stored)
+                page = await cursor.to_list()
+                numbers = [int(stored[OWN]["row"]) for stored in page]
+                for row, doc in zip(numbers, await all_decoded(collection, page), strict=True):
                     if doc is not None and is_readable(collection, doc):
                         by_row[row] = Fetched(doc)
         return [by_row.get(row) for row in wanted]

@@ -16,6 +16,7 @@ import apsw
 import orjson
 
 from app.core.caches import kept
+from app.core.work import json_work, off_loop
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.record_codec import code, model_at, model_id
 from app.storage.index.segment import PartitionState, Segment, SegmentCache, VersionedSegment, overview_of
@@ -236,9 +237,6 @@ def _lacks(collection: Collection) -> str:
 T = TypeVar("T")
 
 INLINE_ROWS = 2_000
-PARSED_INLINE = 150
-"""Maximum number of documents of one read that are parsed in the event loop, which takes some 3 ms. More are parsed in
-a thread."""
 OPENING_BYTES = 256 << 10
 """Room that SQLite needs to open a store: for its index of the log, for an empty database, and for a migration."""
 KEPT_BYTES = 32 << 20
@@ -332,7 +330,7 @@ class EmbeddedStore:
             text = self._select(collection, tenant, doc_id)
         if text is None:
             return None
-        doc = parsed_one(collection, doc_id, text)
+        doc = await off_loop(json_work(len(text)), parsed_one, collection, doc_id, text)
         if doc is None:
             with self._faults.translated():
                 raise unreadable(collection, doc_id, sql.known_by_columns(self._reader, collection, tenant, doc_id))
@@ -373,10 +371,7 @@ class EmbeddedStore:
             held: Read[R] = self._reads.get((collection.name, tenant, where, order, most), load)
             return [*held]
         rows = await self._readers.bounded(read)
-        if len(rows) <= PARSED_INLINE:
-            return parsed(collection, rows)
-        # background work reads many pages: this lets others run
-        return await asyncio.to_thread(parsed, collection, rows)
+        return await off_loop(json_work(sum(len(text) for _, text in rows)), parsed, collection, rows)
 
     async def find_fetched(
         self,
@@ -389,12 +384,11 @@ class EmbeddedStore:
         limit: int = 100,
     ) -> list[Fetched[R]]:
         async def first(most: int) -> list[Fetched[R] | None]:
-            return [
-                self._listed(collection, doc_id, text)
-                for doc_id, text in await self._readers.bounded(
-                    lambda connection: sql.select_documents(connection, collection, tenant, where, order, after, most)
-                )
-            ]
+            rows = await self._readers.bounded(
+                lambda connection: sql.select_documents(connection, collection, tenant, where, order, after, most)
+            )
+            length = sum(len(text) for _, text in rows if len(text) > MAX_KEPT_CHARS)  # others may be parsed already
+            return await off_loop(json_work(length), lambda: [self._listed(collection, *row) for row in rows])
 
         return await first_whole(limit, first)
 
@@ -535,20 +529,28 @@ class EmbeddedStore:
             )
             with self._faults.translated():
                 texts = self._reader.execute(statement, (*missing, tenant)).fetchall()
+        long = [(row, text) for row, text in texts if len(text) > MAX_KEPT_CHARS]
         for row, text in texts:
-            document = self._parse(text)
-            if document is None:
-                with self._faults.translated():
-                    statement = f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?"
-                    doc_id = self._reader.execute(statement, (row,)).get
-                left_out(collection, doc_id or f"row {row}", orjson.JSONDecodeError.__name__)
-            elif (fault := document.memo.once("damage", partial(damage, collection), document.doc)) is not None:
-                left_out(collection, document.doc.get(collection.id_field), fault)
-                document = None
-            documents[row] = document
-            if len(text) <= MAX_KEPT_CHARS:
-                self._reads.keep((collection.name, tenant, row), document, len(text))
+            if len(text) <= MAX_KEPT_CHARS:  # before others run, who may change what is kept
+                documents[row] = self._whole(collection, row, self._parse(text))
+                self._reads.keep((collection.name, tenant, row), documents[row], len(text))
+        length = sum(len(text) for _, text in long)
+        made = await off_loop(json_work(length), lambda: [self._parse(text) for _, text in long])
+        for (row, _), document in zip(long, made, strict=True):
+            documents[row] = self._whole(collection, row, document)
         return [documents[row] for row in wanted]
+
+    def _whole(self, collection: Collection[R], row: int, document: Fetched[R] | None) -> Fetched[R] | None:
+        """Returns a document that was selected by its row, or None if it cannot be read."""
+        if document is None:
+            with self._faults.translated():
+                statement = f"SELECT id FROM {sql.quoted(collection.name)} WHERE row = ?"
+                doc_id = self._reader.execute(statement, (row,)).get
+            left_out(collection, doc_id or f"row {row}", orjson.JSONDecodeError.__name__)
+        elif (fault := document.memo.once("damage", partial(damage, collection), document.doc)) is not None:
+            left_out(collection, document.doc.get(collection.id_field), fault)
+            return None
+        return document
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """Returns the current records of the partitions."""
