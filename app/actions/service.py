@@ -48,7 +48,7 @@ from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalQuery, Retriever
 from app.storage.changes import Change
 from app.storage.record_filters import split_filter
-from app.storage.repository import Listing, Repository, between, having, page_of, pages, partitions_of, render_items
+from app.storage.repository import Listing, Repository, between, having, pages, partitions_of
 from app.storage.schema import Absent, And, Eq, Filter, Has, Or, Range, both
 from app.storage.text import content_hash, mentions, normalise_content
 from app.writes.executor import Precondition, WriteResult, changed, etag
@@ -121,9 +121,8 @@ class ActionService:
     async def page(self, filters: ActionFilters, listing: Listing) -> Page[Action]:
         """Returns a page of actions that match the filters."""
         asked, keep = split_filter(filters, ACTION_FIELDS, ACTIONS)
-        where, request = both(_list_filter(filters), asked), repr(sorted(filters.items()))
-        actions, cursor = await self._actions.page(where, listing, request=request, keep=keep)
-        return page_of(await render_items(ACTIONS, actions, render, Action), cursor)
+        where = both(_list_filter(filters), asked)
+        return await self._actions.listed(where, listing, render, Action, request=filters, keep=keep)
 
     async def get(self, action_id: str) -> Action:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""

@@ -18,7 +18,7 @@ from app.audit.tombstones import Tombstones
 from app.audit.trail import AuditEntry
 from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, get_caller, resources_of
 from app.auth.keys import ApiKey, Keys
-from app.core.schemas import Identifier, Page, Timestamp
+from app.core.schemas import Identifier, Page
 from app.storage.changes import using_reserve
 from app.writes.executor import InPrecondition, Writer, etag
 
@@ -117,21 +117,9 @@ async def list_settings(request: Request, resources: InResources) -> Answer[serv
     return answer(service.settings_in_force(resources.settings, get_caller(request)[1]))
 
 
-async def audit_filters(
-    key_id: Annotated[Identifier | None, Query()] = None,
-    action: Annotated[Identifier | None, Query(description="An operation's id, such as `create_memory`.")] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
-    record_id: Annotated[Identifier | None, Query(description="Any record's id.")] = None,
-    since: Annotated[Timestamp | None, Query()] = None,
-    until: Annotated[Timestamp | None, Query(description="Before this.")] = None,
-) -> AuditFilters:
-    """Collects the filters of the audit trail."""
-    return AuditFilters(action, key_id, record_id, since, until, user_id)
-
-
 @audit_router.get("", responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
-    audit: InAudit, where: Annotated[AuditFilters, Depends(audit_filters)], listing: InListing
+    audit: InAudit, listing: InListing, where: Annotated[AuditFilters, Query()]
 ) -> Answer[Page[AuditEntry]]:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     return answer(await audit.page(where, listing))

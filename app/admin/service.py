@@ -1,10 +1,9 @@
 """API keys and the audit trail: request and response bodies, and the rules."""
 
-from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated, cast
 
-from pydantic import Field, with_config
+from pydantic import BaseModel, Field, with_config
 from typing_extensions import TypedDict
 
 from app.audit.tombstones import Tombstones
@@ -22,11 +21,11 @@ from app.auth.keys import (
     Verb,
     public,
 )
-from app.core.schemas import WHOLE, Flag, Identifier, Page, Schema, example, shown
+from app.core.schemas import WHOLE, Flag, Identifier, Page, Schema, Timestamp, example, shown
 from app.errors import Forbidden
 from app.settings import SettingInForce, Settings, in_force
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, between, having, page_of, render_items
+from app.storage.repository import Listing, Repository, between, having
 from app.storage.schema import Eq, Has, In, Or, both
 from app.storage.scope import SYSTEM, Scope
 from app.writes.executor import Precondition, WriteResult, etag
@@ -142,8 +141,7 @@ class KeyService:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
-        keys, cursor = await all_keys.page(In("key_id", mine), listing, request=self._tenant)
-        return page_of(await render_items(API_KEYS, keys, public, ApiKey), cursor)
+        return await all_keys.listed(In("key_id", mine), listing, public, ApiKey, request=self._tenant)
 
     async def get(self, key_id: str) -> ApiKey:
         """Returns a key's record. Raises NotFound."""
@@ -193,16 +191,15 @@ def _once(made: Made) -> WriteResult[CreatedKey]:
     return WriteResult(body, made.changes, 201, {"ETag": etag(body)}, shown_once="key")
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFilters:
-    """Which entries a list of the audit trail shows. None: any. `since` and `until` are times (RFC 3339)."""
+class AuditFilters(BaseModel):
+    """Which entries a list of the audit trail shows, as the query string names them. None: any."""
 
-    action: str | None = None
-    key_id: str | None = None
-    record_id: str | None = None
-    since: str | None = None
-    until: str | None = None
-    user_id: str | None = None
+    key_id: Identifier | None = None
+    action: Identifier | None = Field(None, description="An operation's id, such as `create_memory`.")
+    user_id: Identifier | None = None
+    record_id: Identifier | None = Field(None, description="Any record's id.")
+    since: Timestamp | None = None
+    until: Timestamp | None = Field(None, description="Before this.")
 
 
 class AuditService:
@@ -215,7 +212,7 @@ class AuditService:
 
     async def page(self, filters: AuditFilters, listing: Listing) -> Page[AuditEntry]:
         """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
-        fields = asdict(filters)
+        fields = filters.model_dump()
         parts = [having(fields, "key_id", "action")]
         if filters.user_id is not None:
             of_user = Eq("user_id", filters.user_id)
@@ -225,8 +222,7 @@ class AuditService:
             names = [record, await self._tombstones.known(record)]
             parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
         created = between("created_at", filters.since, filters.until)
-        entries, cursor = await self._entries.page(both(*parts, created), listing, request=repr(sorted(fields.items())))
-        return page_of(await render_items(AUDIT, entries, _shown_entry, AuditEntry), cursor)
+        return await self._entries.listed(both(*parts, created), listing, _shown_entry, AuditEntry, request=fields)
 
 
 def _shown_entry(entry: AuditRecord) -> AuditEntry:

@@ -28,7 +28,7 @@ from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MemoryRecord
 from app.storage.changes import Change, DeleteWhere, Insert, Update, WithinQuota
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, having, page_of, render_items
+from app.storage.repository import Listing, Repository, having
 from app.storage.schema import Eq, both
 from app.storage.scope import Scope
 from app.writes.executor import Precondition, WriteResult
@@ -167,10 +167,7 @@ class DocumentService:
 
     async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Document]:
         """Returns a page of the documents whose fields equal the filters. None: any value."""
-        documents, cursor = await self._documents.page(
-            having(filters, *filters), listing, request=repr(sorted(filters.items()))
-        )
-        return page_of(await render_items(DOCUMENTS, documents, render, Document), cursor)
+        return await self._documents.listed(having(filters, *filters), listing, render, Document, request=filters)
 
     async def get(self, document_id: str) -> Document:
         """Returns a document. Raises NotFound."""

@@ -27,7 +27,7 @@ from app.jobs.queue import (
 )
 from app.jobs.runner import Schedules
 from app.storage.changes import Update
-from app.storage.repository import Listing, Repository, having, page_of, render_items
+from app.storage.repository import Listing, Repository, having
 from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
@@ -93,10 +93,8 @@ class OperationService:
 
     async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Operation]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
-        where = having(filters, *filters)
-        operations, cursor = await self._operations.page(where, listing, request=repr(sorted(filters.items())))
         render = partial(queue.render, now=self._clock.now())
-        return page_of(await render_items(OPERATIONS, operations, render, Operation), cursor)
+        return await self._operations.listed(having(filters, *filters), listing, render, Operation, request=filters)
 
     async def get(self, operation_id: str) -> Operation:
         """Returns an operation. Raises NotFound."""

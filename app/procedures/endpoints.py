@@ -1,15 +1,14 @@
 """HTTP endpoints for procedural memory: how things are done, and how often that worked."""
 
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BaseModel, Field
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
 from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.auth.dependencies import get_caller
-from app.core.schemas import Identifier, Page, Timestamp
+from app.core.schemas import Identifier, Page
 from app.memories.repository import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
@@ -34,18 +33,6 @@ ProcedureId = Annotated[Identifier, Path(examples=["proc_01a2003d395076f9a13acea
 CHANGE = problems(404, 409, 412, *BODY)
 
 
-class ProcedureQuery(BaseModel):
-    """The filters of a list of procedures in the query string."""
-
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
-    name: str | None = Field(None, min_length=1, max_length=200)
-    tag: str | None = Field(None, min_length=1, max_length=128)
-    status: schemas.ProcedureListStatus = "active"
-    since: Timestamp | None = Field(None, description="Created at or after.")
-    until: Timestamp | None = Field(None, description="Created before.")
-
-
 @router.post("", status_code=201, responses=problems(409, 412, *BODY))
 async def create_procedure(
     body: schemas.ProcedureCreate, procedures: Procedures, write: Writer, precondition: InPrecondition
@@ -56,10 +43,10 @@ async def create_procedure(
 
 @router.get("", responses=problems())
 async def list_procedures(
-    procedures: Procedures, query: Annotated[ProcedureQuery, Query()], listing: InListing
+    procedures: Procedures, query: Annotated[schemas.ProcedureQuery, Query()], listing: InListing
 ) -> Answer[Page[schemas.Procedure]]:
     """List the procedures that have exactly the owner fields named, newest first; shared ones are not added."""
-    return answer(await procedures.page(cast(schemas.ProcedureFilters, query.model_dump()), listing))
+    return answer(await procedures.page(query, listing))
 
 
 @router.post(

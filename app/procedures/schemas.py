@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, NotRequired, cast
 
-from pydantic import Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core.schemas import (
@@ -287,17 +287,16 @@ class ProcedureSearchResult(HowSearched):
     items: list[FoundProcedure]
 
 
-class ProcedureFilters(TypedDict):
-    """What a list of procedures is narrowed by: fields that equal the values, and bounds of the creation. None: by
-    nothing."""
+class ProcedureQuery(BaseModel):
+    """The filters of a list of procedures in the query string."""
 
-    agent_id: str | None
-    user_id: str | None
-    name: str | None
-    tag: str | None
-    status: ProcedureListStatus
-    since: str | None
-    until: str | None
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    name: str | None = Field(None, min_length=1, max_length=200)
+    tag: str | None = Field(None, min_length=1, max_length=128)
+    status: ProcedureListStatus = "active"
+    since: Timestamp | None = Field(None, description="Created at or after.")
+    until: Timestamp | None = Field(None, description="Created before.")
 
 
 def render(procedure: ProcedureRecord) -> Procedure:

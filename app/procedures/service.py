@@ -22,9 +22,9 @@ from app.procedures.schemas import (
     OutcomeRecorded,
     Procedure,
     ProcedureCreate,
-    ProcedureFilters,
     ProcedureOutcome,
     ProcedurePatch,
+    ProcedureQuery,
     ProcedureRecord,
     ProcedureSearch,
     ProcedureSearchResult,
@@ -560,17 +560,6 @@ def _as_counted(procedure: ProcedureRecord) -> ProcedureRecord:
     }
 
 
-def listed(filters: ProcedureFilters) -> Filter:
-    """Returns the filter of a list. Owners must match exactly."""
-    return both(
-        having(filters, "agent_id", "user_id"),
-        None if filters["name"] is None else Eq("name_key", normalise_content(filters["name"])),
-        None if filters["status"] == "any" else Eq("status", filters["status"]),
-        None if filters["tag"] is None else Has("tags", filters["tag"]),
-        between("created_at", filters["since"], filters["until"]),
-    )
-
-
 class ProcedureService:
     """The operations on procedures within a caller's scope."""
 
@@ -597,11 +586,17 @@ class ProcedureService:
         """Returns a procedure. Raises NotFound."""
         return render(await self._procedures.get(procedure_id))
 
-    async def page(self, filters: ProcedureFilters, listing: Listing) -> Page[Procedure]:
-        """Returns a page of procedures that match the filters."""
-        request = repr(sorted(filters.items()))
-        procedures, cursor = await self._procedures.page(listed(filters), listing, request=request)
-        return page_of(await render_items(PROCEDURES, procedures, render, Procedure), cursor)
+    async def page(self, query: ProcedureQuery, listing: Listing) -> Page[Procedure]:
+        """Returns a page of procedures that match the query. Owners must match exactly."""
+        filters = query.model_dump()
+        where = both(
+            having(filters, "agent_id", "user_id"),
+            None if query.name is None else Eq("name_key", normalise_content(query.name)),
+            None if query.status == "any" else Eq("status", query.status),
+            None if query.tag is None else Has("tags", query.tag),
+            between("created_at", query.since, query.until),
+        )
+        return await self._procedures.listed(where, listing, render, Procedure, request=filters)
 
     async def patch(
         self, procedure_id: str, body: ProcedurePatch, precondition: Precondition

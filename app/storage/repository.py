@@ -300,6 +300,21 @@ class Repository(Generic[R]):
         seen = both(where, self.scope.visible())
         return await self.store.tally(self.collection, self.scope.tenant, fields, seen, first=first)
 
+    async def listed(
+        self,
+        where: Filter,
+        listing: Listing,
+        render: Callable[[R], A | Awaitable[A]],
+        shape: Any,
+        *,
+        request: object,
+        keep: Callable[[R], bool] | None = None,
+    ) -> Page[A]:
+        """Returns one page as `page` reads it and `render_items` shows it. `request`: a value or the filters."""
+        named = sorted(request.items()) if isinstance(request, Mapping) else request
+        documents, cursor = await self.page(where, listing, request=repr(named), keep=keep)
+        return page_of(await render_items(self.collection, documents, render, shape), cursor)
+
     async def page(
         self, where: Filter, listing: Listing, *, request: str, keep: Callable[[R], bool] | None = None
     ) -> tuple[list[Fetched[R]], str | None]:

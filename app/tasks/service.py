@@ -28,7 +28,7 @@ from app.settings import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
 from app.storage.record_filters import split_filter
-from app.storage.repository import Listing, Repository, expired, having, page_of, pages, render_items, unexpired
+from app.storage.repository import Listing, Repository, expired, having, pages, unexpired
 from app.storage.schema import Absent, Eq, Filter, In, Range, both
 from app.storage.scope import Partition, Scope
 from app.tasks import working_memory
@@ -260,9 +260,8 @@ class TaskService:
         """Returns a page of tasks that match the filters."""
         asked, keep = split_filter(filters, TASK_FIELDS, TASKS)
         named = having(filters, "agent_id", "user_id", "session_id", "status")
-        where, request = both(named, unexpired(self._now()), asked), repr(sorted(filters.items()))
-        tasks, cursor = await self._tasks.page(where, listing, request=request, keep=keep)
-        return page_of(await render_items(TASKS, tasks, render, Task), cursor)
+        where = both(named, unexpired(self._now()), asked)
+        return await self._tasks.listed(where, listing, render, Task, request=filters, keep=keep)
 
     async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> WriteResult[TaskPatched]:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
@@ -391,9 +390,8 @@ class TaskService:
     async def checkpoints(self, task_id: str, listing: Listing) -> Page[Checkpoint]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
-        checkpoints, cursor = await self._tasks.checkpoints.page(self._tasks.within(task), listing, request=task_id)
-        items = await render_items(CHECKPOINTS, checkpoints, render_checkpoint, Checkpoint)
-        return page_of(items, cursor)
+        within, checkpoints = self._tasks.within(task), self._tasks.checkpoints
+        return await checkpoints.listed(within, listing, render_checkpoint, Checkpoint, request=task_id)
 
     async def get_checkpoint(self, task_id: str, seq: int) -> Checkpoint:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
