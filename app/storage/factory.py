@@ -1,7 +1,7 @@
 """Opens the engine that the settings name. Only this module imports both engines."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,10 +14,10 @@ from app.errors import StoreUnavailable
 from app.settings import Settings
 from app.storage.change_log import LogOptions
 from app.storage.changes import Allocate, Change, Committed, WithinQuota
-from app.storage.protocol import Fetched, Finding, Store, Told, untold
+from app.storage.protocol import Finding, Store, Told, untold
 from app.storage.schema import Collection
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery
+from app.storage.search import ScopeOverview
 from app.storage.sqlite import files
 from app.storage.sqlite.connections import StoreKey
 from app.storage.sqlite.files import chosen as chosen  # for commands, which may not import an engine
@@ -216,13 +216,35 @@ def traced(store: S) -> S:
     return cast(S, _Traced(store)) if tracing() else store
 
 
+def _nothing(*_: Any, **__: Any) -> Attributes:
+    return {}
+
+
+_READS: Mapping[str, tuple[str, Callable[..., Attributes]]] = {
+    **{name: (name, _nothing) for name in ("get", "find", "count", "tally")},
+    "find_fetched": ("find", _nothing),
+    "search": ("search", lambda query: {"recalld.partitions": len(query.partitions)}),
+    "fetch": ("fetch", lambda tenant, rows: {"db.response.returned_rows": len(rows)}),
+}
+"""The name of the span and its attributes, by the name of a method that reads a collection."""
+
+
 class _Traced:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._system = _SYSTEMS.get(store.name, store.name)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        method = getattr(self._store, name)
+        if name not in _READS:
+            return method
+        operation, attributes = _READS[name]
+
+        async def read(collection: Collection, *given: Any, **named: Any) -> Any:
+            with self._span(operation, collection.name, attributes(*given, **named)):
+                return await method(collection, *given, **named)
+
+        return read
 
     def _span(self, operation: str, collection: str, more: Attributes) -> TraceSpan:
         named: Attributes = {"db.collection.name": collection} if collection else {}
@@ -244,31 +266,3 @@ class _Traced:
             overview = await self._store.scope_overview(collection, tenant, partitions)
             open_span.set({"recalld.scope.records": overview.count})
             return overview
-
-    async def search(self, collection: Collection, query: SearchQuery) -> Columns:
-        with self._span("search", collection.name, {"recalld.partitions": len(query.partitions)}):
-            return await self._store.search(collection, query)
-
-    async def fetch(self, collection: Collection, tenant: str, rows: Ints) -> list[Fetched | None]:
-        with self._span("fetch", collection.name, {"db.response.returned_rows": len(rows)}):
-            return await self._store.fetch(collection, tenant, rows)
-
-    async def find(self, collection: Collection, *given: Any, **named: Any) -> Any:
-        with self._span("find", collection.name, {}):
-            return await self._store.find(collection, *given, **named)
-
-    async def find_fetched(self, collection: Collection, *given: Any, **named: Any) -> Any:
-        with self._span("find", collection.name, {}):
-            return await self._store.find_fetched(collection, *given, **named)
-
-    async def count(self, collection: Collection, *given: Any, **named: Any) -> Any:
-        with self._span("count", collection.name, {}):
-            return await self._store.count(collection, *given, **named)
-
-    async def tally(self, collection: Collection, *given: Any, **named: Any) -> Any:
-        with self._span("tally", collection.name, {}):
-            return await self._store.tally(collection, *given, **named)
-
-    async def get(self, collection: Collection, tenant: str, doc_id: str) -> Any:
-        with self._span("get", collection.name, {}):
-            return await self._store.get(collection, tenant, doc_id)

@@ -165,25 +165,10 @@ class Masks:
     def matched(self, where: Filter) -> Bools:
         """Returns the mask of the entries that match, (n,), as a new array."""
         parts = where.parts if isinstance(where, And) else (where,)
-        mask = _all([self._mask(part) for part in parts if not self._missing_everywhere(part)])
+        mask = _all([self._mask(part) for part in parts])
         if isinstance(mask, bool):
             return (np.ones if mask else np.zeros)(len(self._ranges), np.bool_)
         return mask.copy()
-
-    def _missing_everywhere(self, where: Filter) -> bool:
-        """Returns whether the filter accepts absent values or a range, and the value is absent everywhere.
-
-        Most filters of searches contain this, because few records expire.
-        """
-        if where.__class__ is not Or or len(where.parts) != 2:
-            return False
-        absent, ranged = where.parts
-        return (
-            absent.__class__ is Absent
-            and ranged.__class__ is Range
-            and absent.field == ranged.field
-            and self._empty[self._number[absent.field]]
-        )
 
     def _mask(self, where: Filter) -> EntryMask:
         match where:
@@ -264,9 +249,6 @@ def _any(masks: Iterable[EntryMask]) -> EntryMask:
 
 FADING = ("importance", "anchor", "pinned")
 """Decay fields of a record, which an access may change."""
-MAX_QUERIES = 512
-_QUERIES: dict[int, tuple[Floats, NDArray[np.int8], np.float32]] = {}
-"""Quantised query vectors, by identity of the vector. Each vector is kept alive here, so that no other gets its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +284,9 @@ class SegmentView:
         n, dim = vectors.shape
         if query.vector is None or len(query.vector) != dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted, scale = _quantised(query.vector)
+        wanted = quantise(query.vector)[np.newaxis]
+        whole = wanted[0].astype(np.float32)
+        scale = np.float32(1 / math.sqrt(whole.dot(whole)))
         has_vector, per_norm = self._of(model_id(query.model, dim))
         # a product of int8 vectors is an integer that float32 represents exactly
         dots = simsimd.cdist(wanted, vectors, metric="dot", out_dtype="float32")
@@ -335,23 +319,6 @@ def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, NDArray[Any]
         "anchor": heads["anchor"][at].copy(),
         "pinned": heads["pinned"][at].astype(np.bool_),
     }
-
-
-def _quantised(vector: Floats) -> tuple[NDArray[np.int8], np.float32]:
-    """Returns the vector as int8 (1, dim), and 1 / its length.
-
-    Cached for read-only vectors, such as those in the embedder's cache.
-    """
-    cached = _QUERIES.get(id(vector))
-    if cached is None:
-        wanted = quantise(vector)
-        whole = wanted.astype(np.float32)
-        cached = vector, wanted[np.newaxis], np.float32(1 / math.sqrt(whole.dot(whole)))
-        if not vector.flags.writeable:
-            if len(_QUERIES) >= MAX_QUERIES:
-                _QUERIES.clear()
-            _QUERIES[id(vector)] = cached
-    return cached[1:]
 
 
 # --- The segment ------------------------------------------------------------------------------------------------------
