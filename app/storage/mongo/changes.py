@@ -11,7 +11,6 @@ import asyncio
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -479,29 +478,6 @@ def _refusal(collection: Collection, stored_id: str, reply: WriteError) -> Commi
     return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()
 
 
-@dataclass(slots=True)
-class Assignment:
-    """An update that sets and increments fields, and removes those of `_r` that are None."""
-
-    set: Stored
-    inc: Stored
-    unset: Stored = field(default_factory=dict)
-
-    def own(self, prefix: str, values: Mapping[str, object]) -> None:
-        """Sets or removes fields of `_r`, whose names get the prefix."""
-        for name, value in values.items():
-            path = f"{OWN}.{prefix}{name}"
-            if value is None:
-                self.unset[path] = ""
-            else:
-                self.set[path] = value
-
-    def statement(self) -> Stored:
-        """Returns the update statement."""
-        parts = {"$set": self.set, "$unset": self.unset, "$inc": self.inc}
-        return {verb: fields for verb, fields in parts.items() if fields}
-
-
 class ChangeAttempt:
     """One attempt to make a list of changes, and to log them. It adds the partitions that it writes to `partitions`."""
 
@@ -634,20 +610,23 @@ class ChangeAttempt:
         fields = change.fields(old, self._allocated)
         doc = old | fields
         encoded = await self._beside(collection, fields, partial(encode, collection, fields))
-        update = Assignment(encoded, inc={WRITES: 1})
-        self._usage.add(collection, stored, stored | update.set)
+        self._usage.add(collection, stored, stored | encoded)
         self._notes.updated(collection, doc, change)
         before, after = unique_keys(collection, old), unique_keys(collection, doc)
-        update.own("u.", {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)})
+        changed = {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)}
+        own: Stored = {f"u.{name}": value for name, value in changed.items()}  # None: the field goes
         if collection.searched:
-            update.own(
-                "",
-                await self._partitions.put(
-                    collection, doc, stored.get(OWN, {}), change.entry, terms=change.terms, keep=change.keep
-                ),
+            own |= await self._partitions.put(
+                collection, doc, stored.get(OWN, {}), change.entry, terms=change.terms, keep=change.keep
             )
-        wanted, refusal = {"_id": stored["_id"]}, partial(_refusal, collection, stored["_id"])
-        self._writes.update(collection.name, wanted, update.statement(), refusal)
+        update = {
+            "$set": encoded | {f"{OWN}.{name}": value for name, value in own.items() if value is not None},
+            "$unset": {f"{OWN}.{name}": "" for name, value in own.items() if value is None},
+            "$inc": {WRITES: 1},
+        }
+        statement = {verb: values for verb, values in update.items() if values}
+        refusal = partial(_refusal, collection, stored["_id"])
+        self._writes.update(collection.name, {"_id": stored["_id"]}, statement, refusal)
         self._written(collection, stored["_id"])
 
     async def _take(

@@ -1,6 +1,5 @@
 """The layout of the database: indexes of collections, versions, and the checks of `recalld doctor`."""
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -9,7 +8,6 @@ from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from pymongo import IndexModel
-from pymongo.errors import DuplicateKeyError
 
 from app import VERSION
 from app.storage.changes import differences
@@ -39,10 +37,6 @@ STEPS: Mapping[int, MongoStep] = {}
 """What makes a layout of the one before, by the number of the layout; the first is 2. A step has no transaction of its
 own: it must be repeatable, and may run in two processes at once. No older release may run meanwhile."""
 
-LEASE_SECONDS = 30
-"""Time after which another process helps. This is harmless: a second build of an index waits for the first."""
-LOOK_SECONDS = 0.25
-
 log = logging.getLogger(__name__)
 
 
@@ -62,6 +56,8 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
     if collection.searched:
         yield IndexModel([(ROW, 1)], name="row", unique=True, sparse=True)
         yield IndexModel([(PARTITION, 1), (REV, 1)], name="rev", sparse=True)
+        place = [(collection.searched.session, 1), (collection.searched.ordinal, 1)]
+        yield IndexModel([(PARTITION, 1), *place], name="session", sparse=True)  # finds the neighbours of candidates
 
 
 OWN_INDEXES: dict[str, list[IndexModel]] = {
@@ -114,29 +110,27 @@ async def reconcile(
     """Brings an older layout up to date and creates the missing indexes, however long it takes. Raises StoreUnavailable
     if a newer version wrote the database; nothing was written then."""
     wanted, known = declared(collections), newest(LAYOUT, steps)
-    marker = f"indexes {fingerprint(wanted)}"
-    while True:
-        there = await written(database)
-        if there is not None:
-            refuse_newer_layout("The database", there, known)
-            if there == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None:
-                return
-        if not await take(database, "indexes"):
-            log.info("another process makes the indexes; waiting")
-            await asyncio.sleep(LOOK_SECONDS)
-            continue
-        try:
-            # the steps to a newer layout; after a crash the next start repeats the step that was cut short
-            before = await written(database)
-            for layout, step in due(before.layout, steps) if before is not None else ():
-                log.info("the database is brought to a newer layout", extra={"layout": layout})
-                await step(database)
-                await _note_version(database, layout)
-            await _make(database, wanted)
-            await _note_version(database, known)
-            await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
-        finally:
-            await database[META].delete_one({"_id": "lease indexes"})
+    marker, before = f"indexes {fingerprint(wanted)}", await written(database)
+    if before is not None:
+        refuse_newer_layout("The database", before, known)
+        if before == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None:
+            return
+        # after a crash the next start repeats the step that was cut short
+        for layout, step in due(before.layout, steps):
+            log.info("the database is brought to a newer layout", extra={"layout": layout})
+            await step(database)
+            await _note_version(database, layout)
+    started = time.monotonic()
+    for number, (name, models) in enumerate(wanted.items(), 1):
+        there = set(await database[name].index_information())
+        missing = [model for model in models if model.document["name"] not in there]
+        if missing:  # another process may make them, too: the second build waits for the first
+            await database[name].create_indexes(missing)
+            names = ", ".join(str(model.document["name"]) for model in missing)
+            log.info("indexes made", extra={"collection": name, "made": names, "at": f"{number}/{len(wanted)}"})
+    log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
+    await _note_version(database, known)
+    await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
 
 
 async def written(database: Database) -> Written | None:
@@ -148,29 +142,6 @@ async def written(database: Database) -> Written | None:
 async def _note_version(database: Database, layout: int) -> None:
     noted = {"version": layout, "release": VERSION}
     await database[META].update_one({"_id": "layout"}, {"$set": noted}, upsert=True)
-
-
-async def take(database: Database, work: str) -> bool:
-    """Takes the lease of some work. Returns False if another process holds it; the lease of a dead process expires."""
-    now = int(time.time())  # noqa: TID251 (compared between processes, never with a record's time)
-    lease = {"_id": f"lease {work}", "until": {"$lt": now}}
-    try:
-        await database[META].update_one(lease, {"$set": {"until": now + LEASE_SECONDS}}, upsert=True)
-    except DuplicateKeyError:
-        return False
-    return True
-
-
-async def _make(database: Database, wanted: dict[str, list[IndexModel]]) -> None:
-    started = time.monotonic()
-    for number, (name, models) in enumerate(wanted.items(), 1):
-        there = set(await database[name].index_information())
-        missing = [model for model in models if model.document["name"] not in there]
-        if missing:
-            await database[name].create_indexes(missing)
-            names = ", ".join(str(model.document["name"]) for model in missing)
-            log.info("indexes made", extra={"collection": name, "made": names, "at": f"{number}/{len(wanted)}"})
-    log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
 
 
 async def deep_check(database: Database, collections: Sequence[Collection], told: Told) -> list[Finding]:

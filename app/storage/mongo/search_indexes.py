@@ -8,12 +8,11 @@ search stage failed, when it answered with nothing, and every few minutes.
 
 import asyncio
 import logging
-import random
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypedDict, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from pymongo.errors import OperationFailure, PyMongoError
@@ -166,9 +165,10 @@ def _text_leaf(part: Leaf) -> Stored:
 
 
 WORDS = f"{OWN}.words"
-FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 1.0, 300.0
-"""Between two looks at indexes that are not ready, and before an index that failed is asked again: doubled each time,
-and varied by a fifth, so that processes do not ask together."""
+PAUSE_SECONDS = 5.0
+"""Between two looks at indexes that are not ready, and before an index that failed is asked again."""
+LONG_PAUSE_SECONDS = 300.0
+"""Between two looks at indexes that are ready."""
 NO_SEARCH = frozenset({59, 115, 31082, 40324})
 """CommandNotFound, CommandNotSupported, SearchNotEnabled, and the code of an unknown stage: there is no search here."""
 BUILDING_SECONDS = 30
@@ -179,36 +179,6 @@ USABLE = "vector and text search indexes"
 log = logging.getLogger(__name__)
 
 # --- Definitions ------------------------------------------------------------------------------------------------------
-
-FieldMapping: TypeAlias = dict[str, Any]
-"""What a definition says of a field: its `type`, and what depends on the type."""
-Fields: TypeAlias = dict[str, FieldMapping | list[FieldMapping]]
-"""The mappings of fields by name. A field may have several."""
-
-
-class TextMappings(TypedDict, total=False):
-    """The mappings of a text search index."""
-
-    dynamic: bool
-    fields: Fields
-
-
-class Definition(TypedDict, total=False):
-    """The definition of an index: a vector search index has `fields`, a text search index `mappings`. MongoDB may list
-    it with an `analyzer`, too."""
-
-    fields: list[FieldMapping]
-    mappings: TextMappings
-    analyzer: str
-
-
-class ListedIndex(TypedDict, total=False):
-    """An index as MongoDB lists it."""
-
-    name: str
-    latestDefinition: Definition
-    queryable: bool
-    status: str
 
 
 def vector_index(collection: Collection) -> str:
@@ -230,7 +200,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     spec = collection.spec
     numbers = [PARTITION, MODEL, spec.importance, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
-    vector: list[FieldMapping] = [
+    vector: list[Stored] = [
         {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
         *({"type": "filter", "path": path} for path in [*numbers, *texts]),
     ]
@@ -247,13 +217,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     ]
 
 
-def neighbours(collection: Collection) -> list[tuple[str, int]]:
-    """Returns the keys of the ordinary index that finds the neighbours of candidates."""
-    spec = collection.spec
-    return [(PARTITION, 1), (spec.session, 1), (spec.ordinal, 1)]
-
-
-def _place(fields: FieldMapping, path: str, kind: FieldMapping) -> None:
+def _place(fields: Stored, path: str, kind: Stored) -> None:
     """Sets a field's mapping. A path with dots is a document inside a document."""
     *outer, last = path.split(".")
     for name in outer:
@@ -261,7 +225,7 @@ def _place(fields: FieldMapping, path: str, kind: FieldMapping) -> None:
     fields[last] = kind
 
 
-def missing(wanted: Definition, there: Definition) -> list[str]:
+def missing(wanted: Stored, there: Stored) -> list[str]:
     """Returns the fields of a definition that another one lacks or declares otherwise.
 
     What is there may declare more, and have defaults filled in, as Atlas does.
@@ -271,14 +235,14 @@ def missing(wanted: Definition, there: Definition) -> list[str]:
     return sorted({path for path, _ in lacking})
 
 
-def _declared(definition: Definition) -> Iterator[tuple[tuple[str, str], FieldMapping]]:
+def _declared(definition: Stored) -> Iterator[tuple[tuple[str, str], Stored]]:
     """Yields ((path, type), what else is said of it) of each field."""
     for part in definition.get("fields", ()):
         yield (part["path"], part["type"]), part
     yield from _mapped(definition.get("mappings", {}).get("fields", {}), "")
 
 
-def _mapped(fields: Fields, before: str) -> Iterator[tuple[tuple[str, str], FieldMapping]]:
+def _mapped(fields: Stored, before: str) -> Iterator[tuple[tuple[str, str], Stored]]:
     for name, mapping in fields.items():
         for kind in mapping if isinstance(mapping, list) else [mapping]:
             if kind["type"] == "document":
@@ -293,43 +257,27 @@ def _mapped(fields: Fields, before: str) -> Iterator[tuple[tuple[str, str], Fiel
 @dataclass(slots=True)
 class IndexState:
     """Whether the indexes of one collection can be used. `lacking`: what the list of indexes says against it.
-    `failure`: why the last search stage failed; `failures` in a row."""
+    `failure`: why the last search stage failed."""
 
     lacking: str | None = "not looked at yet"
     failure: str | None = None
-    failures: int = 0
     retry_at: float = 0.0
 
 
-def pause(failures: int, first_seconds: float) -> float:
-    """Returns the seconds before the next try after so many failures."""
-    doubled: float = min(LONGEST_PAUSE_SECONDS, first_seconds * 2 ** min(failures, 16))
-    return doubled * random.uniform(0.8, 1.2)  # noqa: S311 (no secret)
-
-
 class SearchIndexes:
-    """Creates and watches the Atlas search indexes, if the deployment has search. `first_pause`: seconds."""
+    """Creates and watches the Atlas search indexes, if the deployment has search."""
 
     def __init__(
-        self,
-        database: Database,
-        collections: Sequence[Collection],
-        dim: int,
-        first_pause: float = FIRST_PAUSE_SECONDS,
+        self, database: Database, collections: Sequence[Collection], dim: int, pause_seconds: float = PAUSE_SECONDS
     ) -> None:
-        self._database, self._dim, self._first_pause = database, dim, first_pause
+        self._database, self._dim, self._pause = database, dim, pause_seconds
         self._collections = [collection for collection in collections if collection.searched]
         self._states = {collection.name: IndexState() for collection in self._collections}
-        self._with_neighbours: set[str] = set()
         self._told: set[str] = set()
-        self._supported = False
+        self.supported = False
+        """Whether the deployment has search."""
         self._look_now = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-
-    @property
-    def supported(self) -> bool:
-        """Whether the deployment has search."""
-        return self._supported
 
     def unusable(self, collection: Collection) -> str | None:
         """Returns why the collection's indexes cannot be asked now; None if they can."""
@@ -344,20 +292,18 @@ class SearchIndexes:
     def failed(self, collection: Collection, reason: str) -> None:
         """Notes that a search stage failed: the indexes are looked at, and not asked again before a pause."""
         state = self._states[collection.name]
-        state.failure, state.retry_at = reason, self._now() + pause(state.failures, self._first_pause)
-        state.failures += 1
+        state.failure, state.retry_at = reason, self._now() + self._pause
         self._look_now.set()
         log.warning("search index cannot be used", extra={"collection": collection.name, "reason": reason})
 
     def answered(self, collection: Collection) -> None:
         """Notes that the search stages of a collection answered."""
-        state = self._states[collection.name]
-        state.failure, state.failures = None, 0
+        self._states[collection.name].failure = None
 
     @property
     def described(self) -> str:
         """The kind of search in use, for `Store.check`: each index that cannot be used, and why."""
-        if not self._supported:
+        if not self.supported:
             return f"exact: {UNSUPPORTED}"
         reasons = {name: state.lacking or state.failure for name, state in self._states.items()}
         faults = [f"{name}: {reason}" for name, reason in reasons.items() if reason is not None]
@@ -374,7 +320,7 @@ class SearchIndexes:
                 answer = (error.details or {}).get("codeName", error.code)
                 log.info("no search indexes here: every scope is searched exactly", extra={"said": answer})
                 return
-        self._supported = True
+        self.supported = True
         self._watching = work.begin(self._watch(), "search indexes")
 
     async def close(self) -> None:
@@ -389,9 +335,6 @@ class SearchIndexes:
         """
         state = self._states[collection.name]
         try:
-            if collection.name not in self._with_neighbours:
-                await self._database[collection.name].create_index(neighbours(collection), name="session", sparse=True)
-                self._with_neighbours.add(collection.name)
             there, faults = await self._listed(collection), []
             for model in models(collection, self._dim):
                 index = there.get(model.document["name"])
@@ -409,7 +352,7 @@ class SearchIndexes:
 
     async def findings(self) -> list[Finding]:
         """Compares the indexes that are there with those that are wanted, for `recalld doctor`."""
-        if not self._supported:
+        if not self.supported:
             return []
         result = []
         for collection in self._collections:
@@ -426,21 +369,18 @@ class SearchIndexes:
         return asyncio.get_running_loop().time()
 
     async def _watch(self) -> None:
-        looks = 0
         while True:
             faults = [await self.look(collection) for collection in self._collections]  # the first ones come first
-            looks = looks + 1 if any(faults) else 16
             self._look_now.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause(looks, self._first_pause)):
+                async with asyncio.timeout(self._pause if any(faults) else LONG_PAUSE_SECONDS):
                     await self._look_now.wait()
-                    looks = 0
 
-    async def _listed(self, collection: Collection) -> dict[str, ListedIndex]:
+    async def _listed(self, collection: Collection) -> dict[str, Stored]:
         cursor = await self._database[collection.name].list_search_indexes()
-        return {index["name"]: cast(ListedIndex, index) async for index in cursor}
+        return {index["name"]: dict(index) async for index in cursor}
 
-    async def _make(self, collection: Collection, model: SearchIndexModel, index: ListedIndex | None) -> str | None:
+    async def _make(self, collection: Collection, model: SearchIndexModel, index: Stored | None) -> str | None:
         """Creates an index that is missing, or updates one of another definition. Returns why it could not."""
         name, definition = model.document["name"], model.document["definition"]
         documents = self._database[collection.name]
@@ -461,7 +401,7 @@ class SearchIndexes:
         return None
 
 
-def fault_of(model: SearchIndexModel, index: ListedIndex | None) -> str | None:
+def fault_of(model: SearchIndexModel, index: Stored | None) -> str | None:
     """Returns why an index as it is listed cannot be used; None if it can."""
     name = model.document["name"]
     if index is None:

@@ -75,8 +75,8 @@ from app.storage.mongo.partitions import MongoPartition, PartitionWriting, Segme
 from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import (
     EXACT_AT_MOST,
-    FIRST_PAUSE_SECONDS,
     OVERLAY_MS,
+    PAUSE_SECONDS,
     Candidates,
     SearchIndexes,
     SearchIndexFailed,
@@ -109,70 +109,6 @@ LOOKED_AT = 10_000
 """Documents that one part of a look reads: a tenth of a second."""
 AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
 DAY_MS = 86_400_000.0
-
-
-@dataclass(slots=True)
-class DecayStep:
-    """Applies a decay rule to documents in the order of their ids.
-
-    `run` handles one page after `last` and moves `last`, to None at the end.
-    """
-
-    database: Database
-    collection: Collection
-    tenant: str | None
-    rule: DecayRule
-    where: Filter
-    last: str | None = ""
-
-    async def run(self) -> int:
-        """Writes one page. Returns how many documents changed."""
-        documents = self.database[self.collection.name]
-        wanted = _fading(self.collection, self.tenant, self.where)
-        after = codec.all_of({"_id": {"$gt": self.last}}, wanted)
-        page = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
-        if not page:
-            self.last = None
-            return 0
-        end = page[-1]["_id"]
-        within = codec.all_of({"_id": {"$gt": self.last, "$lte": end}}, wanted)
-        done = await documents.update_many(within, [{"$set": {"importance": written(self.rule)}}])
-        self.last = end if len(page) == ROWS else None  # only now, so that an interrupted step runs again
-        return done.modified_count
-
-
-@dataclass(slots=True)
-class FadingScan:
-    """Looks for up to `limit` documents among all of a tenant, or of all tenants with None, in the order of their ids.
-
-    No index knows the answer, so all may have to be read. `run` reads those after `last`, `LOOKED_AT` of them, and
-    moves `last`, to None at the end: a service that stops does not wait for the whole collection.
-    """
-
-    database: Database
-    collection: Collection
-    tenant: str | None
-    wanted: Stored
-    limit: int
-    last: str | None = ""
-
-    async def run(self) -> list[str]:
-        """Returns the ids found in one part."""
-        documents = self.database[self.collection.name]
-        bounds = {"$gt": self.last}
-        if self.tenant is not None:
-            bounds = {"$gt": self.last or key(self.tenant, ""), "$lt": f"{self.tenant}{AFTER_SEPARATOR}"}
-        after: Stored = {"_id": bounds}
-        # only ids are walked over here, which the index has: no document is read for it
-        end = await documents.find(after, {"_id": 1}).sort("_id", 1).skip(LOOKED_AT - 1).limit(1).to_list()
-        within = {"_id": {**bounds, "$lte": end[0]["_id"]}} if end else after
-        wanted = {"$and": [within, self.wanted]}
-        matching = (
-            await documents.find(wanted, {self.collection.id_field: 1}).sort("_id", 1).limit(self.limit).to_list()
-        )
-        self.limit -= len(matching)
-        self.last = end[0]["_id"] if end and self.limit else None  # only now: an interrupted part is read again
-        return [str(stored[self.collection.id_field]) for stored in matching]
 
 
 Expression: TypeAlias = dict[str, Any]
@@ -326,7 +262,7 @@ LONG_FACTOR = 12
 class MongoOptions:
     """Options of the engine. Scopes of up to `exact_up_to` documents are searched exactly.
 
-    `first_pause_seconds` is the first pause after a search index failed. `overlay_ms`: how late indexes may be, in
+    `pause_seconds`: before a search index that failed is asked again. `overlay_ms`: how late indexes may be, in
     milliseconds. `observe_fallback` takes a collection and `exact` or `refused`.
     """
 
@@ -337,7 +273,7 @@ class MongoOptions:
     observe_commit: Callable[[int, float], None] = lambda writes, seconds: None
     observe_fallback: Callable[[str, str], None] = lambda collection, outcome: None
     log: LogOptions = field(default_factory=LogOptions)
-    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    pause_seconds: float = PAUSE_SECONDS
     overlay_ms: int = OVERLAY_MS
 
 
@@ -364,7 +300,7 @@ class MongoStore(Shielded):
         self._slowly = TransactionRunner(self._database, LONG_FACTOR * options.deadline_seconds)
         self._listeners = InsertListeners()
         self._dim = dim
-        self._indexes = SearchIndexes(self._database, collections, dim, options.first_pause_seconds)
+        self._indexes = SearchIndexes(self._database, collections, dim, options.pause_seconds)
         self._candidates = Candidates(self._database, dim, options.overlay_ms)
         self.change_log = MongoChangeLog(self._database, self._timely, self._runner, options.log)
         self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
@@ -524,29 +460,60 @@ class MongoStore(Shielded):
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> int:
-        step, changed = DecayStep(self._database, collection, tenant, rule, where), 0
-        while step.last is not None:  # in whole steps: it can be stopped between two
-            changed += await self._slow(step.run)
+        documents, wanted = self._database[collection.name], _fading(collection, tenant, where)
+        last: str | None = ""
+        changed = 0
+
+        async def page() -> tuple[str | None, int]:
+            """Writes the documents after `last`. Returns the last id, None at the end, and how many changed."""
+            after = codec.all_of({"_id": {"$gt": last}}, wanted)
+            found = await documents.find(after, {"_id": 1}).sort("_id", 1).limit(ROWS).to_list()
+            if not found:
+                return None, 0
+            end = found[-1]["_id"]
+            within = codec.all_of({"_id": {"$gt": last, "$lte": end}}, wanted)
+            done = await documents.update_many(within, [{"$set": {"importance": written(rule)}}])
+            return end if len(found) == ROWS else None, done.modified_count
+
+        while last is not None:  # in whole pages: it can be stopped between two
+            last, many = await self._slow(page)
+            changed += many
         return changed
 
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
         wanted = {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), {"$nor": [_DECAYS]}]}
-        return await self._looked(FadingScan(self._database, collection, tenant, wanted, limit))
+        return await self._scan(collection, tenant, wanted, limit)
 
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
         differs = {"$expr": {"$ne": ["$importance", written(rule)]}}
         moved = codec.all_of(_fading(collection, tenant, where), differs)
-        return bool(await self._looked(FadingScan(self._database, collection, tenant, moved, 1)))
+        return bool(await self._scan(collection, tenant, moved, 1))
 
-    async def _looked(self, look: FadingScan) -> list[str]:
-        faults: list[str] = []
-        while look.last is not None:  # part by part: it can be stopped between two
-            faults += await self._slow(look.run)
-        return faults
+    async def _scan(self, collection: Collection, tenant: str | None, wanted: Stored, limit: int) -> list[str]:
+        """Returns the ids of the first `limit` documents that match. No index knows them, so all may have to be read:
+        `LOOKED_AT` at a time, so that a service that stops does not wait for the whole collection."""
+        documents, name = self._database[collection.name], collection.id_field
+        bounds: Stored = {"$gt": ""}
+        if tenant is not None:
+            bounds = {"$gt": key(tenant, ""), "$lt": f"{tenant}{AFTER_SEPARATOR}"}
+        ids: list[str] = []
+
+        async def part() -> str | None:
+            # only ids are walked over here, which the index has: no document is read for it
+            walked = documents.find({"_id": bounds}, {"_id": 1}).sort("_id", 1)
+            end = await walked.skip(LOOKED_AT - 1).limit(1).to_list()
+            within = {"_id": bounds | ({"$lte": end[0]["_id"]} if end else {})}
+            matching = documents.find({"$and": [within, wanted]}, {name: 1}).sort("_id", 1)
+            ids.extend([str(stored[name]) async for stored in matching.limit(limit - len(ids))])
+            return end[0]["_id"] if end and len(ids) < limit else None
+
+        while last := await self._slow(part):
+            bounds["$gt"] = last
+        return ids
 
     # --- Search -------------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ async def open_indexed(atlas: LateAtlas, mongodb_database: str, anyio_backend: s
     """Opens a store for which every scope is a large one. It looks at its indexes again and again."""
 
     async def open_one(**options: Any) -> MongoStore:
-        given = {"database": mongodb_database, "deadline_seconds": 60, "exact_up_to": 0, "first_pause_seconds": 0.05}
+        given = {"database": mongodb_database, "deadline_seconds": 60, "exact_up_to": 0, "pause_seconds": 0.05}
         return await MongoStore.open(atlas.uri, COLLECTIONS, MongoOptions(**{**given, **options}), dim=DIM, clock=atlas)
 
     async with closed_in_the_end(open_one) as opener:

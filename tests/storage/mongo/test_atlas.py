@@ -224,7 +224,7 @@ async def test_an_index_that_comes_back_is_used_again(store: MongoStore, atlas: 
 
 async def test_a_failed_index_is_not_asked_at_each_search(open_indexed: Open, atlas: Atlas) -> None:
     await until(await open_indexed(), USABLE)
-    store = await open_indexed(first_pause_seconds=300)
+    store = await open_indexed(pause_seconds=300)
     await until(store, USABLE)
     await filled(store, atlas)
     atlas.down = True
