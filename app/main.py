@@ -15,8 +15,10 @@ from app.api import errors, openapi
 from app.api.middleware import Cors, ProblemLayer, RequestLayer
 from app.console import endpoints as console
 from app.context import endpoints as context
-from app.core import tracing
+from app.core import prompt_text, tracing
+from app.core.clock import SystemClock
 from app.documents import endpoints as documents
+from app.embedding.factory import read_tokenizer
 from app.entities import endpoints as entities
 from app.facts import endpoints as facts
 from app.feed import endpoints as feed
@@ -32,6 +34,8 @@ from app.reflection import endpoints as reflection
 from app.resources import State
 from app.retention import endpoints as forgetting
 from app.retention.user_export import fault_behind
+from app.retrieval import time_expressions
+from app.retrieval.query import analyse
 from app.sessions import endpoints as sessions
 from app.settings import Settings, unknown_variables
 from app.tasks import endpoints as tasks
@@ -132,3 +136,14 @@ def create_app(settings: Settings | None = None, openers: Openers | None = None)
     if settings.oidc.issuer:
         app.router.routes += administration.metadata_routes()
     return app
+
+
+def prepare(model: str) -> None:
+    """Loads what the first requests would: vocabularies, that of the embedding model too, tables of languages and
+    times, and modules that numpy and dateparser import late. Workers that are forked afterwards share them."""
+    prompt_text.warm()
+    read_tokenizer(model)
+    time_expressions.prepare()
+    for query in ("Who came last week?", "Who came on 3 May?"):
+        analyse(query, ())
+        time_expressions.read_interval(query, SystemClock().now())

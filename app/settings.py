@@ -533,7 +533,7 @@ class Settings(BaseSettings):
     cache_bytes: int = Field(
         256 << 20,
         ge=1 << 20,
-        description="Bytes of main memory for copies of what was searched lately.",
+        description="Bytes of main memory for copies of what was searched lately, of all workers together.",
     )
     disk_reserve_bytes: int = Field(
         16 << 20,

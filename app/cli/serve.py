@@ -35,7 +35,7 @@ from app import VERSION, metrics
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
 from app.cli._common import AGENT, USER, UrlOption, configure, file_or_folder, load_model
-from app.core import prompt_text, tracing, work, workers
+from app.core import tracing, work, workers
 from app.core.tuning import Tuning
 from app.core.workers import Workers
 from app.errors import RecalldError, invalid
@@ -300,9 +300,9 @@ class Door:
 
 # --- The supervisor of several workers: one address, one store, N processes -------------------------------------------
 # It is uvicorn's, which looks after its workers twice a second. It opens the address and forks workers, which inherit
-# the listening sockets. It imports the service and loads the vocabulary, so that its workers share that memory. It
-# opens no store and no model, starts no thread and draws no id: threads end at a fork, and a generator of random
-# numbers would continue alike in each worker.
+# the listening sockets. It imports the service and loads vocabularies and tables, so that its workers share that
+# memory. It opens no store and no session of a model, starts no thread and draws no id: threads end at a fork, and a
+# generator of random numbers would continue alike in each worker.
 
 LOOK_SECONDS = 0.5
 """Between two looks at the workers, as uvicorn has it."""
@@ -402,7 +402,7 @@ class Supervisor(Multiprocess):
         )
         for number in SIGNALS.keys() - {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
             signal.signal(number, signal.SIG_DFL)
-        self.openers, self._data_dir = openers, settings.data_dir
+        self.openers, self._data_dir, self._model = openers, settings.data_dir, settings.embedding.model
         self.service = workers.Workers(self.processes_num)
         self.folder = Path()
         self.served = False
@@ -419,10 +419,12 @@ class Supervisor(Multiprocess):
 
     def run(self) -> None:
         """Runs until the service has ended. Raises StartRefused if it cannot be served."""
-        prompt_text.warm()
-        work.trim()
+        gc.disable()  # see `app/cli/__init__.py`
+        importlib.import_module("app.main").prepare(self._model)
         gc.collect()
-        gc.freeze()  # what is imported stays: a collection in a worker would copy the pages of each object
+        work.trim()
+        gc.freeze()  # what is loaded stays: a collection in a worker would copy the pages of each object
+        gc.enable()
         with _folder_of_metrics(self._data_dir) as self.folder:
             try:
                 super().run()

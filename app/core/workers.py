@@ -82,3 +82,8 @@ def become(service: Workers, number: int) -> None:
 def current() -> Workers | None:
     """Returns the workers of the service that this process is one of; None if it is none."""
     return _current
+
+
+def part_of(total: int) -> int:
+    """Returns what this process has of a total that holds for all workers of the service."""
+    return total if _current is None else total // _current.wanted

@@ -11,7 +11,7 @@ import huggingface_hub
 
 from app.embedding.embedder import BatchingEmbedder, BatchQueue, ObserveBatch
 from app.embedding.model import ExtraOptions, Model
-from app.embedding.onnx import TAUGHT, OnnxModel, load_folder, load_packaged
+from app.embedding.onnx import TAUGHT, TOKENIZER, OnnxModel, load_folder, load_packaged, packaged_tokenizer
 from app.errors import EmbeddingUnavailable
 
 AUTO = "auto"
@@ -48,6 +48,13 @@ def begin_loading(model: str, options: ExtraOptions | None = None) -> None:
             loaded.set_exception(error)
 
     Thread(target=load, name="recalld-model", daemon=True).start()
+
+
+def read_tokenizer(model: str) -> None:
+    """Reads the packaged model's tokenizer: workers that are forked from this process share it. Nothing more of a model
+    may be loaded before a fork."""
+    if model in (AUTO, DEFAULT_MODEL):
+        packaged_tokenizer(TOKENIZER)
 
 
 async def open_embedder(

@@ -6,6 +6,7 @@ import os
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +41,7 @@ SPLIT_CHARS = 32_768  # maximum length of a text that is split into windows
 DATA = Path(__file__).parent / "data"
 WORDS, WORDS_AT, WORDS_SHAPE = "words", 19_160, (30_522, 384)
 """The word table in a packaged model's file: its name in the graph, its offset in bytes, and its shape in int8."""
+TOKENIZER = DATA / "tokenizer.json"
 TOKENIZER_SHA256 = "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037"
 
 
@@ -93,12 +95,13 @@ class OnnxModel:
     ) -> None:
         """Creates the model.
 
-        `graph`: the model's bytes or path. `tables`: see `read_session`. Raises EmbeddingUnavailable.
+        `graph`: the model's bytes or path. `tokenizer`: one that `read_tokenizer` returned. `tables`: see
+        `read_session`. Raises EmbeddingUnavailable.
         """
         kind = kind or Kind()
         self.name, self.prompts = name, kind.prompts
         self._pooling = kind.pooling
-        self._tokenizer = apart_from_symbols(tokenizer)
+        self._tokenizer = tokenizer
         tokenizer.enable_truncation(MAX_TOKENS)
         tokenizer.no_padding()
         self._room = MAX_TOKENS - len(tokenizer.encode(kind.prompts.passage).ids)  # special tokens are included
@@ -169,12 +172,13 @@ def narrow(text: str) -> str:
     return text if text.isascii() else text.translate(_NARROW)
 
 
-def apart_from_symbols(tokenizer: Tokenizer) -> Tokenizer:
-    """Makes a tokenizer read symbols that its vocabulary lacks as words of their own, and returns it.
+def read_tokenizer(file: Path) -> Tokenizer:
+    """Returns the tokenizer of a file, which reads symbols that its vocabulary lacks as words of their own.
 
     WordPiece knows a word as a whole or not at all: of "Berlin🎉" it would give one unknown token. Of "20°C" it knows
     each part. Other models fall back to single characters.
     """
+    tokenizer = Tokenizer.from_file(str(file))
     if not isinstance(model := tokenizer.model, WordPiece):
         return tokenizer
     vocabulary, prefix = tokenizer.get_vocab(), model.continuing_subword_prefix
@@ -190,17 +194,23 @@ def apart_from_symbols(tokenizer: Tokenizer) -> Tokenizer:
     return tokenizer
 
 
+@cache
+def packaged_tokenizer(file: Path) -> Tokenizer:
+    """Returns the tokenizer of the packaged models, read once: the workers that are forked afterwards share it. Raises
+    EmbeddingUnavailable if the file has another hash."""
+    return read_tokenizer(_checked(file, TOKENIZER_SHA256))
+
+
 def load_packaged(
-    which: Packaged, *, threads: int = 1, weights: Path | None = None, tokenizer: Path | None = None
+    which: Packaged, *, threads: int = 1, weights: Path | None = None, tokenizer: Path = TOKENIZER
 ) -> OnnxModel:
     """Loads a packaged model in int8, 384 dimensions. Raises EmbeddingUnavailable if a file has another hash."""
     graph = _checked(weights or which.file, which.sha256)
-    vocabulary = _checked(tokenizer or DATA / "tokenizer.json", TOKENIZER_SHA256)
     words = np.memmap(graph, np.int8, "r", WORDS_AT, WORDS_SHAPE)  # half of the file; a text needs a few rows
     return OnnxModel(
         which.name,
         str(graph),
-        Tokenizer.from_file(str(vocabulary)),
+        packaged_tokenizer(tokenizer),
         threads=threads,
         tables={WORDS: ort.OrtValue.ortvalue_from_numpy(words)},
     )
@@ -231,7 +241,7 @@ def read_folder(folder: Path) -> tuple[Path, str, Tokenizer]:
             with part.open("rb") as file:
                 hashlib.file_digest(file, lambda: digest)
     try:
-        return graph, digest.hexdigest(), Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return graph, digest.hexdigest(), read_tokenizer(folder / "tokenizer.json")
     except Exception as error:  # the tokenizers library raises Exception itself
         raise EmbeddingUnavailable(f"{folder}/tokenizer.json cannot be read: {error}") from error
 

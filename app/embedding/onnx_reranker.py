@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from app.core.tuning import Tuning
-from app.embedding.onnx import apart_from_symbols, narrow, read_folder, read_session
+from app.embedding.onnx import narrow, read_folder, read_session
 from app.embedding.reranking import HttpReranker, Reranker, RerankerInvalid, RerankingFailed, SecondStage
 from app.errors import EmbeddingUnavailable
 from app.settings import Settings
@@ -35,7 +35,7 @@ class OnnxReranker:
     def __init__(self, name: str, session: Any, tokenizer: Tokenizer) -> None:
         """Creates the reranker and tests it on two texts. Raises RerankerInvalid."""
         self.name = name
-        self._session, self._tokenizer = session, apart_from_symbols(tokenizer)
+        self._session, self._tokenizer = session, tokenizer
         self._inputs = {entry.name for entry in session.get_inputs()}
         if not {"input_ids", "attention_mask"} <= self._inputs <= INPUTS:
             raise RerankerInvalid(f"the model's inputs are {sorted(self._inputs)}, not among {sorted(INPUTS)}")

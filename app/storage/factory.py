@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from app.core import workers
 from app.core.tracing import Attributes, TraceSpan, span, tracing
 from app.core.tuning import USUAL, Tuning
 from app.errors import StoreUnavailable
@@ -124,11 +125,12 @@ async def open_store(
     `log`: how changes are logged. `tuning`: what tests give.
     """
     settings, log = where.settings, log or LogOptions()
+    cache_bytes = workers.part_of(settings.cache_bytes)
     if where.store == EMBEDDED:
         if existing:
             where.require_existing()
         embedded = EmbeddedOptions(
-            cache_bytes=settings.cache_bytes,
+            cache_bytes=cache_bytes,
             busy_timeout_ms=tuning.busy_timeout_ms,
             observe_commit=observe_commit,
             key=where.key,
@@ -146,7 +148,7 @@ async def open_store(
     options = MongoOptions(
         database=settings.mongodb.database,
         deadline_seconds=settings.mongodb.deadline_seconds,
-        cache_bytes=settings.cache_bytes,
+        cache_bytes=cache_bytes,
         exact_up_to=tuning.exact_up_to,
         observe_commit=observe_commit,
         observe_fallback=observe_fallback,

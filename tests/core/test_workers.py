@@ -1,6 +1,10 @@
 """What workers tell each other, and how many there are."""
 
+import asyncio
 import multiprocessing
+from multiprocessing.queues import Queue
+from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import Gauge
@@ -8,6 +12,7 @@ from prometheus_client import Gauge
 from app import metrics
 from app.core import workers
 from app.core.workers import Workers
+from app.lifespan import open_store
 from app.settings import Settings, usable_cores
 
 
@@ -33,6 +38,26 @@ def test_what_a_worker_says_the_others_read() -> None:
     service.clear(2)
     assert (service.ready(), service.fewest_connections()) == (2, 7)
     assert workers.current() is None
+
+
+def opened_cache_bytes(service: Workers, folder: Path, found: "Queue[int]") -> None:
+    async def opened() -> int:
+        store: Any = await open_store(Settings(cache_bytes=8 << 20, data_dir=folder, _env_file=None), 8)
+        await store.close()
+        return int(store._cache._max_bytes)
+
+    workers.become(service, 1)
+    found.put(asyncio.run(opened()))
+
+
+def test_the_workers_share_the_memory_for_copies_of_what_was_searched(tmp_path: Path) -> None:
+    fork, service = multiprocessing.get_context("fork"), Workers(4)
+    found: Queue[int] = fork.Queue()
+    process = fork.Process(target=opened_cache_bytes, args=(service, tmp_path, found))
+    process.start()
+    assert found.get(timeout=60) == 2 << 20
+    process.join(60)
+    assert workers.part_of(8 << 20) == 8 << 20
 
 
 def test_every_gauge_says_how_those_of_several_workers_become_one() -> None:

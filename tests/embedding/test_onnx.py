@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from app.embedding.factory import load_model
-from app.embedding.onnx import DATA, TAUGHT, OnnxModel, apart_from_symbols, load_folder, load_packaged, narrow
+from app.embedding.onnx import DATA, TAUGHT, TOKENIZER, OnnxModel, load_folder, load_packaged, narrow, read_tokenizer
 from app.errors import EmbeddingUnavailable
 
 TEXTS = [
@@ -57,8 +57,7 @@ def test_a_vector_is_the_same_with_more_threads(minilm: OnnxModel) -> None:
 
 def test_the_word_table_that_is_mapped_is_the_one_of_the_graph(minilm: OnnxModel) -> None:
     """Were it another place of the file, the vectors would be others."""
-    tokenizer = Tokenizer.from_file(str(DATA / "tokenizer.json"))
-    copied = OnnxModel("copied", TAUGHT.file.read_bytes(), tokenizer)
+    copied = OnnxModel("copied", TAUGHT.file.read_bytes(), read_tokenizer(TOKENIZER))
     assert copied.encode(TEXTS).tobytes() == minilm.encode(TEXTS).tobytes()
 
 
@@ -78,8 +77,8 @@ def test_a_word_next_to_a_symbol_is_read_as_it_is_elsewhere(minilm: OnnxModel, w
     assert minilm.encode([written]).tobytes() == minilm.encode([read]).tobytes()
 
 
-PLAIN = Tokenizer.from_file(str(DATA / "tokenizer.json"))
-APART = apart_from_symbols(Tokenizer.from_file(str(DATA / "tokenizer.json")))
+PLAIN = Tokenizer.from_file(str(TOKENIZER))
+APART = read_tokenizer(TOKENIZER)
 ORDINARY = st.text(
     st.characters(exclude_categories=("Cs", "Cn", "Sm", "Sc", "Sk", "So", "No", "Me")).filter(
         lambda character: not "\uff00" <= character <= "\uffef"
