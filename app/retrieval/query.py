@@ -225,7 +225,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         ids = np.union1d(ids, np.concatenate([acronym.looked_for for acronym in initials]))
     ids.setflags(write=False)
     times = [whole.term for whole in in_notation if whole.term[0] == "@"]
-    is_conditional = np.isin(ids, [*if_present])
+    is_conditional = _are(ids, if_present)
     return AnalysedQuery(
         stripped,
         ids,
@@ -295,7 +295,7 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
     if not any(character.isalnum() for character in stripped):
         stripped = query.stripped
     of_names = {int(term) for entity in entities for term in entity.name}
-    is_conditional = np.isin(ids, [*query.only_if_present])
+    is_conditional = _are(ids, query.only_if_present)
     return replace(
         query,
         stripped=" ".join(stripped.split()),

@@ -239,6 +239,9 @@ class CommitConflict(Conflict):
         self.collection, self.doc_id, self.reason = collection, doc_id, reason
 
 
+_NO_REF = frozenset((str, int, float, bool, type(None)))
+
+
 def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
     """Returns the tree with each Ref replaced by its allocated value."""
     if not allocated:
@@ -246,7 +249,7 @@ def resolve(tree: Any, allocated: Mapping[str, int]) -> Any:
     if isinstance(tree, Ref):
         return allocated[tree.name] + tree.plus
     if isinstance(tree, dict):
-        return {k: resolve(v, allocated) for k, v in tree.items()}
+        return {k: v if v.__class__ in _NO_REF else resolve(v, allocated) for k, v in tree.items()}
     if isinstance(tree, list | tuple):
         return [resolve(v, allocated) for v in tree]
     return tree

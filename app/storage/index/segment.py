@@ -83,7 +83,7 @@ class Postings:
         """Returns a (keys, width) table with the count of each key in each entry, and the number of entries of each
         key."""
         table, frequencies = np.zeros((len(keys), width), np.float32), [0] * len(keys)
-        for sorted_keys, entries, counts in self._runs():
+        for sorted_keys, entries, counts in self._runs() if len(keys) else ():  # without keys nothing is sorted
             starts, stops = sorted_keys.searchsorted(keys).tolist(), sorted_keys.searchsorted(keys, "right").tolist()
             for at, (start, stop) in enumerate(zip(starts, stops, strict=True)):
                 if start < stop:

@@ -288,6 +288,7 @@ class WriterThread:
         on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._faults, self._space, self._wait_seconds = faults, space, wait_seconds
+        self._log_file = log_of(Path(connection.filename))
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
@@ -406,7 +407,7 @@ class WriterThread:
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
         try:
-            missing = self._space.missing(wal_bytes=log_of(Path(self._connection.filename)).stat().st_size)
+            missing = self._space.missing(wal_bytes=self._log_file.stat().st_size)
             if missing:
                 self._truncate_wal()
                 with self._faults.translated():
