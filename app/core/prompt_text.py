@@ -119,10 +119,6 @@ _OPENERS = f"{LESS_THAN}{_BRACES}"
 _SUSPECT = re.compile(f"[{HIDDEN}{_OPENERS}{_CONTROLS}\U00010000-\U0010ffff]")
 """A quick test: a text without these characters needs no escaping. Characters above U+FFFF are a single range, because
 many such ranges are slow."""
-_ASCII_CONTROLS = bytes([*range(0x09), *range(0x0E, 0x1C), 0x7F]).decode()
-_WITHOUT_CONTROLS = bytes(ord(" ") if chr(code) in _ASCII_CONTROLS else code for code in range(256))
-_SHORT = 1_000
-"""Characters of a text up to which `bytes.translate` is faster than a search for each of the control characters."""
 _OPENER = re.compile(f"[{_OPENERS}]")
 _FOLDED_OPENER = re.compile(r"[<\[\]]")
 """What each of them is folded to, and nothing else."""
@@ -196,7 +192,7 @@ def escape(text: str) -> str:
     control character: `&#27;[2J`. Structure in look-alike or wide letters, or with invisible characters inside, is
     escaped, too. All other text is unchanged.
     """
-    if not _is_suspect(text):
+    if not _SUSPECT.search(text):
         return text
     text = visible(text)
     return _spliced(text, [(place, place + 1, entity) for place, entity in sorted(_structure(text).items())])
@@ -209,7 +205,7 @@ def quote(text: str) -> str:
     `amp;` more: `<system>` becomes `&lt;system>`, and `&lt;system>` becomes `&amp;lt;system>`. Other entities are
     unchanged: `a &lt; b` stays.
     """
-    if not _is_suspect(text) and ("&" not in text or not _ENTITY.search(text)):
+    if not _SUSPECT.search(text) and ("&" not in text or not _ENTITY.search(text)):
         return text
     return _requoted(text, lambda char, again: _entity(char) if again is None else f"&{again}amp;{_entity(char)[1:]}")
 
@@ -270,18 +266,6 @@ def _escaped_char(code: str | None) -> str | None:
     char = chr(int(code))
     ours = _OPENER.match(char) or _CONTROL.match(char) or is_hidden(char)
     return char if ours and _entity(char) == f"&#{code};" else None
-
-
-def _is_suspect(text: str) -> bool:
-    """Returns False for most texts that need no escaping, fast."""
-    if not text.isascii():
-        return _SUSPECT.search(text) is not None
-    if "<" in text or "[" in text or ("]" in text and "]~" in text):  # one character is found faster than two
-        return True
-    if len(text) > _SHORT:
-        return any(control in text for control in _ASCII_CONTROLS)
-    plain = text.encode()
-    return plain.translate(_WITHOUT_CONTROLS) != plain
 
 
 def _structure(text: str) -> dict[int, str]:

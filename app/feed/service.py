@@ -7,6 +7,7 @@ slow therefore holds up nobody, and falls behind in the log only.
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, cast
 
@@ -190,10 +191,10 @@ class ChangeFeed:
         now = asyncio.get_running_loop().time
         yield b"retry: %d\n\n" % RETRY_MS
         sent = read = now()
-        with self._log.watch.reading(self._scope.tenant) as watcher:
+        with self._log.watch.reading(self._scope.tenant) as changed:
             while not ending():
                 begin_request()  # each read has a deadline of its own
-                watcher.look()
+                changed.clear()
                 try:
                     page = await self._read(after, wanted, STREAMED)
                     changes = await self._rendered(page, wanted)
@@ -211,7 +212,9 @@ class ChangeFeed:
                 if page.more:
                     await asyncio.sleep(0)
                     continue
-                await watcher.wait(WAIT_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WAIT_SECONDS):
+                        await changed.wait()
                 if now() - sent >= self._heartbeat:
                     # an id without data: the client's place moves on past changes that it did not ask for
                     yield b": alive\nid: %s\n\n" % self._cursor(after).encode()

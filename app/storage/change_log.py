@@ -268,39 +268,6 @@ class ChangeLog(ABC):
         """Drops the `first_old` of the first `STEP` entries, and raises the floor. Returns how many."""
 
 
-@dataclass(slots=True)
-class _Watched:
-    """A tenant whose log somebody reads: how often it has changed, as far as this process knows."""
-
-    mark: object = None
-    readers: int = 0
-    changes: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def tell(self) -> None:
-        self.changes += 1
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-
-class Watcher:
-    """One reader who waits for changes of a tenant."""
-
-    def __init__(self, watched: _Watched) -> None:
-        self._watched, self._seen = watched, watched.changes
-
-    def look(self) -> None:
-        """To be called before the log is read: what is committed later ends the next wait."""
-        self._seen = self._watched.changes
-
-    async def wait(self, seconds: float) -> None:
-        """Waits until something was committed since `look`, at most for some seconds."""
-        if self._watched.changes == self._seen:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._watched.changed.wait()
-
-
 class LogWatch:
     """Wakes readers after commits: of this process at once, of others within `LOOK_SECONDS`.
 
@@ -310,48 +277,49 @@ class LogWatch:
     def __init__(self, mark: Callable[[str], Awaitable[object]]) -> None:
         """`mark` returns a value that is another one after each commit to a tenant's log. It only reads."""
         self._mark = mark
-        self._tenants: dict[str, _Watched] = {}
+        self._readers: dict[str, list[asyncio.Event]] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
-    def reading(self, tenant: str) -> Iterator[Watcher]:
-        """Yields a watcher of the tenant's log."""
-        watched = self._tenants.setdefault(tenant, _Watched())
-        watched.readers += 1
+    def reading(self, tenant: str) -> Iterator[asyncio.Event]:
+        """Yields an event that each commit to the tenant's log sets. A reader clears it before it reads the log: what
+        is committed later sets it again."""
+        changed = asyncio.Event()
+        self._readers.setdefault(tenant, []).append(changed)
         if self._looking is None or self._looking.done():
             self._looking = work.begin(self._look(), "change log")
         try:
-            yield Watcher(watched)
+            yield changed
         finally:
-            watched.readers -= 1
-            if not watched.readers:
-                del self._tenants[tenant]
+            self._readers[tenant].remove(changed)
+            if not self._readers[tenant]:
+                del self._readers[tenant]
 
     def readers(self, tenant: str) -> int:
         """Returns how many read the tenant's log now."""
-        return self._tenants[tenant].readers if tenant in self._tenants else 0
+        return len(self._readers.get(tenant, ()))
 
     def committed(self, changes: Sequence[Change]) -> None:
         """Wakes the readers of the tenants whose records this process has changed."""
-        if self._tenants:
-            touched = {
-                str(change.doc["tenant_id"] if isinstance(change, Insert) else change.tenant)
-                for change in changes
-                if _logged(change)
-            }
-            for tenant in touched & self._tenants.keys():
-                self._tenants[tenant].tell()
+        if self._readers:
+            for change in filter(_logged, changes):
+                self._tell(str(change.doc["tenant_id"] if isinstance(change, Insert) else change.tenant))
+
+    def _tell(self, tenant: str) -> None:
+        for changed in self._readers.get(tenant, ()):
+            changed.set()
 
     async def close(self) -> None:
         """Ends the looking."""
         await work.end(self._looking)
 
     async def _look(self) -> None:
-        while self._tenants:
+        marks: dict[str, object] = {}
+        while self._readers:
             await asyncio.sleep(LOOK_SECONDS)
-            for tenant, watched in list(self._tenants.items()):
+            marks = {tenant: marks.get(tenant) for tenant in self._readers}
+            for tenant, known in marks.copy().items():
                 with suppress(RecalldError):  # the readers meet the error themselves
-                    mark = await self._mark(tenant)
-                    if mark != watched.mark:
-                        watched.mark = mark
-                        watched.tell()
+                    marks[tenant] = await self._mark(tenant)
+                    if marks[tenant] != known:
+                        self._tell(tenant)

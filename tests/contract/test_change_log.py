@@ -309,11 +309,11 @@ async def test_writers_and_readers_at_once_lose_and_double_nothing(store: Store,
 
 async def test_a_reader_is_woken_by_this_process_and_by_another(store: Store, opened: OpenLogged) -> None:
     other = await opened()
-    with store.change_log.watch.reading(T) as watcher:
+    with store.change_log.watch.reading(T) as changed:
         for through, tenant in ((store, T), (other, T)):
-            watcher.look()
+            changed.clear()
             await through.commit([insert(tenant=tenant)])
             async with asyncio.timeout(30):
-                await watcher.wait(60)
+                await changed.wait()
         assert store.change_log.watch.readers(T) == 1
     assert store.change_log.watch.readers(T) == 0

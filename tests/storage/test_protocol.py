@@ -60,9 +60,9 @@ async def test_who_looks_for_changes_of_others_spends_no_time_of_the_request_tha
 
     protocol.begin_request()
     watch = LogWatch(mark)
-    with watch.reading("t") as watcher:
+    with watch.reading("t") as changed:
         while len(left) < 3:
-            watcher.look()
-            await watcher.wait(60)
+            changed.clear()
+            await changed.wait()
     await watch.close()
     assert {*left, protocol.left(5)} == {5}
