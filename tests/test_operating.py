@@ -160,13 +160,39 @@ def test_a_store_that_is_lost_is_not_served_and_the_way_out_works(tmp_path: Path
         assert server.client.get("/v1/memories", headers=key).json()["items"] == []
 
 
-def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+@pytest.mark.parametrize(
+    ("host", "shown", "family"),
+    [("127.0.0.1", "127.0.0.1", socket.AF_INET), ("::1", "[::1]", socket.AF_INET6)],
+)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+    tmp_path: Path, host: str, shown: str, family: socket.AddressFamily, workers: str
+) -> None:
+    with socket.create_server((host, 0), family=family) as taken:
         port = str(taken.getsockname()[1])
-        refused = recalld(tmp_path / "data", "serve", RECALLD_PORT=port)
+        given = {"RECALLD_HOST": host, "RECALLD_PORT": port, "RECALLD_WORKERS": workers}
+        refused = recalld(tmp_path / "data", "serve", **given, RECALLD_EMBEDDING_MODEL="./nope")
     assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].startswith(f"recalld: Cannot listen on 127.0.0.1:{port}")
-    assert "Traceback" not in refused.stderr
+    assert refused.stderr == (
+        f"recalld: Cannot listen on {shown}:{port}: another program has this port, perhaps an earlier start of "
+        "Recalld. Choose another port with --port or RECALLD_PORT.\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_demo_says_that_its_port_is_taken_before_it_writes_its_story(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = recalld(tmp_path / "data", "demo", "--port", str(taken.getsockname()[1]))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("recalld: Cannot listen on 127.0.0.1")
+    assert "Choose another port with --port" in refused.stderr
+
+
+def test_a_host_that_this_machine_has_not_is_a_sentence(tmp_path: Path) -> None:
+    for host in ("192.0.2.1", "nowhere.invalid"):
+        refused = recalld(tmp_path / "data", "serve", RECALLD_HOST=host, RECALLD_PORT="0")
+        assert refused.stderr.startswith(f"recalld: Cannot listen on {host}:0: this machine has no such address")
+        assert "--host or RECALLD_HOST" in refused.stderr
 
 
 def test_a_model_or_a_directory_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:

@@ -351,15 +351,6 @@ def test_a_service_that_cannot_start_says_why(tmp_path: Path, how: tuple[str, ..
     assert "Traceback" not in refused.stderr
 
 
-def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        refused = recalld(tmp_path / "data", "serve", RECALLD_PORT=port, RECALLD_WORKERS="2")
-    assert refused.returncode == 1
-    assert refused.stderr.splitlines()[-1].startswith(f"recalld: Cannot listen on 127.0.0.1:{port}")
-    assert "Traceback" not in refused.stderr
-
-
 def test_a_number_of_workers_that_is_none_is_a_sentence(tmp_path: Path) -> None:
     refused = recalld(tmp_path / "data", "serve", RECALLD_WORKERS="many")
     assert (refused.returncode, refused.stdout) == (1, "")

@@ -5,6 +5,7 @@ tools over standard input and output.
 """
 
 import asyncio
+import errno
 import fcntl
 import gc
 import importlib
@@ -202,33 +203,67 @@ class WorkerServer(DrainingServer):
         return await super().on_tick(counter)
 
 
-def cannot_listen(host: str, port: int) -> StartRefused:
-    """Returns the error of an address that cannot be served."""
+_REFUSED = {
+    errno.EADDRINUSE: ("port", "another program has this port, perhaps an earlier start of Recalld"),
+    errno.EACCES: ("port", "this user may not use this port; those from 1024 on are free for all"),
+}
+
+
+def cannot_listen(host: str, port: int, number: int | None = errno.EADDRINUSE) -> StartRefused:
+    """Returns the error of an address that cannot be served. `number`: that of the system's error."""
+    setting, why = _REFUSED.get(number or 0, ("host", "this machine has no such address"))
     return StartRefused(
-        f"Cannot listen on {host}:{port}: the address is taken or not this machine's "
-        "(the log says which). Choose another with --port or RECALLD_PORT."
+        f"Cannot listen on {f'[{host}]' if ':' in host else host}:{port}: {why}. "
+        f"Choose another {setting} with --{setting} or RECALLD_{setting.upper()}."
     )
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Returns sockets that have every address of a host, and do not listen yet. An address that this machine lacks is
+    left out if it has another: `localhost` may be ::1, too. Raises StartRefused."""
+    sockets, lacking = list[socket.socket](), list[OSError]()
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, _, _, _, address in dict.fromkeys(addresses):
+            try:
+                sockets.append(_bound_to(family, address))
+            except OSError as error:
+                if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                    raise
+                lacking.append(error)
+        if not sockets:
+            raise lacking[0]
+    except OSError as error:
+        for listener in sockets:
+            listener.close()
+        raise cannot_listen(host, port, error.errno) from error
+    return sockets
+
+
+def _bound_to(family: int, address: Any) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(address)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def listening(host: str, port: int) -> list[socket.socket]:
     """Returns sockets that listen on every address of a host. Raises StartRefused."""
-    sockets: list[socket.socket] = []
+    sockets = bound(host, port)
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, _, _, _, address in dict.fromkeys(addresses):
-            listener = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(listener)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            listener.bind(address)
-            listener.setblocking(False)
+        for listener in sockets:
             listener.listen(BACKLOG)
     except OSError as error:
         for listener in sockets:
             listener.close()
-        log.error("cannot listen", extra={"address": f"{host}:{port}", "error": str(error)})  # noqa: TRY400 (no stack)
-        raise cannot_listen(host, port) from error
+        raise cannot_listen(host, port, error.errno) from error
     return sockets
 
 
@@ -599,7 +634,8 @@ def serve_with(openers: Openers) -> None:
         if sys.stdin is None or not sys.stdin.isatty():
             does_nothing = "SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS"
             signal.signal(signal.SIGHUP, lambda *_: log.warning(does_nothing))
-        DrainingServer(_loaded(settings, openers), openers.tuning).run()
+        sockets = bound(settings.host, settings.port)  # a port that is taken is said before the model is loaded
+        DrainingServer(_loaded(settings, openers), openers.tuning).run(sockets)
 
 
 def worker() -> None:
@@ -654,6 +690,8 @@ def demo(
     if only_fill is not None:
         _fill(only_fill)
         return
+    for listener in bound(LOOPBACK, port):  # before the story is written
+        listener.close()
     with tempfile.TemporaryDirectory(prefix="recalld-demo-") as folder:
         _fill(Path(folder))
         print(INTRODUCTION.format(host=LOOPBACK, port=port), flush=True)
