@@ -77,8 +77,6 @@ def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any
     size, since the endpoint limits or cuts them. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an
     object, and Invalid if a value breaks a limit."""
     value = decoded(body, limits)
-    if _simple(value, limits):
-        return value
     faults = faults_of(value, limits, lenient)
     first = next(faults, None)
     if first is not None:
@@ -139,25 +137,6 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 """Parses JSON. Raises BadRequest if a key occurs twice in an object."""
 
 
-def _simple(value: Any, limits: BodyLimits) -> bool:
-    """Returns True for a flat object that is obviously valid, as most bodies are."""
-    if value.__class__ is not dict or len(value) > limits.object_keys:
-        return False
-    for name, item in value.items():
-        kind = item.__class__
-        if kind is str:
-            if len(item) > limits.text_chars or not item.isascii() or "\0" in item:
-                return False
-        elif kind is int:
-            if not -INT64 <= item < INT64:
-                return False
-        elif kind is not bool and item is not None:
-            return False
-        if not name.isascii() or "\0" in name or len(name) > limits.text_chars:
-            return False
-    return True
-
-
 _ITEMS = ((), "items")
 """The place of the items of a batch."""
 
@@ -168,8 +147,9 @@ def faults_of(root: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> I
     if error := _fault(root, limits, 1):
         yield FieldError("", error)
         return
-    most = sys.maxsize  # the body is limited
-    any_size = replace(limits, text_chars=most, json_depth=most, batch_items=most, object_keys=most)
+    most, any_size = sys.maxsize, limits  # the body is limited
+    if lenient:
+        any_size = replace(limits, text_chars=most, json_depth=most, batch_items=most, object_keys=most)
     containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
     for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):

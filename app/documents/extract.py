@@ -9,6 +9,7 @@ count characters of the whole text.
 """
 
 import re
+import resource
 import sys
 from codecs import BOM_UTF8, lookup
 from collections.abc import Iterator, Sequence
@@ -253,18 +254,10 @@ def _decoded(file: bytes, is_page: bool, charset: str) -> str:
     return file.decode("utf-8-sig", "replace")
 
 
-def _limit() -> None:
-    try:
-        import resource  # noqa: PLC0415 (not on Windows)
-    except ImportError:
-        return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-
-
 def main(media_type: str, path: str, charset: str = "") -> None:
     """Prints the passages of a file."""
-    _limit()
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     figures: dict[str, Any] = {}
     try:
         for passage in passages(sections_of(media_type, path, figures, charset)):

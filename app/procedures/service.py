@@ -40,7 +40,7 @@ from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retrie
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing, between, having, page_of, render_items
-from app.storage.schema import Eq, Filter, Has, Or, Range, both
+from app.storage.schema import Eq, Filter, Has, Or, Range, both, value_at
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
 from app.writes.executor import Precondition, WriteResult, etag
@@ -553,11 +553,7 @@ class ProcedureRepository(VersionedRepository[ProcedureRecord]):
 
 
 def _as_counted(procedure: ProcedureRecord) -> ProcedureRecord:
-    return {
-        "version": procedure["version"],
-        "success_count": procedure["success_count"],
-        "failure_count": procedure["failure_count"],
-    }
+    return PROCEDURES.as_record({name: value_at(procedure, name) for name in COUNTED})
 
 
 class ProcedureService:

@@ -203,11 +203,8 @@ class AgentService:
         precondition.check(None)
         now = rfc3339(self._clock.now())
         agent: AgentRecord = {
+            **AGENTS.as_record(dict(body)),
             "agent_id": body.agent_id or new_id("agent"),
-            "name": body.name,
-            "description": body.description,
-            "model": body.model,
-            "system_prompt": body.system_prompt,
             "settings": settings_over(DEFAULT_SETTINGS, body.settings),
             "user_id": None,
             "experience": {**EMPTY_EXPERIENCE},

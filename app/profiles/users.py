@@ -6,7 +6,7 @@ patch does not name stay.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, cast, get_args
 
 import orjson
 from pydantic import Field, GetPydanticSchema, JsonValue, WithJsonSchema
@@ -53,6 +53,7 @@ from app.memories.service import MemoryService
 from app.storage.protocol import Store
 from app.storage.records import DAMAGED, left_out
 from app.storage.repository import A, Listing, Repository, page_of, require_fit
+from app.storage.schema import value_at
 from app.storage.scope import Scope
 from app.storage.text import normalise_content
 from app.writes.executor import Precondition, WriteResult, etag
@@ -231,33 +232,21 @@ def status_of(memory: MemoryRecord) -> IssueStatus | None:
 
 def render_issue(memory: Memory) -> Issue:
     """Renders a memory as an issue."""
-    return {
-        "issue_id": memory["memory_id"],
-        "description": memory["content"],
-        "status": memory["metadata"].get("status", "open"),
-        "timestamp": memory["event_at"],
-        "user_id": memory["user_id"],
-        "agent_id": memory["agent_id"],
-        "version": memory["version"],
-        "created_at": memory["created_at"],
-        "updated_at": memory["updated_at"],
-    }
+    status = memory["metadata"].get("status", "open")
+    about = {"issue_id": memory["memory_id"], "description": memory["content"], "status": status}
+    return cast(Issue, {**about, **_common(memory)})
 
 
 def render_solution(memory: Memory) -> Solution:
     """Renders a memory as a solution."""
     metadata = memory["metadata"]
-    return {
-        "solution_id": memory["memory_id"],
-        "problem": metadata.get("problem", memory["context"] or ""),
-        "fix": metadata.get("fix", memory["content"]),
-        "timestamp": memory["event_at"],
-        "user_id": memory["user_id"],
-        "agent_id": memory["agent_id"],
-        "version": memory["version"],
-        "created_at": memory["created_at"],
-        "updated_at": memory["updated_at"],
-    }
+    problem, fix = metadata.get("problem", memory["context"] or ""), metadata.get("fix", memory["content"])
+    return cast(Solution, {"solution_id": memory["memory_id"], "problem": problem, "fix": fix, **_common(memory)})
+
+
+def _common(memory: Memory) -> Json:
+    names = ("user_id", "agent_id", "version", "created_at", "updated_at")
+    return {"timestamp": memory["event_at"], **{name: value_at(memory, name) for name in names}}
 
 
 FACT_FIELDS: tuple[ProfileField, ...] = get_args(ProfileField)
@@ -370,16 +359,7 @@ class UserService:
 
     async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> WriteResult[StoredProfile]:
         """Replaces the whole profile."""
-        whole: UserProfile = {
-            "name": body.name,
-            "age": body.age,
-            "home": body.home,
-            "occupation": body.occupation,
-            "interests": body.interests,
-            "conversation_preferences": body.conversation_preferences,
-            "preferences": body.preferences,
-            "custom": body.custom,
-        }
+        whole = cast(UserProfile, dict(body))
         return await self._change(user_id, precondition, characters(vars(body)), lambda _: whole, FACT_FIELDS)
 
     async def patch_profile(
@@ -446,17 +426,9 @@ class UserService:
         wanted = await off_loop(length, within_size)
         values: dict[str, object] = {name: wanted[name] for name in named}
         changes, stating = await self._facts.state_profile(user_id, StatedProfile(values))
-        cleared: UserProfile = {}
-        for name in named:
-            cleared[name] = None
-        own: UserProfile = {
-            **stored,
-            "interests": wanted["interests"],
-            "conversation_preferences": wanted["conversation_preferences"],
-            "preferences": wanted["preferences"],
-            "custom": wanted["custom"],
-            **cleared,
-        }
+        cleared = cast(UserProfile, dict.fromkeys(named))
+        not_facts = cast(UserProfile, {name: wanted[name] for name in (*LIST_FIELDS, *OBJECT_FIELDS)})
+        own: UserProfile = {**stored, **not_facts, **cleared}
         profile = profile_of({**wanted, **cleared}, stating)
         if user is None or user.stored is None:
             shown = render_profile({**record, "profile": profile, "updated_at": now})

@@ -191,20 +191,8 @@ EXPORT_BATCH = 100
 FORMAT = 1
 """The version of the format."""
 KEPT: Mapping[str, frozenset[str]] = {
-    MEMORIES.name: frozenset(
-        {
-            *(
-                "anchored_at",
-                "archived_by",
-                "archived_at",
-                "dedupe_key",
-                "kept_apart",
-                "merged",
-                "claimed_key",
-                "document_id",
-            ),
-            "importance",  # as it is stored; shown is what is left of it
-        }
+    MEMORIES.name: frozenset(  # `importance` as it is stored: shown is what is left of it
+        "anchored_at archived_by archived_at dedupe_key kept_apart merged claimed_key document_id importance".split()
     ),
     DOCUMENTS.name: frozenset({"upload_id", "charset"}),
     MESSAGES.name: frozenset({"agent_id", "user_id"}),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from app.core import prompt_text
 from app.core.clock import Clock, new_id, rfc3339
@@ -29,7 +29,7 @@ from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Upda
 from app.storage.protocol import Store
 from app.storage.record_filters import split_filter
 from app.storage.repository import Listing, Repository, expired, having, pages, unexpired
-from app.storage.schema import Absent, Eq, Filter, In, Range, both
+from app.storage.schema import Absent, Eq, Filter, In, Range, both, value_at
 from app.storage.scope import Partition, Scope
 from app.tasks import working_memory
 from app.tasks.schemas import (
@@ -101,14 +101,7 @@ class TaskRepository(Repository[TaskRecord]):
 
     def snapshots(self, task: TaskRecord, now: str, *wanted: CheckpointRecord) -> list[CheckpointRecord]:
         """Returns new checkpoints, numbered in order. Each of `wanted` gives a reason and may replace the state."""
-        state: TaskState = {
-            "plan": task["plan"],
-            "context": task["context"],
-            "scratchpad": task["scratchpad"],
-            "evidence": task["evidence"],
-            "open_questions": task["open_questions"],
-            "status": task["status"],
-        }
+        state = cast(TaskState, {part: value_at(task, part) for part in STATE})
         return [
             {
                 "tenant_id": self.scope.tenant,
@@ -223,21 +216,9 @@ class TaskService:
         require_size(body.context, OBJECT_BYTES, "context", "/context")
         now = self._now()
         task: TaskRecord = {
+            **TASKS.as_record(dict(body)),
             "task_id": body.task_id or new_id("task"),
-            "agent_id": body.agent_id,
-            "user_id": body.user_id,
-            "session_id": body.session_id,
-            "goal": body.goal,
-            "status": body.status,
             "plan": _plan(body.plan),
-            "context": body.context,
-            "open_questions": body.open_questions,
-            "max_tokens": body.max_tokens,
-            "checkpoint_every": body.checkpoint_every,
-            "metadata": body.metadata,
-            "due_at": body.due_at,
-            "surface_at": body.surface_at,
-            "expires_at": body.expires_at,
             "scratchpad": [],
             "evidence": [],
             "version": 1,

@@ -78,7 +78,10 @@ def entries(task: TaskRecord) -> list[Entry]:
         *failed[:FAILED_STEPS],
         *coming[:NEXT_STEPS],
         *_context(task["context"]),
-        *_questions(task["open_questions"]),
+        *(
+            Entry("question", at, cut_text(f"open question: {question}", LONG_VALUE), "question")
+            for at, question in enumerate(task["open_questions"])
+        ),
         *_notes(task["scratchpad"]),
         *results,
         *coming[NEXT_STEPS:],
@@ -150,11 +153,6 @@ def _context(context: JsonObject) -> Iterator[Entry]:
     for at, (key, value) in enumerate(context.items()):
         name = key if key.isidentifier() else orjson.dumps(key).decode()
         yield Entry("context", at, cut_text(f"context {name}: {_plain(value)}", LONG_VALUE), "context")
-
-
-def _questions(questions: Sequence[str]) -> Iterator[Entry]:
-    for at, question in enumerate(questions):
-        yield Entry("question", at, cut_text(f"open question: {question}", LONG_VALUE), "question")
 
 
 def _notes(scratchpad: Sequence[Note]) -> Iterator[Entry]:
