@@ -142,8 +142,10 @@ async def test_a_session_from_the_first_word_to_the_end(me: AsyncUserMemory) -> 
     assert (await me.context("Where do I live?", session="monday"))["budget"] == 2000
     assert (await monday.end())["status"] in ("queued", "running", "succeeded")
     with pytest.raises(Problem) as ended:
-        await monday.append("More")
+        await monday.append("More", reopen=False)
     assert ended.value.code == "session_ended"
+    assert (await monday.append("More"))["items"][0]["seq"] == 4
+    assert (await monday.get())["status"] == "active"
     await monday.delete()
     assert [one async for one in me.sessions()] == []
 

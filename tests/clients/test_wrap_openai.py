@@ -328,7 +328,7 @@ def test_a_conversation_that_was_ended_goes_on(me: UserMemory, plain: OpenAI, mo
     talk = me.session(f"{me.user_id}-bees")
     assert [text for _, text in stored(talk)] == ["I keep bees.", "Fine.", "How many?", "Fine."]
     with pytest.raises(Problem, match="session_ended"):
-        talk.append("Three.")
+        talk.append("Three.", reopen=False)
 
 
 def test_without_memory_the_model_answers_and_what_was_missed_is_stored_later(

@@ -96,7 +96,7 @@ class ConversationMemory {
         if (!remember || !content.trim())
             return;
         try {
-            const call = { timeout, retries: 1, reopen: true, ...(key ? { idempotencyKey: key } : {}) };
+            const call = { timeout, retries: 1, ...(key ? { idempotencyKey: key } : {}) };
             const stored = await memory.session(this.session).append({ role, content }, call);
             this.tell({ type: "remembered", role, memoryIds: stored.memory_ids });
         }

@@ -155,9 +155,11 @@ export declare class Session {
     /**
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
+     * A session that has ended goes on.
+     *
      * @param what A text is a message of the user.
-     * @param options `reopen`: an ended session goes on.
-     * @throws Problem `session_ended` when the session has ended.
+     * @param options `reopen: false`: a session that has ended stays so.
+     * @throws Problem `session_ended` then.
      */
     append(what: string | Message | Message[], { reopen, ...options }?: AppendOptions & {
         reopen?: boolean;

@@ -142,11 +142,13 @@ export class Session {
     /**
      * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
      *
+     * A session that has ended goes on.
+     *
      * @param what A text is a message of the user.
-     * @param options `reopen`: an ended session goes on.
-     * @throws Problem `session_ended` when the session has ended.
+     * @param options `reopen: false`: a session that has ended stays so.
+     * @throws Problem `session_ended` then.
      */
-    async append(what, { reopen = false, ...options } = {}) {
+    async append(what, { reopen = true, ...options } = {}) {
         const spoken = (one) => (typeof one === "string" ? { role: "user", content: one } : one);
         const messages = [what].flat().map(spoken);
         const [body, call] = split(options);

@@ -235,13 +235,15 @@ export class Session {
   /**
    * Appends messages in order, all or none. By default each user or assistant message becomes a memory, too.
    *
+   * A session that has ended goes on.
+   *
    * @param what A text is a message of the user.
-   * @param options `reopen`: an ended session goes on.
-   * @throws Problem `session_ended` when the session has ended.
+   * @param options `reopen: false`: a session that has ended stays so.
+   * @throws Problem `session_ended` then.
    */
   async append(
     what: string | Message | Message[],
-    { reopen = false, ...options }: AppendOptions & { reopen?: boolean } = {},
+    { reopen = true, ...options }: AppendOptions & { reopen?: boolean } = {},
   ): Promise<Schemas["Appended"]> {
     const spoken = (one: string | Message) => (typeof one === "string" ? { role: "user" as const, content: one } : one);
     const messages = [what].flat().map(spoken);

@@ -16,7 +16,7 @@ from langchain_core.runnables import RunnablePassthrough
 from langchain_core.runnables.history import RunnableWithMessageHistory
 from langchain_recalld import RecalldChatMessageHistory, RecalldRetriever
 from pydantic import ValidationError
-from recalld_client import AsyncRecalld, AsyncUserMemory, Problem, Recalld, UserMemory
+from recalld_client import AsyncRecalld, AsyncUserMemory, Recalld, UserMemory
 
 URL = os.environ.get("RECALLD_URL", "")
 pytestmark = [
@@ -160,14 +160,15 @@ async def test_a_message_that_was_deleted_is_gone(me: UserMemory, me_async: Asyn
     assert await history.aget_messages() == [HumanMessage("Two")]
 
 
-def test_an_ended_session_takes_no_more(me: UserMemory) -> None:
+async def test_a_session_that_has_ended_goes_on(me: UserMemory, me_async: AsyncUserMemory) -> None:
     session = me.session()
-    history = RecalldChatMessageHistory(session)
+    history = RecalldChatMessageHistory(session, me_async.session(session.session_id))
     history.add_user_message("Hello")
     session.end()
-    with pytest.raises(Problem) as raised:
-        history.add_user_message("Are you there?")
-    assert raised.value.code == "session_ended"
+    history.add_user_message("Are you there?")
+    session.end()
+    await history.aadd_messages([AIMessage("Yes.")])
+    assert history.messages == [HumanMessage("Hello"), HumanMessage("Are you there?"), AIMessage("Yes.")]
 
 
 def test_a_chain_goes_on_in_its_history_and_its_words_are_memories(me: UserMemory) -> None:

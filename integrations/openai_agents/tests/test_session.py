@@ -104,6 +104,8 @@ async def test_an_agent_goes_on_in_its_session_and_its_words_are_memories(me: As
     hits = await me.search("Which city does she live in?")
     assert "I live in Boston. What is the weather?" in [hit["memory"]["content"] for hit in hits]
     assert (await again.end())["operation_id"]
+    await again.add_items([{"role": "user", "content": "And tomorrow?"}])  # a session that has ended goes on
+    assert len(await again.get_items()) == 7
 
 
 async def test_a_new_session_knows_what_earlier_ones_said(me: AsyncUserMemory) -> None:

@@ -88,7 +88,7 @@ class RecalldHistory(AbstractCapability[AgentDepsT]):
         return self._known[query]
 
     async def _append(self, message: dict[str, Any], key: str) -> None:
-        if await self._tried(self._session.append([message], reopen=True, idempotency_key=key)) is not None:
+        if await self._tried(self._session.append([message], idempotency_key=key)) is not None:
             self._tell(MemoryEvent("remembered", self._session.session_id, messages=1))
 
     @property

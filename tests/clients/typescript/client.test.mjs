@@ -79,14 +79,15 @@ test("a conversation gives a context and ends", async () => {
   const said = await monday.messages().toArray();
   assert.deepEqual(said.map((one) => one.role), ["user", "assistant", "user"]);
   assert.match((await monday.end()).operation_id, /^op_/);
-  await assert.rejects(monday.append("More"), (error) => error instanceof Problem && error.status === 409);
+  const refused = monday.append("More", { reopen: false });
+  await assert.rejects(refused, (error) => error instanceof Problem && error.status === 409);
 });
 
 test("messages without a session are a conversation that has ended, and all of a user can be erased", async () => {
   const fay = of("fay");
   const stored = await fay.add([{ role: "user", content: "I keep bees." }]);
-  await assert.rejects(fay.session(stored.session_id).append("More"), { code: "session_ended" });
-  await fay.session(stored.session_id).append("More", { reopen: true });
+  await assert.rejects(fay.session(stored.session_id).append("More", { reopen: false }), { code: "session_ended" });
+  await fay.session(stored.session_id).append("More");
   assert.equal((await fay.search("bees")).length > 0, true);
   await fay.erase();
   assert.deepEqual(await fay.memories().toArray(), []);

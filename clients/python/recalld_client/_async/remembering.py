@@ -101,7 +101,7 @@ class AsyncRemembering:
         try:
             while self._waiting:
                 oldest = self._waiting[0]
-                await self.session.append(oldest[1], reopen=True, idempotency_key=oldest[0])
+                await self.session.append(oldest[1], idempotency_key=oldest[0])
                 if self._waiting and self._waiting[0] is oldest:
                     self._waiting.popleft()
                 count = len(oldest[1])

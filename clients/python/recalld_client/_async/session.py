@@ -22,13 +22,13 @@ class AsyncUserSession:
         *,
         role: models.MessageRole = "user",
         memorize: models.Memorize | None = None,
-        reopen: bool = False,
+        reopen: bool = True,
         idempotency_key: str | None = None,
     ) -> models.Appended:
         """Stores what was said: a text, said by `role`, or messages in the form of OpenAI's chat API.
 
         The first append makes the session. memorize: whether messages become memories; default as the session was
-        made. reopen: an ended session goes on; otherwise raises Problem, 409 `session_ended`.
+        made. A session that has ended goes on; with `reopen=False` that raises Problem, 409 `session_ended`.
         """
         body: models.MessagesAppend = {"messages": as_messages(messages, role)}
         body |= {"agent_id": self.agent_id, "user_id": self.user_id}

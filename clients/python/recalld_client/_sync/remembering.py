@@ -102,7 +102,7 @@ class Remembering:
         try:
             while self._waiting:
                 oldest = self._waiting[0]
-                self.session.append(oldest[1], reopen=True, idempotency_key=oldest[0])
+                self.session.append(oldest[1], idempotency_key=oldest[0])
                 if self._waiting and self._waiting[0] is oldest:
                     self._waiting.popleft()
                 count = len(oldest[1])
