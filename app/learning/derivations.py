@@ -26,7 +26,7 @@ from app.sessions.schemas import SESSIONS, SessionRecord
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update
 from app.storage.protocol import Order, Store
 from app.storage.repository import pages
-from app.storage.schema import Collection, Doc, Eq, In, OwnedRecord, Range, both, value_at
+from app.storage.schema import Collection, Doc, Eq, In, OwnedRecord, both, value_at
 from app.storage.scope import Scope
 
 
@@ -83,7 +83,8 @@ class UndoStep(TypedDict, total=False):
     """One step of an undo: how a job left a record, and what the record was before.
 
     A derivation that can be undone has `expect`, what tells that nobody has changed the record since, and of a record
-    that existed before also `was` (its version) and `before` (the old values of the changed fields). An undone one has
+    that existed before also `was` (its version) and `before` (the old values of the changed fields). A statement, which
+    nobody changes, has neither. An undone one has
     what it restored: the version `was` as version `now`. `raised` marks the step of a user's record that was changed
     for facts alone; such a record never prevents an undo.
     """
@@ -156,6 +157,9 @@ async def steps_back(store: Store, changes: Sequence[Change]) -> list[UndoStep]:
     for change in changes:
         if isinstance(change, Update) and change.collection is SESSIONS and "summary" in change.set:
             steps[SESSIONS.name, change.id] = await _summary_step(store, change)
+        if isinstance(change, Insert) and change.collection is STATEMENTS:
+            said = str(change.doc["statement_id"])
+            steps[STATEMENTS.name, said] = {"collection": STATEMENTS.name, "id": said}
         if not isinstance(change, Insert | Update) or change.collection.name not in UNDOABLE:
             continue
         collection = change.collection
@@ -330,7 +334,11 @@ class DerivationUndo:
         Deletes created records first, and restores what was changed last before the rest: they may occupy the names of
         restored ones."""
         tenant, changes, steps = note["tenant_id"], list[Change](), list[UndoStep]()
-        last_first = note["undo"][::-1]
+        # statements change no record: `{"collection": "statements", "id": "stm_…"}`
+        said = In("statement_id", tuple(step["id"] for step in note["undo"] if step["collection"] == STATEMENTS.name))
+        if said.values and await self._store.count(STATEMENTS, tenant, said):
+            changes.append(DeleteWhere(STATEMENTS, tenant, said))
+        last_first = [step for step in note["undo"][::-1] if step["collection"] != STATEMENTS.name]
         for step in sorted(last_first, key=lambda step: "before" in step):
             place = (step["collection"], step["id"])
             if place[0] == SESSIONS.name:
@@ -349,9 +357,6 @@ class DerivationUndo:
                 continue
             changes += await self._restored(doc, collection, step)
             steps.append({"collection": place[0], "id": place[1], "was": step["was"], "now": doc["version"] + 1})
-        if (ids := note["result"].get("memory_ids")) and note["session_id"] is not None:  # of memories that stay, too
-            said = Eq("session_id", note["session_id"]), Range("message_seq", ge=note["from_seq"], le=note["to_seq"])
-            changes.append(DeleteWhere(STATEMENTS, tenant, both(In("memory_id", tuple(ids)), *said)))
         if not changes:  # a summary that another one has replaced is nothing to restore
             return None
         moved |= {(step["collection"], step["id"]): Restored(step["was"], step["now"]) for step in steps}

@@ -119,9 +119,14 @@ class OperationService:
         operation = await self._operations.get(operation_id)
         self._operations.require_write(operation)
         if not queue.can_undo(operation, self._clock.now()):
-            raise Conflict(
-                f"An operation {operation['kind']} that is {operation['status']} cannot be undone, or no longer."
-            )
+            kind, status, left = operation["kind"], operation["status"], operation["undo"]
+            if status not in ("succeeded", "partial"):
+                raise Conflict(f"An operation {kind} that is {status} cannot be undone.")
+            if left is None:
+                raise Conflict(
+                    f"This operation {kind} changed nothing that could be undone: its `result` says what it did."
+                )
+            raise Conflict(f"This operation {kind} could be undone until {left['until']}.")
         undo = None if operation["undoing"] is None else await self._operations.find_one(operation["undoing"])
         if undo is not None and undo["status"] != "failed":  # one that failed for good may be requested again
             raise Conflict(f"It is being undone already, by {operation['undoing']}.")

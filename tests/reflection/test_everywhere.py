@@ -7,7 +7,7 @@ from app.memories.schemas import STATEMENTS
 from app.storage.schema import EVERYTHING
 from tests.conftest import Service
 from tests.support.findings import findings, knows, memory, reflect
-from tests.support.learning import end, talk, undo, work
+from tests.support.learning import end, kept, talk, undo, work
 from tests.support.memories import OWNER, Json
 from tests.support.model import Model
 
@@ -175,3 +175,27 @@ async def test_the_statement_of_a_memory_that_was_there_before_goes_with_its_mes
     assert (await judged.client.delete("/v1/sessions/Eva/messages/1")).status_code in (200, 204)
     await work(judged, minutes=1)
     assert await quotes() == first
+
+
+async def test_what_only_repeats_what_is_known_can_be_undone_and_what_changed_nothing_says_so(
+    judged: Service, llm: Model
+) -> None:
+    async def quotes() -> list[str]:
+        return sorted(one["quote"] for one in await judged.resources.store.find(STATEMENTS, "default", EVERYTHING))
+
+    await told(judged, llm)
+    first, memories = await quotes(), await kept(judged)
+    await talk(judged, "As I said, my sister is vegetarian.", session="again")
+    stated = {"subject": "my sister", "kind": "fact", "certainty": "stated", "holds": "now"}
+    llm.says["Statements"] = {"statements": [{**stated, "quote": "my sister is vegetarian", "text": SISTER}]}
+    repeats = await end(judged, "again")
+    assert (await quotes(), repeats["can_undo"]) == (sorted([*first, "my sister is vegetarian"]), True)
+    assert (await undo(judged, repeats["operation_id"]))["result"] == {"restored": 1, "not_restored": 0}
+    assert (await quotes(), await kept(judged)) == (first, memories)
+
+    llm.says["Statements"] = {"statements": []}
+    await talk(judged, "Thank you for the nice talk.", session="nothing")
+    nothing = await end(judged, "nothing")
+    refused = await judged.client.post(f"/v1/operations/{nothing['operation_id']}/undo")
+    assert (nothing["can_undo"], refused.status_code) == (False, 409)
+    assert refused.json()["detail"].endswith("changed nothing that could be undone: its `result` says what it did.")
