@@ -319,6 +319,12 @@ def called_elsewhere(name: str, known: Collection[str]) -> tuple[str, str] | Non
     return next(rows, None)
 
 
+def pointer(steps: Iterable[int | str]) -> str:
+    """Returns a JSON pointer: `("items", 0, "content")` → `/items/0/content`. What is not in the body begins with its
+    place: `/query/limit`."""
+    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
+
+
 def did_you_mean(name: str, known: Iterable[str], mark: str = "`") -> str:
     """Returns the end of a sentence about an unknown name: the known one that other products call so, else the nearest
     known one, or nothing where none is near."""

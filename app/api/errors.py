@@ -22,7 +22,7 @@ from app import errors
 from app.api.strict import has_slash, slash_in_id
 from app.core import tracing
 from app.core.schemas import Problem
-from app.errors import FieldError, RecalldError, did_you_mean, shortened
+from app.errors import FieldError, RecalldError, did_you_mean, pointer, shortened
 from app.validation_words import in_words
 
 MEDIA_TYPE = "application/problem+json"
@@ -203,12 +203,6 @@ def _allowed(request: Request) -> list[str]:
 
     methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if known(method)]
     return ["HEAD", *methods] if "GET" in methods else methods
-
-
-def pointer(steps: Iterable[int | str]) -> str:
-    """Returns a JSON pointer: `("items", 0, "content")` → `/items/0/content`. What is not in the body begins with its
-    place: `/query/limit`."""
-    return "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in steps)
 
 
 def _within(steps: Sequence[int | str], value: Any, annotation: Any) -> Iterator[int | str]:

@@ -52,6 +52,7 @@ from app.errors import (
     did_you_mean,
     invalid,
     invalid_fields,
+    pointer,
 )
 from app.metrics import SECRETS
 from app.settings import OwnPatterns, SecretPolicy
@@ -183,11 +184,11 @@ def _fault(value: Any, limits: BodyLimits, depth: int) -> str | None:
 
 
 def _pointer(place: Place) -> str:
-    steps: list[str] = []
+    steps: list[int | str] = []
     while place:
         place, name = place
-        steps.append(str(name).replace("~", "~0").replace("/", "~1"))
-    return "".join(f"/{step}" for step in reversed(steps))
+        steps.append(name)
+    return pointer(reversed(steps))
 
 
 def _text_fault(text: str, limits: BodyLimits) -> str | None:
@@ -292,19 +293,19 @@ def check(query: bytes, known: frozenset[str]) -> None:
         raise BadRequest("The query string is not percent-encoded UTF-8.") from error
     times = Counter(name for name, _ in pairs)
     errors = [
-        FieldError(_query_pointer(name), f"this parameter is not known{did_you_mean(name, known)}")
+        FieldError(pointer(("query", name[:128])), f"this parameter is not known{did_you_mean(name, known)}")
         for name in islice((name for name in times if name not in known), MAX_ERRORS + 1)
     ]
     errors += [
-        FieldError(_query_pointer(name), "must be given once") for name in times if name in known and times[name] > 1
+        FieldError(pointer(("query", name[:128])), "must be given once")
+        for name in times
+        if name in known and times[name] > 1
     ]
-    errors += [FieldError(_query_pointer(name), "must not contain NUL") for name, value in pairs if "\0" in value]
+    errors += [
+        FieldError(pointer(("query", name[:128])), "must not contain NUL") for name, value in pairs if "\0" in value
+    ]
     if errors:
         raise invalid_fields(errors)
-
-
-def _query_pointer(name: str) -> str:
-    return "/query/" + name[:128].replace("~", "~0").replace("/", "~1")
 
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]

@@ -73,22 +73,19 @@ class ErasureKey:
         key = self.read()
         if key is None:
             try:
-                self._make_on_any_disk()
+                try:
+                    self._make()
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    self.make_room()
+                    self._make()
             except OSError as error:
                 raise ErasureKeyUnavailable(f"{self.file} cannot be made: {error.strerror}.") from error
             key = self.read()
         if key is None:
             raise ErasureKeyUnavailable(f"{self.file} was removed while it was read.")
         return key
-
-    def _make_on_any_disk(self) -> None:
-        try:
-            self._make()
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            self.make_room()
-            self._make()
 
     def _make(self) -> None:
         """Writes a new key to a temporary file and links it under its name. If two processes do this, the first key

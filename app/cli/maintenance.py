@@ -343,18 +343,15 @@ def _findings(settings: Settings, told: Told, *, recount: bool) -> list[Finding]
     try:
         if recount:
             told("recount", 0, None)
-            findings.append(on_store(_recounted, existing=True))
+            corrected = on_store(lambda store: store.accounting.recount(), existing=True)
+            detail = "; ".join(corrected) or "nothing to correct"
+            findings.append(Finding("recount", ok=True, detail=detail))
         findings += on_store(partial(_checked, told=told), existing=True)
     except StoreUnavailable as error:  # a store that cannot be opened: its files still tell something
         if not findings:
             raise
         findings.append(Finding("store", ok=False, detail=error.detail))
     return findings + asyncio.run(_reranker(settings))
-
-
-async def _recounted(store: Store) -> Finding:
-    corrected = await store.accounting.recount()
-    return Finding("recount", ok=True, detail="; ".join(corrected) or "nothing to correct")
 
 
 async def _reranker(settings: Settings) -> list[Finding]:

@@ -100,7 +100,8 @@ async def list_changes(
     resources, principal = get_caller(request)
     feed = ChangeFeed(resources.store, principal.scope, resources.clock)
     position = await feed.position(last_event_id or after)
-    if not _streams(request, format):
+    is_stream = format == "events" if format else EVENTS in (header(request, b"accept") or "").lower()
+    if not is_stream:
         return answer(await feed.page(position, wanted, limit))
     if resources.store.change_log.watch.readers(principal.scope.tenant) >= resources.tuning.streams:
         raise Busy("Too many streams of changes are open.", retry_after=5)
@@ -110,10 +111,3 @@ async def list_changes(
     return StreamingResponse(
         stream, media_type=EVENTS, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
-
-
-def _streams(request: Request, chosen: str | None) -> bool:
-    """Returns whether the answer is a stream."""
-    if chosen is not None:
-        return chosen == "events"
-    return EVENTS in (header(request, b"accept") or "").lower()

@@ -33,62 +33,47 @@ MAX_ARGUMENT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class PromptParameter:
-    """An argument of a prompt."""
-
-    name: str
-    description: str
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Prompted:
     """A prompt. `text` contains `$whose` and `$topic`, in whose places the arguments stand."""
 
-    name: str
     title: str
     description: str
     text: Template
 
 
-_USER = PromptParameter("user_id", "Whose memory.", required=True)
-_TOPIC = PromptParameter("topic", "Only this.")
+_USER = types.PromptArgument(name="user_id", description="Whose memory.", required=True)
+_TOPIC = types.PromptArgument(name="topic", description="Only this.", required=False)
 
 PROMPTS: Mapping[str, Prompted] = {
-    prompt.name: prompt
-    for prompt in (
-        Prompted(
-            "about_me",
-            "What do you know about me?",
-            "Shows what is remembered about you, and lets you correct it.",
-            Template(
-                "What do you know about me$topic?$whose\n"
-                "Use get_context, then recall with top_k 50 for each topic, such as work, family, health and plans; if "
-                "you have get_profile and list_memories, read these as well, to the last page. Tell me in plain words, "
-                "by topic, what is remembered, since when, and what contradicts itself. Add nothing that is not there. "
-                "Then ask me what is wrong or should go, and use remember with supersedes, forget, or update_profile "
-                "if you have it, only for what I name."
-            ),
+    "about_me": Prompted(
+        "What do you know about me?",
+        "Shows what is remembered about you, and lets you correct it.",
+        Template(
+            "What do you know about me$topic?$whose\n"
+            "Use get_context, then recall with top_k 50 for each topic, such as work, family, health and plans; if "
+            "you have get_profile and list_memories, read these as well, to the last page. Tell me in plain words, "
+            "by topic, what is remembered, since when, and what contradicts itself. Add nothing that is not there. "
+            "Then ask me what is wrong or should go, and use remember with supersedes, forget, or update_profile "
+            "if you have it, only for what I name."
         ),
-        Prompted(
-            "remember_conversation",
-            "Remember this conversation",
-            "Stores what will matter later of this conversation.",
-            Template(
-                "Remember what will matter later of this conversation$topic.$whose\n"
-                "For each lasting fact, preference, decision or lesson: recall first. If it is known, "
-                "leave it; if it corrects a memory, use remember with supersedes; else use remember, one statement "
-                "each, with names, dates and places spelt out. If you have update_profile, name, home, occupation and "
-                "interests go there. Leave out secrets and small talk. Then tell me in a short list what you stored."
-            ),
+    ),
+    "remember_conversation": Prompted(
+        "Remember this conversation",
+        "Stores what will matter later of this conversation.",
+        Template(
+            "Remember what will matter later of this conversation$topic.$whose\n"
+            "For each lasting fact, preference, decision or lesson: recall first. If it is known, "
+            "leave it; if it corrects a memory, use remember with supersedes; else use remember, one statement "
+            "each, with names, dates and places spelt out. If you have update_profile, name, home, occupation and "
+            "interests go there. Leave out secrets and small talk. Then tell me in a short list what you stored."
         ),
-    )
+    ),
 }
 
 
-def parameters(user_id: str | None) -> tuple[PromptParameter, ...]:
+def parameters(user_id: str | None) -> list[types.PromptArgument]:
     """Returns the arguments of each prompt. `user_id`: the user that the connection fixes, if it fixes one."""
-    return (_TOPIC,) if user_id is not None else (_USER, _TOPIC)
+    return [_TOPIC] if user_id is not None else [_USER, _TOPIC]
 
 
 def render(name: str, given: Mapping[str, str], user_id: str | None) -> str:
@@ -160,14 +145,11 @@ class _Handlers:
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
         """Lists the prompts."""
-        arguments = [
-            types.PromptArgument(name=argument.name, description=argument.description, required=argument.required)
-            for argument in parameters(self._user)
-        ]
+        arguments = parameters(self._user)
         return types.ListPromptsResult(
             prompts=[
-                types.Prompt(name=prompt.name, title=prompt.title, description=prompt.description, arguments=arguments)
-                for prompt in PROMPTS.values()
+                types.Prompt(name=name, title=prompt.title, description=prompt.description, arguments=arguments)
+                for name, prompt in PROMPTS.items()
             ]
         )
 

@@ -380,16 +380,13 @@ def copy_experience(experience: Experience, other: Experience, from_agent_id: st
     if new:
         merged["procedural_knowledge"] = "\n\n".join([*own, *new])
     for name in LESSONS:
-        merged[name] = _with_copies(experience[name], other[name], from_agent_id)
+        mine = experience[name]
+        known = {normalise_content(lesson["text"]) for lesson in mine}
+        unknown = [lesson for lesson in other[name] if normalise_content(lesson["text"]) not in known]
+        chosen = sorted(unknown, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(mine), 0)]
+        copies: list[Lesson] = [{**lesson, "copied_from": from_agent_id} for lesson in unknown if lesson in chosen]
+        merged[name] = [*mine, *copies]
     return merged
-
-
-def _with_copies(own: Sequence[Lesson], others: Sequence[Lesson], from_agent_id: str) -> list[Lesson]:
-    known = {normalise_content(lesson["text"]) for lesson in own}
-    new = [lesson for lesson in others if normalise_content(lesson["text"]) not in known]
-    chosen = sorted(new, key=lambda lesson: -lesson["seen"])[: max(MAX_LESSONS - len(own), 0)]
-    copies: list[Lesson] = [{**lesson, "copied_from": from_agent_id} for lesson in new if lesson in chosen]
-    return [*own, *copies]
 
 
 def paragraphs(text: str) -> list[str]:

@@ -453,24 +453,19 @@ class DerivedRecords:
         """Commits what `plan` makes of each record that matches."""
         find = partial(self._store.find, collection, self._tenant, where)
         async for records in pages(find, collection, BATCH):
-            for record in records:
-                await self._clear_of(collection, record, plan, name)
-
-    async def _clear_of(self, collection: Collection[R], read: R, plan: Callable[[R], ErasedPart], name: str) -> None:
-        """Commits what `plan` makes of a record, and reads and plans it again as long as others change it."""
-        record: R | None = read
-        while record is not None:
-            number, changes = 0, list[Change]()
-            with skipping(collection, record[collection.id_field]):
-                number, changes = plan(record)
-            if not changes:
-                return
-            try:
-                await self._commit(changes, number, name=name)
-            except CommitConflict:
-                record = await self._store.get(collection, self._tenant, record[collection.id_field])
-                continue
-            return
+            for read in records:
+                record: R | None = read
+                while record is not None:  # it is read and planned again as long as others change it
+                    number, changes = 0, list[Change]()
+                    with skipping(collection, record[collection.id_field]):
+                        number, changes = plan(record)
+                    if not changes:
+                        break
+                    try:
+                        await self._commit(changes, number, name=name)
+                        break
+                    except CommitConflict:
+                        record = await self._store.get(collection, self._tenant, record[collection.id_field])
 
     def _unlearned(self, agent: AgentRecord) -> ErasedPart:
         experience, number = agent["experience"].copy(), 0

@@ -5,7 +5,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Generic, Literal, NamedTuple, cast
@@ -335,12 +334,23 @@ class ForgettingJobs:
     def _expired(self) -> dict[str, Outlived]:
         past = Range("expires_at", le=rfc3339(self._clock.now()))
         grace = rfc3339(self._clock.now() - timedelta(days=self._retention.archive_days))
+        store = self._store
+
+        def without_memory(memory: MemoryRecord) -> list[Change]:
+            return MemoryRepository(store, Scope(memory["tenant_id"])).remove([memory])
+
+        def without_session(session: SessionRecord) -> list[Change]:
+            return SessionRepository(store, Scope(session["tenant_id"])).remove(session)
+
+        def without_task(task: TaskRecord) -> list[Change]:
+            return TaskRepository(store, Scope(task["tenant_id"])).remove(task)
+
         gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
         return {
-            "memories": Outlived(MEMORIES, past, self._without_memory),
-            "archived": Outlived(MEMORIES, gone, self._without_memory),
-            "sessions": Outlived(SESSIONS, past, self._without_session),
-            "tasks": Outlived(TASKS, past, self._without_task),
+            "memories": Outlived(MEMORIES, past, without_memory),
+            "archived": Outlived(MEMORIES, gone, without_memory),
+            "sessions": Outlived(SESSIONS, past, without_session),
+            "tasks": Outlived(TASKS, past, without_task),
             "idempotency_keys": Outlived(IDEMPOTENCY, past, partial(_without, IDEMPOTENCY)),
             "feedback_notes": Outlived(FEEDBACK, past, partial(_without, FEEDBACK)),
         }
@@ -353,15 +363,6 @@ class ForgettingJobs:
         async for records in pages(partial(self._store.find, collection, tenant, outlived.where), collection, BATCH):
             swept += await self._commit_each(run, collection, records, outlived.removal)
         return swept
-
-    def _without_memory(self, memory: MemoryRecord) -> list[Change]:
-        return MemoryRepository(self._store, Scope(memory["tenant_id"])).remove([memory])
-
-    def _without_session(self, session: SessionRecord) -> list[Change]:
-        return SessionRepository(self._store, Scope(session["tenant_id"])).remove(session)
-
-    def _without_task(self, task: TaskRecord) -> list[Change]:
-        return TaskRepository(self._store, Scope(task["tenant_id"])).remove(task)
 
     async def retain(self, run: Run) -> Done:
         """Rolls up old actions to one memory for each day, archives messages that nobody has read for `message_days`,
@@ -630,8 +631,7 @@ WORTH_WRITING = 0.01
 are written about every 20 days instead of each hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecayGroup:
+class DecayGroup(NamedTuple):
     """Memories with the same decay: those of agents with the same settings of their own, or all others."""
 
     decay: DecayCurve

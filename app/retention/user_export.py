@@ -525,10 +525,7 @@ class UserImport:
         self._report.bad.append((number, detail))
 
     async def end(self, actor: Actor) -> UserReport:
-        """Imports the remaining lines and the counters. `actor` is named in the audit trail. Raises NoUserExport for an
-        empty file."""
-        if not self._report.lines:
-            raise NoUserExport("The file is empty.")
+        """Imports the remaining lines and the counters. `actor` is named in the audit trail."""
         await self._flush()
         await self._store.load_counters(
             [StoredCounter(self._tenant, name, value) for name, value in self._counters.items() if value]
