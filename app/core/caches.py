@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
 from hashlib import blake2b
-from inspect import signature
 from threading import Lock
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
@@ -98,17 +97,12 @@ def kept(most_bytes: int, *, longest: int) -> Callable[[Callable[Concatenate[str
     def keeping(function: Callable[Concatenate[str, P], V]) -> KeptFunction[P, V]:
         cached: Any = lru_cache(maxsize=entries)(function)
 
-        def read_alone(text: str) -> V:
-            result: V = cached(text) if len(text) <= longest else alone(text)
-            return result
-
         def read(text: str, *args: P.args, **kwargs: P.kwargs) -> V:
             result: V = cached(text, *args, **kwargs) if len(text) <= longest else function(text, *args, **kwargs)
             return result
 
         made.append(cached)
-        alone: Any = function
-        reading: Any = wraps(function)(read_alone if len(signature(function).parameters) == 1 else read)
+        reading: Any = wraps(function)(read)
         reading.forget = cached.cache_clear
         result: KeptFunction[P, V] = reading
         return result

@@ -44,11 +44,6 @@ class SteadyTime:
         """The offset that a jump led to, and when it was first seen."""
         self._last = 0.0
 
-    @property
-    def is_held(self) -> bool:
-        """Whether the system's clock is not believed at present."""
-        return self._jumped is not None
-
     def now(self) -> float:
         """Returns the time."""
         elapsed = self._elapsed()

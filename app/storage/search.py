@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from operator import is_
 from types import EllipsisType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -33,10 +32,7 @@ class Memo:
         """Returns `make()`, or its previous result for the same `sources`: arrays compare by identity, others by
         value."""
         cached = self._held.get(name)
-        if cached is None or not (
-            len(cached[0]) == len(sources)
-            and (all(map(is_, cached[0], sources)) or all(map(same_input, cached[0], sources)))
-        ):  # usually all are identical, and `same_input` is not called
+        if cached is None or len(cached[0]) != len(sources) or not all(map(same_input, cached[0], sources)):
             cached = self._held[name] = (sources, make())
         value: T = cached[1]
         return value

@@ -12,8 +12,6 @@ from tests.support.tuned import serve_tuned
 class SystemTime:
     """Takes the place of `SteadyTime`."""
 
-    is_held = False
-
     def now(self) -> float:
         return time.time()
 

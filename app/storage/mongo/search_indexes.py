@@ -86,6 +86,9 @@ def vector_filter(where: Filter) -> list[Stored]:
     return [result] if result else []
 
 
+_NEGATED = {"$eq": "$ne", "$in": "$nin"}
+
+
 def _vector(part: Filter) -> Stored:
     match part:
         case And(parts):
@@ -94,8 +97,10 @@ def _vector(part: Filter) -> Stored:
         case Or(parts):
             some = [_vector(inner) for inner in parts]
             return NO_FILTER if not some else {"$or": some} if all(some) else {}
-        case Not(inner):
-            return _vector_not(inner)
+        case Not(inner):  # of a single condition
+            ((path, condition),) = _vector(inner).items()
+            ((operator, value),) = condition.items()
+            return {path: {_NEGATED[operator]: value}}
         case _:
             return _vector_leaf(part)
 
@@ -111,18 +116,6 @@ def _vector_leaf(part: Leaf) -> Stored:
         case Range():
             bounds = {f"${sign}": bound for sign, bound in _numbers(part).items()}
             return {range_path(part.field): bounds} if bounds else {ABSENT: {"$ne": part.field}}
-
-
-def _vector_not(part: Filter) -> Stored:
-    match part:
-        case Eq(field, value) | Has(field, value):
-            return {field: {"$ne": value}}
-        case In(field, values):
-            return {field: {"$nin": list(values)}} if values else {}
-        case Absent(field):
-            return {ABSENT: {"$ne": field}}
-        case _:
-            raise TypeError(f"{part} was not moved inwards")
 
 
 def _text(part: Filter) -> Stored | None:

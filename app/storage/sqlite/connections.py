@@ -243,7 +243,7 @@ def connect(path: Path, busy_timeout_ms: int, key: StoreKey | None = None, flags
             _to_wal(connection, busy_timeout_ms)
         for pragma in _PRAGMAS:
             connection.execute(f"PRAGMA {pragma}").fetchall()
-        sound = verifies(connection)
+        sound = uses_cipher(connection) or connection.pragma("checksum_verification") == "1"
     if sound:
         return connection
     connection.close()
@@ -275,11 +275,6 @@ def create(path: Path, busy_timeout_ms: int, key: StoreKey | None) -> None:
         connection.execute("COMMIT")
     finally:
         connection.close()
-
-
-def verifies(connection: apsw.Connection) -> bool:
-    """Returns whether the checksums or codes of pages are verified. Raises errors of SQLite."""
-    return uses_cipher(connection) or bool(connection.pragma("checksum_verification") == "1")
 
 
 def _to_wal(connection: apsw.Connection, busy_timeout_ms: int) -> None:
@@ -566,13 +561,12 @@ class LogTruncation:
 
     def __init__(self, apart: RunOnConnection, idle_seconds: float = IDLE_SECONDS) -> None:
         self._apart, self._idle = apart, idle_seconds
-        self._last_write, self._is_due = 0.0, asyncio.Event()
+        self._is_written = asyncio.Event()
         self._task = work.begin(self._run(), "truncation of the log")
 
     def written(self) -> None:
         """Records that this process has committed something."""
-        self._last_write = time.monotonic()
-        self._is_due.set()
+        self._is_written.set()
 
     async def close(self) -> None:
         """Stops. What is running in a thread ends with the readers."""
@@ -580,11 +574,11 @@ class LogTruncation:
 
     async def _run(self) -> None:
         while True:
-            await self._is_due.wait()
-            if (left := self._last_write + self._idle - time.monotonic()) > 0:
-                await asyncio.sleep(left)
+            await self._is_written.wait()
+            self._is_written.clear()
+            await asyncio.sleep(self._idle)
+            if self._is_written.is_set():
                 continue
-            self._is_due.clear()
             try:
                 done = await self._apart(truncate)
             except Exception as error:  # noqa: BLE001 (such as a full disk: it is tried again)

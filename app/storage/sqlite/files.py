@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -63,15 +62,18 @@ from app.storage.sqlite.writer import OWNER_ONLY, DiskSpace, counted_usage, rese
 from app.storage.text import LONG
 from app.storage.transfer import BackupRefused, Counter, MovableStore, Record, Rescued, Salvaged, load_each
 
-USAGE = "usage"
-
 
 def deep(connection: apsw.Connection, collections: Sequence[Collection], told: Told) -> list[Finding]:
     """Returns the findings of all checks. Reads every row."""
 
     def finding(name: str, faults: Iterator[str]) -> Finding:
         told(name, 0, None)
-        return _finding(name, faults)
+        named: list[str] = []
+        try:
+            named.extend(faults)
+        except UNREADABLE as error:
+            named.insert(0, f"cannot be read to the end: {error}")
+        return Finding.of(name, named)
 
     messages = (str(message) for (message,) in connection.execute("PRAGMA integrity_check"))
     database = finding("database", (message for message in messages if message != "ok"))
@@ -82,7 +84,7 @@ def deep(connection: apsw.Connection, collections: Sequence[Collection], told: T
         if collection.searched:
             findings.append(finding(rows, _bad_rows(connection, collection, rows, told)))
             findings.append(finding(f"{collection.name}: partitions", _bad_partitions(connection, collection)))
-    findings.append(finding(USAGE, _bad_usage(connection, collections)))
+    findings.append(finding("usage", _bad_usage(connection, collections)))
     return findings
 
 
@@ -90,15 +92,6 @@ def _bad_usage(connection: apsw.Connection, collections: Sequence[Collection]) -
     """Yields tenants whose stored usage is not what they have."""
     with connection:  # one state of the database: others may write
         yield from differences(stored_usage(connection), counted_usage(connection, collections))
-
-
-def _finding(name: str, faults: Iterator[str]) -> Finding:
-    named: list[str] = []
-    try:
-        named.extend(faults)
-    except (apsw.IOError, apsw.CorruptError, apsw.NotADBError) as error:
-        named.insert(0, f"cannot be read to the end: {error}")
-    return Finding.of(name, named)
 
 
 def _bad_documents(connection: apsw.Connection, collection: Collection, name: str, told: Told) -> Iterator[str]:
@@ -314,23 +307,16 @@ async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, ke
     `faults`."""
     first = step + 1
     try:
-        while await asyncio.to_thread(_verify_step, path, first, step, key):
+        while await asyncio.to_thread(os.path.getsize, path) >= first * PAGE_BYTES:
+            pages = await asyncio.to_thread(bad_pages, path, first, first + step, key)
+            if pages:
+                raise damaged(path.name, named_pages(pages))
             first += step
     except StoreDamaged as error:
         faults.note(error)
         log.critical(error.detail)
     except StoreUnavailable as error:
         log.warning("pages were not verified", extra={"error": error.detail})
-
-
-def _verify_step(path: Path, first: int, step: int, key: StoreKey | None) -> bool:
-    """Verifies `step` pages. Returns whether there are more. Raises StoreDamaged."""
-    if path.stat().st_size < first * PAGE_BYTES:
-        return False
-    pages = bad_pages(path, first, first + step, key)
-    if pages:
-        raise damaged(path.name, named_pages(pages))
-    return True
 
 
 def named_pages(pages: Sequence[int]) -> str:
@@ -626,14 +612,6 @@ def _digest(source: BinaryIO, length: int, copy: BinaryIO | None = None) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DatedBackup:
-    """A file of the folder whose name has the form of a backup, and the time in its name."""
-
-    time: datetime
-    file: Path
-
-
 def next_file(folder: Path, now: datetime) -> Path:
     """Returns the file for a backup made now, and makes the folder. Raises BackupRefused."""
     try:
@@ -643,14 +621,15 @@ def next_file(folder: Path, now: datetime) -> Path:
     return folder / now.astimezone(UTC).strftime(_FORM)
 
 
-def dated(folder: Path) -> list[DatedBackup]:
-    """Returns the files of the folder that are named like backups, the oldest first. Raises BackupRefused."""
-    backups = []
+def dated(folder: Path) -> list[tuple[datetime, Path]]:
+    """Returns the files of the folder that are named like backups, each with the time in its name, the oldest first.
+    Raises BackupRefused."""
+    backups: list[tuple[datetime, Path]] = []
     try:
         for file in folder.iterdir():
             if _NAME.fullmatch(file.name) and file.is_file() and not file.is_symlink():
                 with suppress(ValueError):  # a name with a 32nd day
-                    backups.append(DatedBackup(datetime.strptime(file.name, _FORM).replace(tzinfo=UTC), file))
+                    backups.append((datetime.strptime(file.name, _FORM).replace(tzinfo=UTC), file))
     except OSError as error:
         raise BackupRefused(f"{folder} cannot be read: {error.strerror}.") from error
     return sorted(backups)
@@ -662,11 +641,11 @@ def chosen(folder: Path, at: datetime | None) -> Path:
     Raises BackupRefused if there is none.
     """
     there = dated(folder)
-    fitting = [backup for backup in there if at is None or backup.time <= at]
+    fitting = [file for time, file in there if at is None or time <= at]
     if fitting:
-        return fitting[-1].file
+        return fitting[-1]
     if there:
-        raise BackupRefused(f"{folder} has no backup from {at} or before; the oldest is {there[0].file.name}.")
+        raise BackupRefused(f"{folder} has no backup from {at} or before; the oldest is {there[0][1].name}.")
     raise BackupRefused(f"{folder} has no dated backup, as `recalld backup --keep` makes them.")
 
 
@@ -677,7 +656,7 @@ def prune(new: Path, keep: int) -> list[Path]:
     BackupRefused, before anything was deleted, if `new` cannot be read back.
     """
     verify_backup(new)
-    older = [backup.file for backup in reversed(dated(new.parent)) if backup.file != new]
+    older = [file for _, file in reversed(dated(new.parent)) if file != new]
     whole = [file for file in older if _is_whole(file)]
     gone = whole[max(0, keep - 1) :]
     for file in gone:
@@ -698,7 +677,7 @@ def _is_whole(file: Path) -> bool:
 # The records that can be read of a damaged database. A page whose checksum is wrong cannot, nor what follows the first
 # damaged page of the log.
 
-DAMAGE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.SQLError, orjson.JSONDecodeError, StoreDamaged)
+DAMAGE = (*UNREADABLE, apsw.SQLError, orjson.JSONDecodeError, StoreDamaged)
 ROWS_AT_ONCE = 1_000
 SHARED_BYTES = 510, 0x40000002
 """Length and place of the bytes of a database file that SQLite locks for readers (its file format: `SHARED_FIRST`)."""
@@ -717,13 +696,6 @@ def refuse_if_used(path: Path) -> None:
                 "Nothing was written.",
                 retry_after=None,
             ) from None
-
-
-def copy_files(path: Path, copy: Path) -> None:
-    """Copies a database and its log. Raises OSError."""
-    shutil.copy(path, copy)
-    if log_of(path).exists():
-        shutil.copy(log_of(path), log_of(copy))
 
 
 class Rescue(Rescued):
@@ -816,7 +788,9 @@ async def salvage(
     """
     copy = directory / f"{source.name}.salvaged"
     try:
-        await asyncio.to_thread(copy_files, source, copy)
+        await asyncio.to_thread(shutil.copy, source, copy)
+        if log_of(source).exists():
+            await asyncio.to_thread(shutil.copy, log_of(source), log_of(copy))
         lost_pages = await asyncio.to_thread(bad_pages, copy, key=key)
         with closing(connect(copy, BUSY_TIMEOUT_MS, key)) as connection:
             note = read_note(source)
