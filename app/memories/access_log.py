@@ -1,11 +1,12 @@
-"""Accesses of memories. `AccessRecorder` counts them and writes them within a second, off the request's path: the decay
-of a memory starts anew with each."""
+"""Accesses of memories. `AccessRecorder` counts them and writes them off the request's path, within a second, or within
+some ten seconds if many memories are accessed: the decay of a memory starts anew with its accesses."""
 
 import asyncio
 import logging
 from collections import OrderedDict
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import islice
 
 from app.core.clock import Clock, rfc3339, to_ms
 from app.errors import StoreUnavailable
@@ -17,6 +18,14 @@ from app.storage.protocol import Store
 from app.storage.schema import In
 
 FLUSH_SECONDS = 0.4
+AT_ONCE = 20
+"""Memories that a flush writes, those that have waited longest. A memory that is accessed while it waits is written
+once, and each write costs some 0.2 ms: searches read and check the memory anew."""
+FLUSHES = 25
+"""Where more wait, a flush writes this fraction of them, so that each is written within ten seconds."""
+SAME_ANCHOR = timedelta(hours=1)
+"""The decay of a memory does not start anew so soon: an hour is less than a ten-thousandth of its importance. Its row in
+the search index stays as it is then, and so do the columns that searches keep."""
 MAX_WAITING = 100_000
 MAX_RECENT = 1_000
 """Memories of which it is remembered that they were recalled, of all tenants."""
@@ -70,14 +79,15 @@ class AccessRecorder:
             await self._noted.wait()
             await asyncio.sleep(FLUSH_SECONDS)
             self._noted.clear()
-            await asyncio.shield(self.flush())
+            await asyncio.shield(self.flush(max(AT_ONCE, len(self._waiting) // FLUSHES)))
             if self._waiting:
                 self._noted.set()
 
-    async def flush(self) -> None:
-        """Writes what was noted, after any flush that is under way. Accesses that cannot be written stay queued."""
+    async def flush(self, most: int | None = None) -> None:
+        """Writes what was noted, of `most` memories, after any flush that is under way. Accesses that cannot be written
+        stay queued."""
         async with self._flushing:
-            taken, self._waiting = self._waiting, {}
+            taken = {key: self._waiting.pop(key) for key in list(islice(self._waiting, most))}
             by_tenant: dict[str, list[Access]] = {}
             for (tenant, memory_id), (count, at) in taken.items():
                 by_tenant.setdefault(tenant, []).append(Access(tenant, memory_id, count, at))
@@ -166,11 +176,11 @@ class AccessRecorder:
 def _touched(memory: MemoryRecord, at: datetime, decay: DecayCurve) -> MemoryRecord:
     """Returns the fields of an accessed memory: the base becomes the importance at that time.
 
-    An access that arrives late does not move the anchor back.
+    An access that arrives late does not move the anchor back, and one soon after the last leaves it where it is.
     """
     moment = rfc3339(at)
     last = max(moment, memory["last_accessed"] or "")
-    if memory["anchored_at"] >= moment:  # also a passage of a document, which never fades
+    if memory["anchored_at"] > rfc3339(at - SAME_ANCHOR):  # also a passage of a document, which never fades
         return {"last_accessed": last}
     value = importance(memory["base_importance"], to_ms(memory["anchored_at"]), to_ms(at), memory["pinned"], decay)
     return {"last_accessed": last, "anchored_at": moment, "base_importance": value, "importance": value}

@@ -160,6 +160,18 @@ async def test_an_update_without_text_changes_what_it_says_and_keeps_the_text(st
     assert (row["hits"], row["cosine"], row["matched"]) == ([1], 1.0, True)
 
 
+async def test_what_searches_keep_stays_after_an_update_of_what_they_do_not_read(store: Store) -> None:
+    await store.commit([entry("tea", "one", vector=unit(1))])
+    before = await store.search(ENTRIES, ask("tea"))
+    await store.commit([Update(ENTRIES, T, "one", set={"last_accessed": at(9)}, inc={"access_count": 1})])
+    after = await store.search(ENTRIES, ask("tea"))
+    assert after.memo is before.memo
+    assert after.anchor is before.anchor, "an array that replaces it is computed with anew"
+    assert (await store.fetch(ENTRIES, T, after.rows))[0].doc["access_count"] == 1
+    await store.commit([Update(ENTRIES, T, "one", set={"anchored_at": at(9)})])
+    assert (await store.search(ENTRIES, ask("tea"))).anchor.tolist() == [to_ms(at(9))]
+
+
 async def test_an_update_with_text_replaces_text_and_vector(store: Store) -> None:
     await store.commit([entry("tea", "one", vector=unit(1))])
     await view(store, ENTRIES, ask("tea"))

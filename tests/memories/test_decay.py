@@ -11,7 +11,7 @@ import pytest
 
 from app.core.clock import parse_rfc3339, rfc3339, to_ms
 from app.errors import StoreUnavailable
-from app.memories.access_log import TOGETHER, AccessRecorder
+from app.memories.access_log import AT_ONCE, SAME_ANCHOR, TOGETHER, AccessRecorder
 from app.memories.agents import AGENTS
 from app.memories.repository import new_memory
 from app.memories.schemas import MEMORIES, MemoryRecord
@@ -250,12 +250,13 @@ async def test_access_and_decay_in_any_order_give_the_same(
     await put(store, "m")
     base, anchor = 0.8, BORN
     for _ in range(8):
-        clock.time += timedelta(days=seed.uniform(0, 90))
+        clock.time += timedelta(days=seed.choice((seed.uniform(0, 90), seed.uniform(0, 0.1))))
         steps: list[Callable[[], Coroutine[Any, Any, Any]]] = [partial(job.apply, None)] * seed.randint(0, 2)
         if seed.random() < 0.5:
             accesses.note("acme", ["m"])
             steps.append(accesses.flush)
-            base, anchor = importance(base, to_ms(anchor), to_ms(clock.time)), clock.time
+            if clock.time - anchor >= SAME_ANCHOR:
+                base, anchor = importance(base, to_ms(anchor), to_ms(clock.time)), clock.time
         seed.shuffle(steps)
         if seed.random() < 0.5:
             await asyncio.gather(*(step() for step in steps))
@@ -266,6 +267,67 @@ async def test_access_and_decay_in_any_order_give_the_same(
     doc = await get(store)
     assert doc["importance"] == pytest.approx(importance(base, to_ms(anchor), to_ms(clock.time)), abs=1e-9)
     assert doc["base_importance"] == pytest.approx(base, abs=1e-9)
+
+
+async def test_an_access_soon_after_another_counts_and_leaves_the_anchor(
+    store: Store, accesses: AccessRecorder, clock: SetClock
+) -> None:
+    await put(store, "m")
+    clock.time = BORN + timedelta(days=40)
+    first = clock.time
+
+    async def access() -> tuple[int, str, str | None]:
+        accesses.note("acme", ["m"])
+        await accesses.flush()
+        doc = await get(store)
+        return doc["access_count"], doc["anchored_at"], doc["last_accessed"]
+
+    assert await access() == (1, rfc3339(first), rfc3339(first))
+    clock.time = first + SAME_ANCHOR - timedelta(milliseconds=1)
+    assert await access() == (2, rfc3339(first), rfc3339(clock.time))
+    clock.time = first + SAME_ANCHOR
+    assert await access() == (3, rfc3339(clock.time), rfc3339(clock.time))
+
+
+async def test_a_flush_writes_first_what_has_waited_longest(store: Store, accesses: AccessRecorder) -> None:
+    ids = ["m1", "m2", "m3"]
+    for memory_id in ids:
+        await put(store, memory_id)
+    counts = []
+    accesses.note("acme", ids)
+    accesses.note("acme", ["m2"])
+    for _ in range(3):
+        await accesses.flush(1)
+        counts.append([(await get(store, memory_id))["access_count"] for memory_id in ids])
+        accesses.note("acme", ["m1"])
+    assert counts == [[1, 0, 0], [1, 2, 0], [1, 2, 1]]
+    await accesses.flush(1)
+    assert (await get(store, "m1"))["access_count"] == 4, "what is accessed again and again waits for the others"
+
+
+async def test_many_accesses_are_written_in_several_flushes(
+    store: Store, accesses: AccessRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [f"m{number}" for number in range(AT_ONCE + 1)]
+    for memory_id in ids:
+        await put(store, memory_id)
+    accesses.note("acme", ids)
+    commit, sizes, made = store.commit, list[int](), asyncio.Event()
+
+    async def watched(changes: Any) -> Any:
+        sizes.append(len(changes))
+        if sum(sizes) == len(ids):
+            made.set()
+        return await commit(changes)
+
+    monkeypatch.setattr(store, "commit", watched)
+    task = asyncio.create_task(accesses.run())
+    await asyncio.wait_for(made.wait(), 20)
+    task.cancel()
+    await asyncio.wait([task])
+    await accesses.flush()
+    assert sizes == [AT_ONCE, 1]
+    assert [(await get(store, memory_id))["access_count"] for memory_id in ids] == [1] * len(ids)
 
 
 async def test_many_recorders_count_every_access(open_store: Open, clock: SetClock) -> None:

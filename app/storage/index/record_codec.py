@@ -339,6 +339,13 @@ def _first(doc: Mapping[str, object], fields: tuple[str, ...], default: Any = No
 
 
 @cache
+def sources_of(spec: SearchSchema) -> frozenset[str]:
+    """Returns the top-level fields that a record is made of, beside the text: an update of others leaves it as it is,
+    such as one more count."""
+    return frozenset[str]().union(*(sources for _, sources, _ in _parts(spec)), spec.flag_fields, _facet_sources(spec))
+
+
+@cache
 def _facet_sources(spec: SearchSchema) -> frozenset[str]:
     return frozenset(map(top_of, spec.facets))
 

@@ -617,7 +617,13 @@ class ChangeAttempt:
         own: Stored = {f"u.{name}": value for name, value in changed.items()}  # None: the field goes
         if collection.searched:
             own |= await self._partitions.put(
-                collection, doc, stored.get(OWN, {}), change.entry, terms=change.terms, keep=change.keep
+                collection,
+                doc,
+                stored.get(OWN, {}),
+                change.entry,
+                changed=fields.keys(),
+                terms=change.terms,
+                keep=change.keep,
             )
         update = {
             "$set": encoded | {f"{OWN}.{name}": value for name, value in own.items() if value is not None},

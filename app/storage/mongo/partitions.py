@@ -7,7 +7,7 @@ with the rows that changed.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from app.storage.index.record_codec import (
     pack,
     repack,
     reword,
+    sources_of,
 )
 from app.storage.index.segment import PartitionState, Segment, SegmentCache
 from app.storage.mongo.codec import (
@@ -210,17 +211,18 @@ class PartitionWriting:
         own: OwnFields | None,
         entry: IndexEntry | None,
         *,
+        changed: Set[str] = frozenset(),
         terms: IndexedTerms | None = None,
         keep: bool = False,
     ) -> Stored:
         """Returns the fields of `_r` for a document's row, a new one if `own` has none.
 
-        Without `entry` the text and vectors stay, except that `terms` are its new terms. `keep` keeps the replaced
-        vector as an alternate vector.
+        Without `entry` the text and vectors stay, except that `terms` are its new terms, and only the fields `changed`
+        have changed. `keep` keeps the replaced vector as an alternate vector.
         """
         spec = collection.spec
         old = packed_of(own) if own else None
-        if entry is None and old is None:
+        if entry is None and (old is None or (terms is None and changed.isdisjoint(sources_of(spec)))):
             return {}
         state = await self._state(collection, doc)
         if entry is not None:
@@ -230,7 +232,7 @@ class PartitionWriting:
             packed = reword(spec, doc, old, terms, state.version)
         else:
             assert old is not None
-            packed = repack(spec, doc, old, state.version)
+            packed = repack(spec, doc, old, state.version, changed)
         fields = self._written(collection, state, doc, packed, old)
         if own and entry is not None:
             fields |= self._alternates(collection, state, own, packed) if keep else {"kept": None}

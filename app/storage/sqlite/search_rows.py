@@ -25,6 +25,7 @@ from app.storage.index.record_codec import (
     pack,
     repack,
     reword,
+    sources_of,
 )
 from app.storage.index.segment import PartitionState, Segment
 from app.storage.schema import Collection, Doc
@@ -276,6 +277,8 @@ class SearchRowWriter:
     ) -> None:
         """Updates the row of a document, if it exists, after the fields `changed` changed. `terms`: its new terms;
         its vectors stay."""
+        if terms is None and changed.isdisjoint(sources_of(collection.spec)):
+            return
         state, table = self._raised(collection, doc), sql.search_table(collection)
         statement = (
             f"SELECT sum, head, vector, terms, facets FROM {table} WHERE partition = ? AND row = ? AND head IS NOT NULL"

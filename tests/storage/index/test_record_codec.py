@@ -14,6 +14,7 @@ from app.storage.index.record_codec import (
     quantise,
     range_value,
     repack,
+    sources_of,
 )
 from tests.support.declared import SEARCHED, at, entry_doc, random_vector, search_entry
 
@@ -72,12 +73,15 @@ def test_the_revision_moves_with_facets_and_place_and_stays_with_the_rest() -> N
         {"weight": 4, "pinned": True, "other": 1},
         {"event_at": at(9)},
         {"source": {"session_id": "s", "message_seq": 2, "speaker": "Ada"}},
+        {"last_accessed": at(9), "access_count": 1},
     ],
 )
 def test_a_record_read_from_what_changed_is_that_read_from_all(changed: dict[str, object]) -> None:
     doc = entry_doc("tea", kind="a", tags=["t"], source={"session_id": "s", "message_seq": 1})
     old = pack(SEARCHED, doc, search_entry("tea", random_vector(1)), 1)
-    assert repack(SEARCHED, doc | changed, old, 2, changed.keys()) == repack(SEARCHED, doc | changed, old, 2)
+    new = repack(SEARCHED, doc | changed, old, 2)
+    assert repack(SEARCHED, doc | changed, old, 2, changed.keys()) == new
+    assert (new == old) == changed.keys().isdisjoint(sources_of(SEARCHED))
 
 
 @pytest.mark.parametrize(("value", "number"), [(at(0), to_ms(at(0))), (0.5, 0.5), (3, 3.0), (0, 0.0)])
