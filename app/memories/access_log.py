@@ -24,8 +24,8 @@ once, and each write costs some 0.2 ms: searches read and check the memory anew.
 FLUSHES = 25
 """Where more wait, a flush writes this fraction of them, so that each is written within ten seconds."""
 SAME_ANCHOR = timedelta(hours=1)
-"""The decay of a memory does not start anew so soon: an hour is less than a ten-thousandth of its importance. Its row in
-the search index stays as it is then, and so do the columns that searches keep."""
+"""The decay of a memory does not start anew so soon: in an hour it loses less than a ten-thousandth. Then its row in
+the search index stays as it is, and so do the columns that searches keep."""
 MAX_WAITING = 100_000
 MAX_RECENT = 1_000
 """Memories of which it is remembered that they were recalled, of all tenants."""
@@ -60,11 +60,12 @@ class AccessRecorder:
         wait."""
         now = self._clock.now()
         for memory_id in memory_ids:
-            self._recent[(tenant, memory_id)] = now
-            self._recent.move_to_end((tenant, memory_id))
-            count, _ = self._waiting.get((tenant, memory_id), (0, now))
+            key = tenant, memory_id
+            self._recent[key] = now
+            self._recent.move_to_end(key)
+            count, _ = self._waiting.get(key, (0, now))
             if count or len(self._waiting) < MAX_WAITING:
-                self._waiting[(tenant, memory_id)] = (count + 1, now)
+                self._waiting[key] = (count + 1, now)
         while len(self._recent) > MAX_RECENT:
             self._recent.popitem(last=False)
         self._noted.set()

@@ -167,7 +167,9 @@ async def test_what_searches_keep_stays_after_an_update_of_what_they_do_not_read
     after = await store.search(ENTRIES, ask("tea"))
     assert after.memo is before.memo
     assert after.anchor is before.anchor, "an array that replaces it is computed with anew"
-    assert (await store.fetch(ENTRIES, T, after.rows))[0].doc["access_count"] == 1
+    (fetched,) = await store.fetch(ENTRIES, T, after.rows)
+    assert fetched is not None
+    assert fetched.doc["access_count"] == 1
     await store.commit([Update(ENTRIES, T, "one", set={"anchored_at": at(9)})])
     assert (await store.search(ENTRIES, ask("tea"))).anchor.tolist() == [to_ms(at(9))]
 

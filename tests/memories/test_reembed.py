@@ -175,8 +175,9 @@ async def test_searches_find_what_they_found_while_everything_moves(
         again = await reembed_store(beside, new, drop_old=True)
         assert (again["ok"], again["embedded"], again["dropped"]) == (True, 0, 3 * EACH + 3)
         assert len(await found(moved.client, "u likes tea 7", mode="vector", top_k=50)) == EACH
-    assert await found(service.client, "u likes tea 7", mode="vector") == [], "its vectors are gone"
-    assert "u likes tea 7" in await found(service.client, "u likes tea 7", mode="text")
+    async with serving(settings, models, "old") as late:  # what a process has in memory it may still compare
+        assert await found(late.client, "u likes tea 7", mode="vector") == [], "its vectors are gone"
+        assert "u likes tea 7" in await found(late.client, "u likes tea 7", mode="text")
 
 
 async def test_what_is_written_meanwhile_is_moved_too(

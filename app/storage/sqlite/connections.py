@@ -14,13 +14,14 @@ import secrets
 import struct
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 from zlib import crc32
 
 import apsw
@@ -381,40 +382,78 @@ PARSED_BYTES = 8
 """Of a character of JSON, once it is parsed."""
 
 
-class ReadCache:
-    """Results of reads on one connection since the last commit, up to about `MAX_READ_BYTES` of them. Used only from
-    the event loop's thread."""
+ReadKey: TypeAlias = tuple[str, str, str | int]
+"""A collection, a tenant, and what was read: the id or the row of a document, `LISTS` or `PARTITIONS`."""
+LISTS, PARTITIONS = -1, -2
+MOST_COMMITS = 32
+MOST_KEYS = 1_000
 
-    def __init__(self, connection: apsw.Connection, faults: Faults) -> None:
-        self._connection, self._faults = connection, faults
-        self._held: dict[Hashable, Any] = {}
+
+class OwnCommits:
+    """What the last commits of this process changed, by their number (`count_commit`). The writer's thread notes it
+    before the commit, and takes it back if that fails."""
+
+    def __init__(self) -> None:
+        self._keys: dict[int, Set[ReadKey] | None] = {}
+
+    def note(self, commit: int, keys: Set[ReadKey] | None) -> None:
+        """Notes what a commit changes; None: perhaps all, or it failed."""
+        self._keys[commit] = keys if keys is None or len(keys) <= MOST_KEYS else None
+        self._keys.pop(commit - MOST_COMMITS, None)
+
+    def between(self, seen: int, commit: int) -> Iterable[ReadKey] | None:
+        """Returns what the commits after `seen` changed, up to `commit`; None if others made one of them."""
+        keys = [self._keys.get(number) for number in range(seen + 1, min(commit, seen + MOST_COMMITS) + 1)]
+        known = [of_commit for of_commit in keys if of_commit is not None]
+        return chain.from_iterable(known) if known and len(known) == commit - seen else None
+
+
+class ReadCache:
+    """Results of reads on one connection, up to about `MAX_READ_BYTES` of them, without those that a commit has changed
+    since. After a commit of another process it is empty. Used only from the event loop's thread."""
+
+    def __init__(self, connection: apsw.Connection, faults: Faults, own: OwnCommits) -> None:
+        self._connection, self._faults, self._own = connection, faults, own
+        self._held: dict[ReadKey, Any] = {}
         self._bytes = 0
         self._version: Any = None
+        self._commit = 0
         self._version_known = False
 
-    def get(self, key: Hashable, read: Callable[[], tuple[T, int]]) -> T:
+    def get(self, key: ReadKey, read: Callable[[], tuple[T, int]]) -> T:
         """Returns what `read()` returns, or its result since the last commit. `read` returns the characters of JSON of
         its result, too."""
         self.renew()
-        if key not in self._held:
+        return self._get(self._held, key, read)
+
+    def get_part(self, key: ReadKey, part: Hashable, read: Callable[[], tuple[T, int]]) -> T:
+        """As `get`, for one of several results that are forgotten together."""
+        self.renew()
+        return self._get(self._held.setdefault(key, {}), part, read)
+
+    def _get(self, held: dict[Any, Any], key: Hashable, read: Callable[[], tuple[T, int]]) -> T:
+        if key not in held:
             with self._faults.translated():
-                result, characters = read()
-            self.keep(key, result, characters)
-        value: T = self._held[key]
+                held[key], characters = read()
+            self._count(characters)
+        value: T = held[key]
         return value
 
-    def cached(self) -> Mapping[Hashable, Any]:
+    def cached(self) -> Mapping[ReadKey, Any]:
         """Returns all cached results by key. The caller may `keep` what it reads, before it awaits anything."""
         self.renew()
         return self._held
 
-    def keep(self, key: Hashable, result: Any, characters: int) -> None:
+    def keep(self, key: ReadKey, result: Any, characters: int) -> None:
         """Adds a result that was made of so many characters of JSON."""
         self._held[key] = result
+        self._count(characters)
+
+    def _count(self, characters: int) -> None:
         self._bytes += 2 * ENTRY_BYTES + PARSED_BYTES * characters
 
     def renew(self) -> None:
-        """Clears the cache if the database has changed; looks once in each round of the event loop.
+        """Forgets what is no longer so, if the database has changed; looks once in each round of the event loop.
 
         This is safe: a commit that was acknowledged after this look was acknowledged in a later callback, and callbacks
         run in the order in which they were scheduled, thus after the one that ends the round.
@@ -423,10 +462,18 @@ class ReadCache:
             return
         with self._faults.translated():
             ((version,),) = self._connection.execute("PRAGMA data_version")  # faster than `pragma()`
-        if version != self._version or self._bytes > MAX_READ_BYTES:
+            if version != self._version:
+                commit = last_commit(self._connection)
+                changed = self._own.between(self._commit, commit)
+                self._version, self._commit = version, commit
+                if changed is None:
+                    self._bytes = MAX_READ_BYTES + 1
+                else:
+                    for key in changed:
+                        self._held.pop(key, None)
+        if self._bytes > MAX_READ_BYTES:
             self._held.clear()
             self._bytes = 0
-            self._version = version
         self._version_known = True
         asyncio.get_running_loop().call_soon(self._end_round)
 
@@ -627,7 +674,7 @@ def begin_counting(connection: apsw.Connection) -> None:
     """Gives the store its number and its count, if it has none. Runs in a transaction."""
     if not connection.pragma("application_id"):
         connection.pragma("application_id", secrets.randbits(31) | 1)
-    if not _count(connection):
+    if not last_commit(connection):
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, 1)", (COMMITS_ROW,))
 
 
@@ -640,10 +687,11 @@ def count_commit(connection: apsw.Connection) -> int:
 def commit_state(connection: apsw.Connection) -> tuple[int, int]:
     """Returns the number of the store and of its last commit; 0 for what it does not have yet."""
     has_table = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'sqlite_sequence'").fetchone()
-    return int(connection.pragma("application_id")), _count(connection) if has_table else 0
+    return int(connection.pragma("application_id")), last_commit(connection) if has_table else 0
 
 
-def _count(connection: apsw.Connection) -> int:
+def last_commit(connection: apsw.Connection) -> int:
+    """Returns the number of the last commit; 0 if none is counted yet."""
     return connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (COMMITS_ROW,)).get or 0
 
 

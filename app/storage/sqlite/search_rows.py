@@ -31,7 +31,7 @@ from app.storage.index.segment import PartitionState, Segment
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.sqlite import sql
-from app.storage.sqlite.connections import FILE_NAME, damaged
+from app.storage.sqlite.connections import FILE_NAME, PARTITIONS, ReadKey, damaged
 from app.storage.text import IndexedTerms
 from app.storage.transfer import Record
 
@@ -220,6 +220,11 @@ class SearchRowWriter:
         self._connection = connection
         self._open: dict[tuple[str, str, str, str], PartitionState] = {}
         self._collections: dict[int, Collection] = {}
+
+    @property
+    def keys(self) -> set[ReadKey]:
+        """What reads of partitions are kept by (`ReadCache`), of those that were touched."""
+        return {(collection, tenant, PARTITIONS) for collection, tenant, _, _ in self._open}
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
         """Writes the row of a new document."""

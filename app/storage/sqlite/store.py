@@ -40,6 +40,8 @@ from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concat
 from app.storage.sqlite import files, search_rows, sql
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import (
+    LISTS,
+    PARTITIONS,
     SUMMED_BYTES,
     Faults,
     LogTruncation,
@@ -268,7 +270,6 @@ class EmbeddedStore:
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[VersionedSegment]] = {}
         self._in_threads: dict[tuple[int, int], asyncio.Lock] = {}
-        self._reads = ReadCache(self._reader, self._faults)
         # by the text that was just read, so that a document in the cache is always what is stored
         self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(_fetched)
         self._listeners = InsertListeners()
@@ -278,6 +279,7 @@ class EmbeddedStore:
         self.writer = WriterThread(
             writing, execute, options.observe_commit, self._log.written, self._faults, self._space
         )
+        self._reads = ReadCache(self._reader, self._faults, self.writer.own)
         self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
         self.change_log = EmbeddedChangeLog(self._readers, self.writer, options.log)
         self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
@@ -368,7 +370,7 @@ class EmbeddedStore:
                 texts = read(self._reader)
                 return parsed(collection, texts), sum(len(text) for _, text in texts)
 
-            held: Read[R] = self._reads.get((collection.name, tenant, where, order, most), load)
+            held: Read[R] = self._reads.get_part((collection.name, tenant, LISTS), (where, order, most), load)
             return [*held]
         rows = await self._readers.bounded(read)
         return await off_loop(json_work(sum(len(text) for _, text in rows)), parsed, collection, rows)
@@ -554,13 +556,12 @@ class EmbeddedStore:
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
         """Returns the current records of the partitions."""
-        key = (collection.name, tenant, tuple(wanted))
 
         def read() -> tuple[list[PartitionState], int]:
             states = search_rows.read(self._reader, collection, tenant, wanted)
             return states, sum(len(name) for state in states for name in state.speakers)
 
-        return self._reads.get(key, read)
+        return self._reads.get_part((collection.name, tenant, PARTITIONS), tuple(wanted), read)
 
     def _empty(self, collection: Collection, agent: str | None = None) -> Segment:
         return Segment(collection.spec, self._dim, agent, large=self._large)

@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -56,9 +56,12 @@ from app.storage.records import parsed_one, unreadable
 from app.storage.schema import EVERYTHING, Collection, Doc, Filter
 from app.storage.sqlite import search_rows, sql
 from app.storage.sqlite.connections import (
+    LISTS,
     PAGE_BYTES,
     CommitNote,
     Faults,
+    OwnCommits,
+    ReadKey,
     ReadPool,
     count_commit,
     log_of,
@@ -265,6 +268,8 @@ class QueuedTask:
     future: "asyncio.Future[Any]"
     reserve: bool = False
     """Whether the task may use the space kept back for deletions."""
+    keys: Set[ReadKey] | None = None
+    """What the task wrote, once it has run; None: perhaps anything."""
     alone: bool = False
     """Whether the task uses a connection of its own, and runs while this process writes nothing."""
     outcome: Any = None
@@ -277,7 +282,7 @@ class WriterThread:
     def __init__(
         self,
         connection: apsw.Connection,
-        execute: Callable[[apsw.Connection, Sequence[Change], str | None], Committed],
+        execute: Callable[[apsw.Connection, Sequence[Change], str | None, set[ReadKey]], Committed],
         observe: ObserveCommit,
         written: Callable[[], None],
         faults: Faults,
@@ -293,6 +298,7 @@ class WriterThread:
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._commit_note = CommitNote(connection)
+        self.own = OwnCommits()
         self._queue: WriteTurns[QueuedTask] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -302,8 +308,10 @@ class WriterThread:
     async def commit(self, changes: Sequence[Change], at: str | None = None) -> Committed:
         """Makes all changes durably, or none, and logs them with the time `at`; None: they are not logged. Raises
         CommitConflict or StoreUnavailable, also if the disk does not answer in time; the changes may be made then."""
-        reserve = may_use_reserve(changes)
-        made = self.submit(lambda connection: self._execute(connection, changes, at), len(changes), reserve)
+        reserve, keys = may_use_reserve(changes), set[ReadKey]()
+        made = self.submit(
+            lambda connection: self._execute(connection, changes, at, keys), len(changes), reserve, keys=keys
+        )
         return await self._in_time(made)
 
     async def refuse_failing(self) -> None:
@@ -335,10 +343,12 @@ class WriterThread:
         changes: int = MAX_GROUP_CHANGES,
         reserve: bool | None = None,
         *,
+        keys: Set[ReadKey] | None = None,
         alone: bool = False,
     ) -> T:
         """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
-        it makes. `alone`: it uses a connection of its own, and all writes wait meanwhile.
+        it makes. `keys`: what it has changed, once it has run; None: perhaps anything. `alone`: it uses a connection of
+        its own, and all writes wait meanwhile.
 
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
@@ -347,7 +357,7 @@ class WriterThread:
             reserve = may_use_reserve()
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        queued = QueuedTask(work, self._loop.create_future(), reserve, alone)
+        queued = QueuedTask(work, self._loop.create_future(), reserve, keys, alone)
         self._queue.put(queued, tenant_at_work(), changes)
         result: T = await queued.future
         return result
@@ -459,6 +469,7 @@ class WriterThread:
         A savepoint copies each page that is written. So there is none, and where a task fails, all run once more, each
         with its own.
         """
+        commits = None
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             before = self._connection.total_changes()
@@ -473,10 +484,14 @@ class WriterThread:
                     if isinstance(self._run_one(queued), Exception):
                         self._connection.execute("ROLLBACK TO one")
                     self._connection.execute("RELEASE one")
-            is_changed = self._connection.total_changes() != before
-            commits = count_commit(self._connection) if is_changed else None
+            if self._connection.total_changes() != before:
+                commits = count_commit(self._connection)
+                keys = [queued.keys for queued in group]
+                self.own.note(commits, None if None in keys else set().union(*filter(None, keys)))
             self._connection.execute("COMMIT")
         except BaseException:
+            if commits is not None:
+                self.own.note(commits, None)  # another process may make the commit of this number
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -517,16 +532,19 @@ LOG_COLUMNS = "tenant, kind, id, type, agent_id, user_id, version, at, seq"
 _INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | None = None) -> Committed:
-    """Executes all changes, and logs them with the time `at`; None: they are not logged. If it raises, the caller rolls
-    back. Raises CommitConflict or QuotaExceeded."""
+def execute(
+    connection: apsw.Connection, changes: Sequence[Change], at: str | None = None, keys: set[ReadKey] | None = None
+) -> Committed:
+    """Executes all changes, and logs them with the time `at`; None: they are not logged. Adds what they change to
+    `keys`. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
     notes = ChangeNotes(at)
-    work = _Work(connection, notes)
+    work = _Work(connection, notes, set() if keys is None else keys)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         work.do(change)
     work.rows.write_partitions()
+    work.keys.update(work.rows.keys)
     for tenant, entries in notes.by_tenant().items():
         append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
@@ -535,11 +553,14 @@ def execute(connection: apsw.Connection, changes: Sequence[Change], at: str | No
 
 
 class _Work:
-    def __init__(self, connection: apsw.Connection, notes: ChangeNotes) -> None:
-        self._connection, self._notes = connection, notes
+    def __init__(self, connection: apsw.Connection, notes: ChangeNotes, keys: set[ReadKey]) -> None:
+        self._connection, self._notes, self.keys = connection, notes, keys
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.rows = search_rows.SearchRowWriter(connection)
+
+    def _wrote(self, collection: Collection, doc: Doc, row: int) -> None:
+        self.keys.update((collection.name, doc["tenant_id"], what) for what in (doc[collection.id_field], row, LISTS))
 
     def do(self, change: Change) -> None:
         match change:
@@ -580,6 +601,7 @@ class _Work:
     def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self.allocated)
         row = insert_document(self._connection, collection, doc)
+        self._wrote(collection, doc, row)
         self._notes.created(collection, doc)
         if collection.searched is None:
             return
@@ -620,6 +642,7 @@ class _Work:
         text = orjson.dumps(doc)
         values = (*sql.values_of(doc, columns), text.decode(), sum_of(text), row)
         _run(self._connection, collection, change.id, statement, values)
+        self._wrote(collection, doc, row)
         self._notes.updated(collection, doc, change)
         if collection.searched is None:
             return
@@ -631,6 +654,7 @@ class _Work:
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
+        self._wrote(collection, doc, row)
         self._notes.deleted(collection, doc)
         if collection.searched is not None:
             self.rows.remove(collection, doc, row)

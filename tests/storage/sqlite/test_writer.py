@@ -1,18 +1,20 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from app.errors import StoreUnavailable
-from app.storage.changes import Change, CommitConflict, Committed
+from app.storage.changes import Change, CommitConflict, Committed, Update
 from app.storage.sqlite import writer
-from app.storage.sqlite.connections import Faults, connect
+from app.storage.sqlite.connections import Faults, ReadCache, ReadKey, connect, count_commit
 from app.storage.sqlite.sql import migrate
 from app.storage.sqlite.writer import MAX_GROUP, WAIT_SECONDS, DiskSpace, WriterThread
-from tests.support.declared import THINGS, thing
+from tests.support.declared import THINGS, T, thing
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +26,12 @@ class Gated:
         self.open, self.reached = threading.Event(), threading.Event()
         self.open.set()
 
-    def __call__(self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None = None) -> Committed:
+    def __call__(
+        self, connection: apsw.Connection, wanted: Sequence[Change], at: str | None, keys: set[ReadKey]
+    ) -> Committed:
         self.reached.set()
         assert self.open.wait(60)
-        return writer.execute(connection, wanted, at)
+        return writer.execute(connection, wanted, at, keys)
 
 
 class Setup:
@@ -120,8 +124,8 @@ async def test_a_commit_that_fails_fails_its_whole_group_and_stores_nothing(setu
 async def test_a_fault_of_the_disk_fails_the_whole_group(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = setup.gate
 
-    def failing(connection: apsw.Connection, wanted: Sequence[Change], at: str | None) -> Committed:
-        done = gate(connection, wanted, at)
+    def failing(connection: apsw.Connection, wanted: Sequence[Change], at: str | None, keys: set[ReadKey]) -> Committed:
+        done = gate(connection, wanted, at, keys)
         if any(getattr(change, "doc", {}).get("name") == "disk fault" for change in wanted):
             raise apsw.IOError("disk I/O error")
         return done
@@ -130,6 +134,43 @@ async def test_a_fault_of_the_disk_fails_the_whole_group(setup: Setup, monkeypat
     outcomes = await setup.gathered([thing()], [thing(name="disk fault")], [thing()])
     assert [str(outcome) for outcome in outcomes] == ["The store's file cannot be used: disk I/O error."] * 3
     assert setup.stored() == 1
+
+
+async def test_reads_are_kept_until_their_record_changes_or_another_process_commits(setup: Setup) -> None:
+    cache, ids = ReadCache(setup.reader, Faults(), setup.writer.own), ("one", "two")
+
+    async def found() -> dict[str, tuple[int, bool]]:
+        """Returns the version of each record that the cache gives, and whether it was read anew."""
+        await asyncio.sleep(0)  # the next round of the event loop
+        anew: set[str] = set()
+
+        def read(thing_id: str) -> tuple[int, int]:
+            anew.add(thing_id)
+            statement = "SELECT json_extract(doc, '$.version') FROM things WHERE id = ?"
+            return int(setup.reader.execute(statement, (thing_id,)).get), 1
+
+        return {name: (cache.get((THINGS.name, T, name), partial(read, name)), name in anew) for name in ids}
+
+    def raised(thing_id: str) -> Update[Any]:
+        return Update(THINGS, T, thing_id, inc={"version": 1})
+
+    await setup.writer.commit([thing(name) for name in ids])
+    assert await found() == {"one": (1, True), "two": (1, True)}
+    await setup.writer.commit([raised("one")])
+    assert await found() == {"one": (2, True), "two": (1, False)}
+    await setup.writer.submit(lambda connection: writer.execute(connection, [raised("two")]))
+    assert await found() == {"one": (2, True), "two": (2, True)}, "a task that does not say what it writes"
+
+    setup.connection.set_commit_hook(lambda: True)
+    with pytest.raises(StoreUnavailable):
+        await setup.writer.commit([raised("one")])
+    setup.connection.set_commit_hook(None)
+    other = connect(Path(setup.connection.filename), 50)
+    with other:
+        writer.execute(other, [raised("two")])
+        count_commit(other)  # takes the number of the commit that failed
+    other.close()
+    assert await found() == {"one": (2, True), "two": (3, True)}
 
 
 async def test_a_caller_who_left_does_not_stop_the_others(setup: Setup) -> None:
