@@ -131,7 +131,8 @@ def is_small(sections: Sequence[Gathered]) -> bool:
     manual does not take the allergy out of the prompt. `gather_memories` drops nothing for its score while this is
     still possible (`may_be_small`)."""
     competing = [section for section in sections if not section.source.fixed]
-    items = [(section, item) for section in competing for item in section.items if item.type != DOCUMENT_PART]
+    found = {item.id: (section, item) for section in competing for item in section.items}
+    items = [(section, item) for section, item in found.values() if item.type != DOCUMENT_PART]
     documents = sum(evidence.count for evidence in evidence_in(sections))
     if documents > SMALL_DOCUMENTS or len(items) > SMALL_DOCUMENTS:
         return False

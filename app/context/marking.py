@@ -9,6 +9,7 @@ value word for word. Marks are made when a prompt is, so a prompt of another tim
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
@@ -62,8 +63,10 @@ async def mark_sections(
     def mark(item: Candidate) -> Candidate:
         if item.fact_ids:
             placed = fact_marks(item, [by_id[link] for link in item.fact_ids if link in by_id], judged, request.zone)
-            return item.marked(inserted(item.text, placed), item.partner)
-        return with_marks(item, values, names, judged, request.zone)
+        else:
+            placed = value_marks(item.text, item.memory_id, item.utterance, values, names, request.zone)
+            placed += judged_marks(item, judged, request.zone)
+        return replace(item, text=inserted(item.text, placed)) if placed else item
 
     return [
         section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
@@ -79,20 +82,6 @@ class Mark(NamedTuple):
 
     span: tuple[int, int]
     text: str
-
-
-def with_marks(
-    item: Candidate,
-    values: Sequence[ReplacedValue],
-    names: Sequence[str],
-    judged: Sequence[JudgedStatement],
-    zone: tzinfo = UTC,
-) -> Candidate:
-    """Returns the candidate and its partner with a mark behind each statement that was replaced or is doubted.
-    `names`: of the user."""
-    partner = None if item.partner is None else with_marks(item.partner, values, names, judged, zone)
-    placed = value_marks(item.text, item.memory_id, item.utterance, values, names, zone) if values else []
-    return item.marked(inserted(item.text, [*placed, *judged_marks(item, judged, zone)]), partner)
 
 
 def inserted(text: str, placed: Sequence[Mark]) -> str:

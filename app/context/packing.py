@@ -154,7 +154,7 @@ class Packer:
         """Keys of what the prompt says (`Candidate.keys`)."""
         self._ids: set[str] = set()
         self._misfits: dict[str, Misfit] = {}
-        competing = [item for section in sections if not section.fixed for item in with_partners(section.items)]
+        competing = [item for section in sections if not section.fixed for item in section.items]
         self._texts_with = Counter[int]()
         """How many competing texts have each word; empty if no text is derived from others."""
         if any(item.derived for item in competing):
@@ -261,11 +261,10 @@ class Packer:
         return sum(weights[word] for word in weights.keys() & known) > most * sum(weights.values())
 
     def _dropped(self, competed: Set[str]) -> Iterator[tuple[Candidate, DropReason]]:
-        """Yields each dropped item once. An item of its own comes before the same turn as another item's partner."""
+        """Yields each dropped item once, also a turn that stands there as another one's partner, too."""
         seen = set(self._ids)
         for state in self._states.values():
-            partners = (item.partner for item in state.section.items if item.partner is not None)
-            for item in (*state.section.items, *partners):
+            for item in state.section.items:
                 if item.id not in seen:
                     seen.add(item.id)
                     yield item, state.reasons.get(item.id) or self._untried(item, competed)
@@ -300,18 +299,18 @@ def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
 def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list[tuple[str, Candidate]]:
     """Returns (section, item) of all competing items that reach the minimum score, best first.
 
-    What counts is the score times the item's factor, such as half for a line of the assistant, but not if the budget is
-    filled (`fill`). Of the `FIRST` items with the best scores, none falls below the minimum for it. A partner competes
-    with its own part of the score. The boost of a section moves its items and does not change the minimum, and neither
-    does the length of an item that is longer than any memory, such as a procedure: since packing ends at the first that
-    does not fit, it comes later by as much as it is longer. Where the budget is filled, all come by score for each
-    character, so that as much of what helps has room as can be.
+    What counts is the score times the item's factor, such as half for a line of the assistant, but not if the
+    budget is filled (`fill`). Of the `FIRST` items with the best scores, none falls below the minimum for it. The
+    boost of a section moves its items and does not change the minimum, and neither does the length of an item that
+    is longer than any memory, such as a procedure: since packing ends at the first that does not fit, it comes
+    later by as much as it is longer. Where the budget is filled, all come by score for each character, so that as
+    much of what helps has room as can be.
     """
     competing = [
         (item.score, section, order, item)
         for section in sections
         if not section.fixed
-        for order, item in enumerate(with_partners(section.items))
+        for order, item in enumerate(section.items)
         if item.score is not None and item.score >= min_score
     ]
     first = sorted((score for score, *_ in competing), reverse=True)[FIRST - 1 : FIRST]
@@ -325,11 +324,3 @@ def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list
             rank_value = value * section.boost * (1 / length if fill else min(1.0, LONG / length))
             counted.append((-rank_value, -score, order, section.name, item))
     return [(name, item) for *_, name, item in sorted(counted, key=lambda entry: entry[:3])]
-
-
-def with_partners(items: Iterable[Candidate]) -> Iterator[Candidate]:
-    """Yields each item, followed by its partner if it has one."""
-    for item in items:
-        yield item
-        if item.partner is not None:
-            yield item.partner

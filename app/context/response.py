@@ -7,7 +7,6 @@ from typing import TypeVar
 from app.context import rendering
 from app.context.gathering import Gathered, warnings_of
 from app.context.layout import PackedContext, PromptPlan
-from app.context.packing import with_partners
 from app.context.passages import best_passage
 from app.context.schemas import (
     Context,
@@ -77,7 +76,7 @@ def _sections_of_items(context: PackedContext) -> Iterator[tuple[str, Gathered]]
     """Yields (id, section) of each item, and of each fact that a chain states. Of an item that two sections found the
     first section comes last: it is where packing tried it first."""
     for section in reversed(context.sections):
-        for item in with_partners(section.items):
+        for item in section.items:
             yield from ((fact_id, section) for fact_id in item.fact_ids)
             yield item.id, section
 

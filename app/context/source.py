@@ -2,7 +2,7 @@
 section stands in the prompt."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
@@ -85,12 +85,6 @@ class Candidate:
     """Memory that counts as accessed when the candidate is packed."""
     fact_ids: tuple[str, ...] = ()
     """Ids of the facts that the text states, in its order, which responses show as `links`; empty if it is no fact."""
-    partner: "Candidate | None" = None
-    """The turn that belongs to this one: a question's answer, or the question before an answer."""
-
-    def marked(self, text: str, partner: "Candidate | None") -> "Candidate":
-        """Returns the candidate with a text that has marks, and with this partner."""
-        return self if text == self.text and partner is self.partner else replace(self, text=text, partner=partner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,8 +68,8 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
         for at in range(random.randint(0, 8))
     ]
     if not stands:
-        items = [replace(one, partner=_a_partner(random, one, items)) for one in items]
         items.sort(key=lambda one: -(one.score or 0.0))
+        items = [either for one in items for either in (one, _a_partner(random, one, items)) if either is not None]
     return Section(
         name,
         items,
@@ -132,9 +132,7 @@ def total(case: Case, packed: Packing) -> int:
 
 
 def _known(section: Section) -> dict[str, Candidate]:
-    """The section's items and their partners."""
-    partners = [one.partner for one in section.items if one.partner is not None]
-    return {one.id: one for one in (*partners, *section.items)}
+    return {one.id: one for one in section.items}
 
 
 def _once(case: Case, packed: Packing) -> Iterator[str]:
@@ -197,8 +195,7 @@ def _values(case: Case) -> dict[tuple[str, str], float]:
         (section.name, one)
         for section in case.sections
         if not section.fixed
-        for hit in section.items
-        for one in (hit, *(() if hit.partner is None else (hit.partner,)))
+        for one in section.items
         if one.score is not None and one.score >= case.min_score
     ]
     scores = sorted((one.score or 0.0 for _, one in competing), reverse=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.marking import judged_mark, marked, with_marks
+from app.context.marking import inserted, judged_mark, judged_marks, marked
 from app.context.source import Candidate, JudgedStatement
 from app.facts.outdated import ReplacedValue, Utterance, telling
 from app.facts.schemas import USER
@@ -110,13 +110,6 @@ def test_a_text_is_kept_whole(text: str, value: ReplacedValue, said: Utterance) 
     )
 
 
-def test_a_partner_is_marked_too() -> None:
-    partner = Candidate("p", "message", "In Oslo.", utterance=BEFORE)
-    found = with_marks(Candidate("m", "message", "Where?", partner=partner), [HOME], (), ())
-    assert found.partner is not None
-    assert found.partner.text == f"In Oslo. {MARK}"
-
-
 # --- Findings of a judge ----------------------------------------------------------------------------------------------
 
 DOUBT = JudgedStatement(
@@ -126,7 +119,7 @@ UNCERTAIN = "(uncertain; later, 2026-02-01: It is on 19 March.)"
 
 
 def doubted(text: str, doubt: JudgedStatement = DOUBT, of: str = "other") -> str:
-    return with_marks(Candidate(of, "message", text), (), (), [doubt]).text
+    return inserted(text, judged_marks(Candidate(of, "message", text), [doubt]))
 
 
 def test_a_repetition_is_marked_and_a_shared_word_is_not() -> None:
@@ -150,7 +143,7 @@ def test_a_statement_has_one_mark_however_many_judge_it() -> None:
     )
     several = [replace(DOUBT, text=said), replace(later, text=said), replace(later, text=f"and {said}")]
     item = Candidate("m1", "message", f"I have a peanut allergy and {said}.")
-    assert with_marks(item, (), (), several).text == (
+    assert inserted(item.text, judged_marks(item, several)) == (
         f"I have a peanut allergy and {said}. (until 2026-04-01: She eats meat.)"
     )
 
@@ -172,7 +165,7 @@ def test_a_mark_changes_no_word_and_marks_nothing_twice(texts: list[str], said: 
     items = [Candidate(str(at), "message", text) for at, text in enumerate(texts)]
     doubt = JudgedStatement("x", said, "b", "2026-01-01", later=True)
     for before in items:
-        after = with_marks(before, (), (), [doubt, doubt])
+        after = inserted(before.text, judged_marks(before, [doubt, doubt]))
         mark = f" {judged_mark(doubt)}"
-        assert after.text.count(mark) <= 1
-        assert after.text.replace(mark, "") == before.text
+        assert after.count(mark) <= 1
+        assert after.replace(mark, "") == before.text

@@ -290,9 +290,8 @@ def test_an_intent_moves_a_section_and_does_not_change_the_min_score() -> None:
 
 def test_a_partner_competes_with_a_score_of_its_own() -> None:
     answer = item("answer", 10, score=0.2)
-    asked = replace(item("question", 10, score=0.4), partner=answer)
-    other = item("other", 10, score=0.3)
-    assert order(section("memories", asked, other)) == ["question", "other", "answer"]
+    asked, other = item("question", 10, score=0.4), item("other", 10, score=0.3)
+    assert order(section("memories", asked, answer, other)) == ["question", "other", "answer"]
 
 
 def test_what_nobody_searched_for_does_not_compete() -> None:

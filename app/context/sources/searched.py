@@ -258,24 +258,22 @@ def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> 
 def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
     """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
 
-    def item_of(memory: MemoryRecord, score: float, partner: Candidate | None = None) -> Candidate:
-        return memory_item(memory, shown_texts[memory["memory_id"]], score, request, partner)
+    def item_of(memory: MemoryRecord, score: float) -> Candidate:
+        return memory_item(memory, shown_texts[memory["memory_id"]], score, request)
 
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
-    item = item_of(hit.doc, hit.score, partner)
+    item = item_of(hit.doc, hit.score)
     if partner is not None and partner.place < item.place and partner.prefix != item.prefix and _is_scrap(item.text):
         # `user, asked "How far away is it?": Four metres.`, and the question does not stand behind it once more
         asked = one_line(sentences(partner.text[-LAST_WORDS:])[-1], SHOWN_QUESTION)
         item = replace(item, prefix=f'{item.prefix.removesuffix(": ")}, asked "{asked}": ', says=partner.keys)
-    if not hit.others:
-        return [item]
-    equal = [item, *(item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others)]
-    return [replace(candidate, keys=candidate.keys | {same_words_as(item.id)}) for candidate in equal]
+    equal = [item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others]
+    if equal:
+        item, *equal = (replace(one, keys=one.keys | {same_words_as(item.id)}) for one in (item, *equal))
+    return [item, *([] if partner is None else [partner]), *equal]
 
 
-def memory_item(
-    memory: MemoryRecord, text: str, score: float | None, request: SourceRequest, partner: Candidate | None = None
-) -> Candidate:
+def memory_item(memory: MemoryRecord, text: str, score: float | None, request: SourceRequest) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
     source, happened = memory["source"], memory["event_at"] or memory.get("due_at") or told_at(memory)
     said_by = speaker_of(source)
@@ -311,7 +309,6 @@ def memory_item(
         heading=Heading(f"{session}:{day}" if spoken else day, day, conversation=spoken),
         place=(happened, seq or 0),
         utterance=utterance,
-        partner=partner,
     )
 
 
