@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import tzinfo
 from functools import cache
@@ -61,7 +61,7 @@ from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
 from app.storage.record_filters import SplitFilter, split_filter
 from app.storage.repository import Repository, unexpired
 from app.storage.schema import Collection, Eq, Filter, R, Range, both
-from app.storage.text import content_hash, is_question, terms
+from app.storage.text import content_hash, is_question, terms, text_ids
 
 
 async def search(
@@ -136,13 +136,14 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         return False
 
     # of 124 hits some 25 remain: without the query itself, scores below the minimum and what has lost its importance
-    shown = list[Hit[MemoryRecord]]()
+    shown, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_query(hit.doc, query_hash, request):
             continue
         if hit.score < min_score and not (may_be_small and hit.doc["memory_type"] != DOCUMENT_PART):
             found = (hit.doc, hit.partner, *hit.others)
             left_out += [LeftOut(memory, hit.score, "score") for memory in found if memory is not None]
+            below.append(hit)
             continue
         # of memories with one text the first that is important enough stands for all
         equal = [memory for memory in (hit.doc, *hit.others) if await is_important(memory, hit.score)]
@@ -153,6 +154,12 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
             partner = None
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
+    if request.body.min_score is None:
+        below += [hit for hit in shown if hit.score < min_score]
+        for place, other in related([hit for hit in shown if hit.score >= min_score], below):
+            if await is_important(other.doc, other.score):
+                score = max(min_score, shown[place].score * PARTNER_WORTH)
+                shown.insert(place + 1, other._replace(score=score, partner=None, others=()))
     # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
     shown_texts = await _shown_texts(shown, retrieved.word_weights, request.budget)
     shown = within_half(shown, shown_texts, request.budget)
@@ -163,6 +170,48 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         query_evidence=evidence,
         left_out=left_out,
     )
+
+
+RELATED, LEAST_RELATED, IN_COMMON = 5, 0.002, 0.25
+"""So many statements get a related one of at least this score, with this share of the words of either in common."""
+
+
+def related(
+    shown: Sequence[Hit[MemoryRecord]], below: Iterable[Hit[MemoryRecord]]
+) -> list[tuple[int, Hit[MemoryRecord]]]:
+    """Returns (place, hit), the last place first: of each of the first statements of a person the one of another
+    session, among those `below` the minimum score, that has most words in common with it.
+
+    Asked "Who turns the beans?", "Dodong will turn the boxes" is found by its words, and "Dodong left for Saudi, his
+    boxes are mine" is not: what changed is often told without the words that ask for it.
+    """
+    told = [hit for hit in below if hit.score >= LEAST_RELATED and _is_statement(hit.doc)]
+    first = [(place, hit) for place, hit in enumerate(shown) if _is_statement(hit.doc)][:RELATED]
+    found = list[tuple[int, Hit[MemoryRecord]]]()
+    for place, hit in first if told else ():
+        own, session = _words_of(hit), hit.doc["source"]["session_id"]
+        alike = [
+            (in_common, other.score, at)
+            for at, other in enumerate(told)
+            if (in_common := len(own & _words_of(other))) > 1
+            and in_common >= IN_COMMON * min(len(own), len(_words_of(other)))
+            and (session is None or session != other.doc["source"]["session_id"])
+        ]
+        if alike:
+            found.insert(0, (place, told.pop(max(alike)[-1])))
+    return found
+
+
+def _is_statement(memory: MemoryRecord) -> bool:
+    return memory["source"].get("role") != "assistant" and not is_question(memory["content"][-LAST_WORDS:])
+
+
+def _words_of(hit: Hit[MemoryRecord]) -> frozenset[int]:
+    """Returns the words of a memory; none of a long one, which says many things."""
+    if len(text := hit.doc["content"]) > LONG_TEXT:
+        return frozenset()
+    read: frozenset[int] = hit.memo.once("words", lambda _: frozenset(text_ids(text).tolist()), hit.doc)
+    return read
 
 
 def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryRecord]]:
