@@ -6,10 +6,9 @@ The functions are pure and depend only on stored anchors and the time, so repeat
 The exponential form follows forgetting curves (Ebbinghaus 1885), after a grace time without decay.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,6 @@ from app.storage.search import same_input
 DAY_MS = 86_400_000
 MINUTE_MS = 60_000
 MONTH_MS = 30.0 * DAY_MS
-MAX_EXPONENT = 300.0
 
 Numbers: TypeAlias = NDArray[np.float64]
 
@@ -51,40 +49,28 @@ class DecayCurve:
 DEFAULT_DECAY = DecayCurve()
 
 
-@overload
 def importance(
     base: float, anchor_ms: int, now_ms: int, pinned: bool = False, decay: DecayCurve = DEFAULT_DECAY
-) -> float: ...
-@overload
-def importance(
-    base: NDArray[Any],
-    anchor_ms: NDArray[np.int64],
-    now_ms: int,
-    pinned: NDArray[np.bool_],
-    decay: DecayCurve = DEFAULT_DECAY,
-) -> Numbers: ...
-
-
-def importance(
-    base: float | NDArray[Any],
-    anchor_ms: int | NDArray[np.int64],
-    now_ms: int,
-    pinned: bool | NDArray[np.bool_] = False,
-    decay: DecayCurve = DEFAULT_DECAY,
-) -> float | Numbers:
-    """Returns the importance at `now_ms` (milliseconds since 1970) of one memory or of arrays of them.
+) -> float:
+    """Returns the importance of one memory at `now_ms` (milliseconds since 1970).
 
     `anchor_ms` is the time of the last access, or else of creation. An anchor in the future counts as now. At an access
     the caller stores the value of that moment as the new base, with that moment as its anchor.
     """
-    if not isinstance(base, np.ndarray):
-        return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
+    return float(base) if pinned else fading_one_by_one(now_ms, decay)(float(base), int(anchor_ms))
+
+
+def importances(
+    base: NDArray[Any], anchor_ms: NDArray[np.int64], now_ms: int, pinned: NDArray[np.bool_], decay: DecayCurve
+) -> Numbers:
+    """Returns what `importance` returns, for arrays of memories."""
     bases = np.asarray(base, np.float64)
-    if bases.size and now_ms - int(np.min(anchor_ms)) <= np.min(decay.grace_days) * DAY_MS:
-        return bases  # decay has not begun, as is usual in a scope in use
     fading_ms = now_ms - np.asarray(anchor_ms, np.int64) - decay.grace_days * DAY_MS
-    fading_months = np.maximum(0.0, fading_ms / MONTH_MS)
-    faded = np.maximum(np.minimum(bases, decay.floor), bases * np.power(decay.factor, fading_months))
+    if not bases.size or np.max(fading_ms) <= 0:
+        return bases  # decay has not begun, as is usual in a scope in use
+    faded = np.maximum(
+        np.minimum(bases, decay.floor), bases * np.power(decay.factor, np.maximum(0.0, fading_ms / MONTH_MS))
+    )
     value: Numbers = np.where(pinned, bases, faded)
     return value
 
@@ -119,42 +105,3 @@ def fading_one_by_one(now_ms: int, decay: DecayCurve) -> Callable[[float, int], 
         return max(min(base, floor), value)
 
     return faded
-
-
-class DecayedImportance:
-    """Computes `importance` of many memories at any time; everything that does not depend on the time is computed once.
-
-    factor ** (a + b) = factor ** a * factor ** b: `a` is one number, the time since the latest anchor, and `b` is an
-    array, the time from each anchor to the latest one.
-    """
-
-    def __init__(
-        self, base: NDArray[Any], anchor_ms: NDArray[np.int64], pinned: NDArray[np.bool_], decay: DecayCurve
-    ) -> None:
-        self._given = base, anchor_ms, pinned, decay
-        self._base = np.asarray(base, np.float64)
-        self._latest = int(anchor_ms.max(initial=0))
-        earlier = (self._latest - anchor_ms) / MONTH_MS
-        self._spread = float(earlier.max(initial=0))
-        self._parts = False
-        """Whether it is computed by the two factors: one curve holds for all, and both factors stay far from the limits
-        of float64."""
-        if not any(isinstance(number, np.ndarray) for number in (decay.factor, decay.grace_days, decay.floor)):
-            factor = float(decay.factor)
-            self._parts = factor > 0 and self._spread * -math.log(factor) < MAX_EXPONENT
-        if self._parts:
-            self._faded = self._base * np.power(float(decay.factor), earlier)
-            self._least = np.where(pinned, self._base, np.minimum(self._base, decay.floor))
-
-    def at(self, now_ms: int) -> Numbers:
-        """Returns the importance of each memory at `now_ms`, shape (n,)."""
-        base, anchor_ms, pinned, decay = self._given
-        if not self._parts:
-            return importance(base, anchor_ms, now_ms, pinned, decay)
-        months = (now_ms - self._latest - float(decay.grace_days) * DAY_MS) / MONTH_MS
-        if months + self._spread <= 0:
-            return self._base  # decay has not begun, as is usual in a scope in use
-        value: Numbers = self._faded * float(decay.factor) ** months
-        np.minimum(value, self._base, out=value)
-        np.maximum(value, self._least, out=value)
-        return value

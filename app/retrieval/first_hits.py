@@ -32,11 +32,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from app.core.caches import kept_by_digest
-from app.core.language import STOP_WORDS, wording
+from app.core.language import FUNCTION_WORDS, STOP_WORDS, fold, wording
 from app.retrieval.decay import DAY_MS
 from app.retrieval.model_weights import FirstHitWeights, Weights
 from app.retrieval.query import SettledQuery
-from app.retrieval.ranking import LONG_TEXT, TINY, Ranked, says_something, term_weights
+from app.retrieval.ranking import LONG_TEXT, TINY, Ranked, has_words, says_something, term_weights
+from app.retrieval.time_expressions import likeliest
 from app.storage.protocol import Fetched
 from app.storage.schema import Doc, SearchSchema
 from app.storage.search import Bools, Columns, DocumentIndex, Floats, Ints
@@ -203,7 +204,7 @@ FAR = 4.0
 ENOUGH_OF_QUERY = 0.4
 """Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
 With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
-TURNED = 2.0
+TURNED = 4.0
 """Log-odds that a document loses that has the words of the query the other way round, beside one that has them in its
 order."""
 EQUAL = 1e-4
@@ -269,7 +270,7 @@ def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: W
     start = start[says_something(ranked.other_parts, start)]
     plain = columns.plain.take(start)
     turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    alike = find_alike(columns, memories, ranked.score)
+    alike = find_alike(columns, query, memories, ranked.score)
     of_one_person = with_assistant or {*columns.speaker.take(turns).tolist()} == {USER}
     if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
         turns = turns[:0]
@@ -488,13 +489,13 @@ def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
 _CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
 
 
-def find_alike(columns: Columns, memories: Ints, odds: Floats) -> list[list[int]]:
+def find_alike(columns: Columns, query: SettledQuery, memories: Ints, odds: Floats) -> list[list[int]]:
     """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
     the same log-odds: the documents whose texts tell who does what to whom (`find_turned`)."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     if len(memories) > 1:
         own = odds.take(memories).tolist()
-        has = (columns.term_counts.take(memories, axis=1) > 0).T.tolist()
+        has = has_words(columns, query).take(memories, axis=1).T.tolist()
         for index, words, value in zip(memories.tolist(), has, own, strict=True):
             if value >= own[0] - TURNED and sum(words) > 1:  # what lies farther behind stays behind
                 groups.setdefault(tuple(words), []).append(index)
@@ -506,8 +507,25 @@ def find_turned(texts: Mapping[int, str], query: str) -> list[int]:
 
         find_turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
 
-    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf".
+    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf". A by-phrase says who
+    does it, whatever the order: asked "From whom did Grace learn swimming?", "Grace taught Harvey to swim" is turned,
+    and "Aunt Jo taught Grace to swim" is not. In a text without one it is whom the text begins with.
     """
+    spoken = [grammar.code for grammar in likeliest(fold(query)) if grammar.code in _BY]
+    if len(spoken) == 1:
+        words, by = _LETTERS.findall(fold(query)), _BY[spoken[0]]
+        named = [fold(name) for name in _LETTERS.findall(query)[1:] if name[0].isupper()]
+        doers = _done_by(words, spoken[0]).intersection(named)
+        asks = any(word in _WHO and (before in by or before == "de") for before, word in pairwise(words))
+        if doers or asks or (words[-1] in by and not _WHO.isdisjoint(words)):
+            fits: dict[int, bool] = {}
+            for index, text in texts.items():
+                words = _LETTERS.findall(fold(text[:LONGEST]))
+                does = _done_by(words, spoken[0])
+                for name in [name for name in named if name in words and (name in doers or not doers)][:1]:
+                    does_it = name in does or (not does and words.index(name) <= 1)  # "A Inês …" begins with her, too
+                    fits[index] = does_it == bool(doers)
+            return [index for index, fit in fits.items() if not fit and any(fits.values())]
     asked, genitive = terms(query), _GENITIVE.search(query) is not None
     counts: dict[int, int] = {}
     for index, text in texts.items():
@@ -522,4 +540,24 @@ def find_turned(texts: Mapping[int, str], query: str) -> list[int]:
     return [index for index, count in counts.items() if count > min(counts.values())]
 
 
+def _done_by(words: Sequence[str], language: str) -> set[str]:
+    """Returns the words behind those for "by", without articles and words of a question: {"ada"} of "taught by the Ada
+    whom I know"."""
+    named = set[str]()
+    for at, word in enumerate(words):
+        if word in _BY[language] and not _WHO.intersection(words[at + 1 : at + 2]):
+            named.update([each for each in words[at + 1 : at + 4] if each not in FUNCTION_WORDS[language]][:1])
+    return named
+
+
+_BY = {
+    "en": {"by", "from"},
+    "de": {"von", "vom"},
+    "es": {"por"},
+    "fr": {"par"},
+    "it": {"da", "dal", "dalla", "dallo", "dall", "dai", "dagli", "dalle"},
+    "pt": {"por", "pelo", "pela", "pelos", "pelas"},
+}
+_WHO = frozenset("who whom wem chi qui quien quem".split())
+_LETTERS = re.compile(r"[^\W\d_]+")
 _GENITIVE = re.compile(r"['\u2019]s\b")

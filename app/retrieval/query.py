@@ -26,11 +26,12 @@ from typing import TypeAlias
 import numpy as np
 
 from app.core.caches import ByteCache
-from app.core.language import fold, sentences, word_count
+from app.core.language import FUNCTION_WORDS, fold, sentences, word_count
 from app.core.language import whole as pattern_of_word
 from app.core.work import in_turn
 from app.embedding.model import knows_all_scripts, without_runtime
-from app.retrieval.time_expressions import asked_order
+from app.retrieval.time_expressions import MAX_CHARS, asked_order, likeliest
+from app.retrieval.time_expressions import fold as fold_time
 from app.retrieval.time_grammar import TimeOrder
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import (
@@ -133,6 +134,8 @@ class AnalysedQuery:
     """The terms of the name of that one speaker."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
+    little: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms that are function words of its language. Those of English are no terms."""
     dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are days: `@2029-04-13`, `@04-13`."""
     times: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -237,6 +240,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         only_if_present=frozenset(if_present),
         if_present_rows=np.flatnonzero(is_conditional),
         always_rows=np.flatnonzero(~is_conditional),
+        little=_little(query),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
         numbers=term_ids(
             [term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]
@@ -251,6 +255,20 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         spelled=spelled(query[:MAX_KEPT_CHARS]),
         acronyms=initials,
     )
+
+
+def _little(query: str) -> TermIds:
+    """Returns the function words of the language that a query is written in, as terms. What denies is none of them."""
+    words = [_LITTLE.get(grammar.code, set()) for grammar in likeliest(fold_time(query[:MAX_CHARS]))]
+    return term_ids(sorted(words[0].intersection(*words)))
+
+
+_DENYING = frozenset("no not nicht ne pas non nao".split())
+_LITTLE = {
+    code: {term for word in words - _DENYING for term in terms(word)}
+    for code, words in FUNCTION_WORDS.items()
+    if code != "en"  # they are no terms
+}
 
 
 def _parts_by_id(identifiers: Sequence[Whole]) -> dict[int, tuple[int, ...]]:
@@ -452,6 +470,9 @@ PART_OF_IDENTIFIER = 0.3
 parts."""
 CHARACTER = 0.4
 """Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
+LITTLE_WORD = 0.3
+"""Factor of the weight of a function word of another language than English: "Qu'est-ce qui coûte 800 euros ?" asks for
+800 euros."""
 NAME = 0.3
 """Factor of the weight of the name of the speaker whom the query names. The ranking knows who speaks (`speaker`), and
 "Congratulations, Mira." is said to her and tells nothing of her address."""
@@ -488,6 +509,8 @@ class SettledQuery:
     words. None: there are none."""
     dates: Bools | None = None
     """Mask of the terms that are days in another notation; None: there are none."""
+    telling: Bools | None = None
+    """Mask of the terms that are no function words (`AnalysedQuery.little`); None: all."""
     unknown: bool = False
     """True if it asks for an identifier of which no searched document has the whole or a part."""
     negation: float = 0.0
@@ -543,9 +566,10 @@ def settle(
         or len(query.numbers)
         or len(query.characters)
         or len(query.name)
+        or len(query.little)
     ):
         return columns, settled
-    emphasised = len(query.numbers) or len(query.characters) or len(query.name)
+    emphasised = len(query.numbers) or len(query.characters) or len(query.name) or len(query.little)
     all_if_present = len(query.identifiers) == len(query.only_if_present) and not emphasised
     if all_if_present and not (
         corrections or query.entities or query.acronyms or columns.df[query.if_present_rows].any()
@@ -575,6 +599,9 @@ def settle(
     in_words = is_number & _are(settled.terms, query.only_if_present)
     emphasis[in_words] = np.minimum(emphasis[in_words], NUMBER_IN_WORDS)
     emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
+    is_little = _are(settled.terms, query.little.tolist())
+    if is_little.any() and not is_little.all():
+        emphasis[is_little], settled.telling = LITTLE_WORD, ~is_little
     is_name = _are(settled.terms, query.name.tolist())
     if not is_name.all():
         emphasis[is_name] *= np.float32(NAME)

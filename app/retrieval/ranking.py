@@ -23,7 +23,7 @@ import numpy as np
 import orjson
 from typing_extensions import TypeAliasType
 
-from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, MINUTE_MS, DecayCurve, DecayedImportance
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, MINUTE_MS, DecayCurve, importances
 from app.retrieval.model_weights import Foreign, Weights
 from app.retrieval.query import SettledQuery
 from app.retrieval.time_expressions import when
@@ -59,12 +59,10 @@ NEIGHBOUR_VECTOR = 0.3
 MOST_REPEATED = 0.09
 """The most that a repeated word adds to `repeats`, in units of what it adds to `coverage`: a document never loses by
 having a word of the query. No weight of `repeats` is more than 11 times that of `coverage`."""
-SHORT_TEXT = 6
-"""Minimum length, in terms, that a text counts with when the query terms that it repeats are counted."""
 FEW_TERMS = 4
 """Minimum number of terms that a query counts with when repeated terms are counted.
 
-A short text that repeats one or two words of the query does not ask the same. SHORT_TEXT is the like for texts.
+A short text that repeats one or two words of the query does not ask the same.
 """
 WORDS_OF_NEGATION = 0.4
 """The part of their weight that the words of a negated question lose."""
@@ -103,14 +101,8 @@ SHORT_TURN, SHORT_REPLY = 4, 10
 
 In Chinese 10 terms are five or six characters.
 """
-COMMON_WORDS = 0.6
-"""The least share of an echo's words that the query has, and of the query's words that it has, without stop words: of
-"Is the budget review in Oslo before lunch?" three words of five are in "When is the budget review in Oslo?"."""
-NOTHING_ELSE = 0.75
-"""The least share of a question's words that the query has, where the question asks no more than the query: it may then
-be long."""
-MOST_OF_QUERY = 0.8
-"""The least share of the query's words that a `SHORT_QUESTION` has, which may ask for something beside."""
+SAME_QUESTION = 0.97
+"""The least cosine of a longer question that the query repeats."""
 FILLER_SHARE = 3
 """A filler has at most one in so many of the query's words: "Jazz, of course!" has one of the three of "Who plays jazz
 on Sunday?" (play, jazz, sunday)."""
@@ -238,7 +230,7 @@ class NeighbourArrays:
         self.vector_weights = self.exists * np.float32(0.5 / (1 + 2 * NEIGHBOUR_VECTOR) * NEIGHBOUR_VECTOR)
         norm = self.with_neighbours(columns.length) * np.float32(BM25_K1 * BM25_B / max(columns.mean_length, 1.0))
         self.norm: Floats = norm + np.float32(BM25_K1 * (1 - BM25_B))
-        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, SHORT_TEXT), dtype=np.float32)
+        self.per_length: Floats = np.reciprocal(np.maximum(columns.length, 1), dtype=np.float32)
         # the occasion of each document as a code: its session; documents without a session that happened at the same
         # time have one occasion, and each other document without a session has one of its own
         codes = columns.session.copy()
@@ -414,9 +406,7 @@ def document_features(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT
 
 def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DECAY) -> Floats:
     """Returns the decayed importance of each document, shape (n,)."""
-    anchors = columns.base_importance, columns.anchor, columns.pinned
-    fading = columns.memo.get("importance", (*anchors, decay), lambda: DecayedImportance(*anchors, decay))
-    return fading.at(now_ms).astype(np.float32)
+    return importances(columns.base_importance, columns.anchor, now_ms, columns.pinned, decay).astype(np.float32)
 
 
 # --- The log-odds -----------------------------------------------------------------------------------------------------
@@ -519,8 +509,6 @@ class TurnKinds(NamedTuple):
     """Indices of `Columns.questions`."""
     brief: Bools
     """Which of those are no longer than a `SHORT_QUESTION`."""
-    per_length: Floats
-    """1 / the number of terms of each of those, without those of its date."""
 
 
 def turn_kinds(columns: Columns) -> TurnKinds:
@@ -532,27 +520,18 @@ def turn_kinds(columns: Columns) -> TurnKinds:
         few = own <= np.where(columns.assistants, SHORT_REPLY, SHORT_TURN)
         short = np.flatnonzero(~columns.plain & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
         asking = np.flatnonzero(question)
-        per_length = np.reciprocal(np.maximum(own[asking], 1), dtype=np.float32)
-        return TurnKinds(short, asking, own[asking] <= SHORT_QUESTION, per_length)
+        return TurnKinds(short, asking, own[asking] <= SHORT_QUESTION)
 
     sources = columns.session, columns.speaker, columns.flags, columns.length
     return columns.memo.get("turns", sources, compute)
 
 
 def echoes(columns: Columns, nearest: float) -> Ints:
-    """Returns the indices of questions in conversations that ask what the query asks. The share of common words is not
-    weighed by idf: the more often a question was asked, the less its words would count."""
+    """Returns the indices of questions in conversations that ask what the query asks: short ones that are near to it,
+    and longer ones that it repeats."""
     turns = turn_kinds(columns)
-    if not len(turns.asking):
-        return turns.asking
-    is_echo = turns.brief & (columns.cosine.take(turns.asking) >= nearest)
-    hits = columns.term_counts.take(turns.asking, axis=1)
-    of_question = np.add.reduce(hits, axis=0) * turns.per_length
-    if of_question[of_question.argmax()] >= COMMON_WORDS:
-        of_query = np.add.reduce(hits > 0, axis=0) / len(hits)
-        nothing_else = (of_query >= COMMON_WORDS) & (of_question >= NOTHING_ELSE)
-        is_echo |= nothing_else | turns.brief & (of_query >= MOST_OF_QUERY) & (of_question >= COMMON_WORDS)
-    asking_again: Ints = turns.asking[is_echo]
+    cosine = columns.cosine.take(turns.asking)
+    asking_again: Ints = turns.asking[(cosine >= SAME_QUESTION) | (turns.brief & (cosine >= nearest))]
     return asking_again
 
 
@@ -565,6 +544,11 @@ def fillers(columns: Columns) -> Ints:
     has = columns.term_counts.take(short, axis=1) > 0
     indices: Ints = short[FILLER_SHARE * np.add.reduce(has, axis=0) <= len(has)]
     return indices
+
+
+def has_words(columns: Columns, query: SettledQuery) -> Bools:
+    """Returns which document has which word of the query, function words apart, shape (words, n)."""
+    return (columns.term_counts if query.telling is None else columns.term_counts[query.telling]) > 0
 
 
 def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
@@ -594,7 +578,7 @@ def _latest(
     best = np.flatnonzero(stating)
     if query.subject:
         # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near
-        near = (features[COVERAGE] > 0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
+        near = has_words(columns, query).any(axis=0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
         best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
     times = np.unique(columns.time[best])

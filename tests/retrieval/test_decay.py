@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, DecayedImportance, importance
+from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, DecayCurve, importance, importances
 
 NOW = 1_750_000_000_000
 bases = st.floats(0, 1)
@@ -67,23 +67,6 @@ def test_without_grace_two_steps_are_one(base: float, idle: float, more: float) 
 def test_arrays_give_what_single_memories_give(each: list[tuple[float, float, bool]], decay: DecayCurve) -> None:
     anchors = np.array([NOW - int(idle * DAY_MS) for _, idle, _ in each], np.int64)
     pinned = np.array([fixed for *_, fixed in each], np.bool_)
-    many = importance(np.array([base for base, *_ in each]), anchors, NOW, pinned, decay)
+    many = importances(np.array([base for base, *_ in each]), anchors, NOW, pinned, decay)
     one = [importance(b, int(a), NOW, f, decay) for (b, _, f), a in zip(each, anchors.tolist(), strict=True)]
     assert many == pytest.approx(one)
-
-
-@given(
-    st.lists(st.tuples(bases, st.floats(-5_000, 5_000), st.booleans()), min_size=1, max_size=6),
-    st.floats(-10_000, 10_000),
-    decays,
-)
-def test_reckoned_in_two_parts_it_is_the_same(
-    memories: list[tuple[float, float, bool]], later: float, decay: DecayCurve
-) -> None:
-    base = np.array([base for base, _, _ in memories])
-    anchor = np.array([NOW + int(days * DAY_MS) for _, days, _ in memories])
-    pinned = np.array([pinned for _, _, pinned in memories])
-    now = NOW + int(later * DAY_MS)
-    assert DecayedImportance(base, anchor, pinned, decay).at(now) == pytest.approx(
-        importance(base, anchor, now, pinned, decay)
-    )

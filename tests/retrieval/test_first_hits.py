@@ -312,9 +312,32 @@ def test_words_of_the_query_the_other_way_round_are_another_statement(query: str
     assert find_turned({5: wrong}, query) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "right", "wrong"),
+    [
+        ("From whom did Grace learn swimming?", "Aunt Jo taught Grace to swim", "Grace taught Harvey to swim"),
+        ("Who was hired by Clara?", "Clara hired Mr. Doyle in May", "Clara was hired by Mr. Voss"),
+        ("Who was hired by Clara?", "Mr. Doyle was hired by Clara", "Clara was hired by Mr. Voss"),
+        ("Who was Clara hired by?", "Mr. Voss hired Clara", "Clara hired Mr. Doyle"),
+        (
+            "Von wem hat Emil Schach gelernt?",
+            "Herr Franke hat Emil Schach beigebracht",
+            "Emil hat Jo Schach beigebracht",
+        ),
+        ("Da chi ha imparato a cucire Sara?", "Sara ha imparato da nonna Pina", "Da Sara ha imparato la vicina"),
+        ("Par qui Léa a-t-elle été opérée ?", "Léa a été opérée par Marc", "Léa a opéré le fils de Marc"),
+        ("¿Por quién fue elegida Marta?", "Marta fue elegida por el comité", "Marta eligió a Pablo"),
+        ("Quem foi convidado pela Inês?", "O Tiago foi convidado pela Inês", "A Inês foi convidada pelo Rui"),
+    ],
+)
+def test_a_by_phrase_says_who_did_it(query: str, right: str, wrong: str) -> None:
+    assert find_turned({3: right, 5: wrong}, query) == [5]
+    assert find_turned({5: wrong}, query) == []
+
+
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
-    assert first.alike == find_alike(columns, ranked.order, ranked.score) == [[0, 1]]
+    assert first.alike == find_alike(columns, NOBODY, ranked.order, ranked.score) == [[0, 1]]
     order_first_hits(ranked, columns, first, DEFAULT.weights, turned=[0])
     assert ranked.order.tolist() == [1, 0]

@@ -9,6 +9,7 @@ from app.retrieval.query import (
     CORRECTED,
     EXPANDED,
     IDENTIFIER,
+    LITTLE_WORD,
     NAME,
     PART_OF_IDENTIFIER,
     AnalysedQuery,
@@ -36,6 +37,15 @@ def test_of_the_usual_query_only_its_words_count() -> None:
     query = analyse("where is the garden key", ())
     assert set(query.terms.tolist()) > set(ids("garden key"))
     assert emphasis(query, "the key is in the garden") == dict.fromkeys(ids("garden key"), 1.0)
+
+
+def test_function_words_of_the_language_of_a_query_weigh_little() -> None:
+    query = analyse("Qu'est-ce qui coûte 800 euros ?", ())
+    found = emphasis(query, "Le vélo coûte huit cents euros", "Le lave-linge coûte 900 euros")
+    assert [found[term] for word in ("qui", "coûte", "euros") for term in ids(word)] == [LITTLE_WORD, 1.0, 1.0]
+    assert set(emphasis(analyse("wer ist das", ()), "das ist es").values()) == {1.0}, "it has no other words"
+    denied = analyse("Was mag Opa nicht?", ())
+    assert emphasis(denied, "Opa mag Kohl nicht")[ids("nicht")[0]] == 1.0
 
 
 def test_a_time_that_the_scope_has_is_all_that_its_parts_say() -> None:

@@ -198,9 +198,7 @@ def test_repeats_is_the_part_of_a_text_that_the_query_said_already() -> None:
     columns = replace(columns_of(3), length=np.array([4, 10, 0], np.float32), df=np.ones(2, np.float32))
     columns.term_counts[0, 0], columns.term_counts[1, 0], columns.term_counts[0, 1] = 1, 2, 1
     most = MOST_REPEATED / 2  # each word has half of the weight
-    assert feature("repeats", columns) == pytest.approx([1 / 6 / 4 + most, 1 / 10 / 4, 0]), (
-        "of six terms, four are asked for"
-    )
+    assert feature("repeats", columns) == pytest.approx([most + most, 1 / 10 / 4, 0]), "four terms are asked for"
 
 
 def odds_of(columns: Columns, query: SettledQuery, weights: Weights) -> Floats:
@@ -445,6 +443,7 @@ def test_a_question_in_the_querys_words_answers_nothing() -> None:
 def test_a_question_that_asks_the_same_in_other_words_answers_nothing() -> None:
     assert first_of(asked_before(0.65, hits=0, length=6)) == 1
     assert first_of(asked_before(0.65, hits=1, length=40)) == 0, "a long one may tell something as well"
+    assert first_of(asked_before(1.0, hits=2, length=40)) == 1, "the query repeats it"
 
 
 def test_a_question_that_adds_something_of_its_own_may_answer() -> None:
