@@ -2,7 +2,6 @@
 
 from datetime import timedelta
 from typing import Annotated
-from zoneinfo import ZoneInfo
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import Field
@@ -19,7 +18,7 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.errors import invalid
 from app.memories.repository import Embeddings
 from app.storage.repository import Repository
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def action_service(request: Request) -> ActionService:
@@ -60,14 +59,6 @@ class ActionQuery(RecordQuery):
     until: Timestamp | None = Field(None, description="That moment excluded.")
 
 
-async def zone(tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC") -> ZoneInfo:
-    """Returns the time zone of the request. Raises Invalid for an unknown name."""
-    try:
-        return zone_named(tz)
-    except ValueError as error:
-        raise invalid("/query/tz", str(error)) from None
-
-
 @router.post("", status_code=201, responses=problems(409, 412, *BODY))
 async def log_action(
     body: schemas.ActionCreate, actions: Actions, write: Writer, precondition: InPrecondition
@@ -101,24 +92,27 @@ async def list_actions(
 @router.get("/stats", responses=problems())
 async def get_action_stats(
     actions: Actions,
-    where_zone: Annotated[ZoneInfo, Depends(zone)],
     agent_id: Annotated[Identifier, Query()],
     user_id: Annotated[Identifier | None, Query()] = None,
     action_type: Word | None = None,
     window_days: Annotated[int, Query(ge=1, le=3650)] = 30,
     group_by: Annotated[schemas.GroupBy | None, Query()] = None,
+    tz: Annotated[str, Query(max_length=64, description="For `group_by=day`.")] = "UTC",
 ) -> Answer[schemas.Stats]:
     """Count how often an agent succeeds and how long it takes, with 95 % Wilson intervals. Days that were rolled up
     count, too: as whole days in UTC, with percentiles of durations within 2 %."""
+    try:
+        zone = zone_named(tz)
+    except ValueError as error:
+        raise invalid("/query/tz", str(error)) from None
     where: schemas.ActionFilters = {"agent_id": agent_id, "user_id": user_id, "action_type": action_type}
-    return answer(await actions.stats(where, window_days, group_by, where_zone))
+    return answer(await actions.stats(where, window_days, group_by, zone))
 
 
 @router.get("/{action_id}", responses=problems(404))
 async def get_action(action_id: ActionId, actions: Actions) -> Answer[schemas.Action]:
     """Get one action. The memory that stands for it answers once it was rolled up and purged (`rolled_up_into`)."""
-    action = await actions.get(action_id)
-    return answer(action, {"ETag": etag(action)})
+    return answer(await actions.get(action_id))
 
 
 @router.patch("/{action_id}/feedback", responses=problems(404, 409, 412, *BODY))

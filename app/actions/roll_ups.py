@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from math import ceil, log, sqrt
-from typing import NamedTuple, TypeAlias, TypedDict
+from typing import NamedTuple, TypeAlias, TypedDict, cast
 
 from app.actions.schemas import Action, ActionRecord, DayCell, Figures, Rate
 from app.core.clock import new_id
@@ -22,7 +22,7 @@ from app.memories.schemas import MEMORIES, MemoryRecord
 from app.storage.changes import Change, Insert
 from app.storage.protocol import Store
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Eq, Has, OwnedRecord, both
+from app.storage.schema import Collection, Eq, Has, OwnedRecord, both, value_at
 from app.storage.scope import Scope
 
 
@@ -104,16 +104,10 @@ async def summary_of(store: Store, scope: Scope, action_id: str, now: str) -> Me
 
 def render(action_id: str, memory: MemoryRecord) -> Action:
     """Renders a purged action by the memory that stands for it."""
+    names = ("agent_id", "user_id", "content", "metadata", "source", "version", "created_at", "updated_at")
     return {
         "action_id": action_id,
-        "agent_id": memory["agent_id"],
-        "user_id": memory["user_id"],
-        "content": memory["content"],
-        "metadata": memory["metadata"],
-        "source": memory["source"],
-        "version": memory["version"],
-        "created_at": memory["created_at"],
-        "updated_at": memory["updated_at"],
+        **cast(Action, {name: value_at(memory, name) for name in names}),
         "session_id": None,
         "task_id": None,
         "outcome": None,

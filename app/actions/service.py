@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta, tzinfo
 from functools import partial
 from itertools import islice
+from typing import cast
 
 import orjson
 
@@ -282,16 +283,8 @@ def _having_name(keys: str, value: str) -> Filter:
 
 
 def _searched(body: ActionSearch) -> Filter:
-    filters: ActionFilters = {
-        "session_id": body.session_id,
-        "task_id": body.task_id,
-        "event_type": body.event_type,
-        "action_type": body.action_type,
-        "outcome": body.outcome,
-        "tag": body.tag,
-        "since": body.since,
-        "until": body.until,
-    }
+    names = ("session_id", "task_id", "event_type", "action_type", "outcome", "tag", "since", "until")
+    filters = cast(ActionFilters, {name: getattr(body, name) for name in names})
     concerning: Filter | None = None
     if (entity := body.entity) is not None:
         # an entity is named among the entities or the tags, or all of its words stand in the content

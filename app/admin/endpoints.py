@@ -20,7 +20,7 @@ from app.auth.dependencies import METADATA, RESOURCES, InResources, base_url, ge
 from app.auth.keys import ApiKey, Keys
 from app.core.schemas import Identifier, Page
 from app.storage.changes import using_reserve
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def key_service(request: Request) -> KeyService:
@@ -29,16 +29,7 @@ async def key_service(request: Request) -> KeyService:
     return KeyService(resources.store, Keys(resources.store, resources.clock), principal)
 
 
-async def audit_service(request: Request) -> AuditService:
-    """Returns the audit service of the caller."""
-    resources, principal = get_caller(request)
-    return AuditService(
-        resources.store, principal.scope, Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
-    )
-
-
 InKeys = Annotated[KeyService, Depends(key_service)]
-InAudit = Annotated[AuditService, Depends(audit_service)]
 
 
 ADMIN = {"x-verb": "admin"}
@@ -72,8 +63,7 @@ async def list_keys(keys: InKeys, listing: InListing) -> Answer[Page[ApiKey]]:
 @keys_router.get("/{key_id}", responses=problems(404), openapi_extra=ADMIN)
 async def get_key(key_id: KeyIdPath, keys: InKeys) -> Answer[ApiKey]:
     """Get a key without its secret."""
-    key = await keys.get(key_id)
-    return answer(key, {"ETag": etag(key)})
+    return answer(await keys.get(key_id))
 
 
 @keys_router.post(
@@ -119,10 +109,12 @@ async def list_settings(request: Request, resources: InResources) -> Answer[serv
 
 @audit_router.get("", responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
-    audit: InAudit, listing: InListing, where: Annotated[AuditFilters, Query()]
+    request: Request, listing: InListing, where: Annotated[AuditFilters, Query()]
 ) -> Answer[Page[AuditEntry]]:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
-    return answer(await audit.page(where, listing))
+    resources, principal = get_caller(request)
+    tombstones = Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
+    return answer(await AuditService(resources.store, principal.scope, tombstones).page(where, listing))
 
 
 BASIC = frozenset({"read", "write"})

@@ -409,8 +409,15 @@ class Answer(Response, Generic[A]):
         await super().__call__(scope, receive, send)
 
 
+def etag(record: Mapping[str, object]) -> str:
+    """Returns the ETag of a record of any collection, or of what is shown of one: its version, in quotes."""
+    return f'"{record["version"]}"'
+
+
 def answer(body: A, headers: Mapping[str, str] | None = None) -> Answer[A]:
-    """Returns the answer with a rendered body."""
+    """Returns the answer with a rendered body. That of a record with a version has its ETag."""
+    if headers is None and isinstance(body, dict) and body.get("version") is not None:
+        headers = {"ETag": etag(body)}
     return Answer(body, 200, headers)
 
 
@@ -462,11 +469,6 @@ class StrictRequest(Request):
     warnings: Sequence[TextWarning] = ()
     """What was found, for the answer."""
 
-    @property
-    def limits(self) -> BodyLimits:
-        """The limits of the body."""
-        return BODY_LIMITS
-
     async def body(self) -> bytes:
         """Returns the body. The large ones of a tenant share `BYTES_PER_SECOND`."""
         if not hasattr(self, "_body"):
@@ -487,11 +489,11 @@ class StrictRequest(Request):
     async def json(self) -> Any:
         """Returns the parsed body. A large one is parsed and validated in a thread, so that others are not held up, and
         those of a tenant one after the other. Raises BadRequest, Invalid or RequestValidationError."""
-        body, limits = await self.body(), self.limits
+        body = await self.body()
         if len(body) <= LARGE_BODY:
-            value = parse(body, limits, self.lenient)
+            value = parse(body, BODY_LIMITS, self.lenient)
         else:
-            value = await in_turn(parse, body, limits, self.lenient)
+            value = await in_turn(parse, body, BODY_LIMITS, self.lenient)
         if self.secrets != "off" and not (self.only_read and self.secrets == "flag"):
             await off_loop(len(body), self.screen, value)
         return value if len(body) <= LARGE_BODY else await in_turn(self.validated, value)

@@ -432,7 +432,7 @@ class _Import:
         try:
             await self._take(orjson.loads(line))
         except (BadLine, ValueError) as error:
-            self._bad(self._report.lines, str(error))
+            self._report.bad.append((self._report.lines, str(error)))
 
     async def _take(self, line: Any) -> None:
         if not isinstance(line, dict):
@@ -497,21 +497,14 @@ class _Import:
             raise
         except Exception:  # noqa: BLE001 (one record is at fault; the loop below finds it)
             for number, record in waiting:
-                await self._alone(number, record)
-
-    async def _alone(self, number: int, record: Record) -> None:
-        assert self._collection is not None
-        try:
-            self._report.new += await self._store.load(self._collection, [record])
-        except StoreUnavailable:
-            raise
-        except CommitConflict as conflict:
-            self._bad(number, f"another record has its {conflict.reason}")
-        except Exception as error:  # noqa: BLE001 (reported by line)
-            self._bad(number, f"cannot be stored: {type(error).__name__}")
-
-    def _bad(self, number: int, detail: str) -> None:
-        self._report.bad.append((number, detail))
+                try:
+                    self._report.new += await self._store.load(self._collection, [record])
+                except StoreUnavailable:
+                    raise
+                except CommitConflict as conflict:
+                    self._report.bad.append((number, f"another record has its {conflict.reason}"))
+                except Exception as error:  # noqa: BLE001 (reported by line)
+                    self._report.bad.append((number, f"cannot be stored: {type(error).__name__}"))
 
     async def end(self) -> ArchiveReport:
         """Imports the remaining records and the counters, and compares the hash."""
@@ -520,7 +513,8 @@ class _Import:
         for at in range(0, len(self._unembedded), BATCH):
             await self._store.commit(self._unembedded[at : at + BATCH])  # a note that exists already is not changed
         if self._report.expected is None:
-            self._bad(self._report.lines + 1, "the line `end` is missing: the file was cut short")
+            cut_short = "the line `end` is missing: the file was cut short"
+            self._report.bad.append((self._report.lines + 1, cut_short))
         imported = await summed(self._store, self._report.tenant, self._named)
         self._report.found = imported.hash()
         self._report.bad.sort()
@@ -572,7 +566,23 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
             return await read_user(store, embedder, file, tenant, key, restore_erased=restore_erased)
 
     report = asyncio.run(taken())
-    _show(report, as_json_=as_json_)
+    if as_json_:
+        numbers = {name: getattr(report, name) for name in ("lines", "new", "there", "taken", "left", "pending")}
+        erased = {report.user_id: report.erased} if report.erased else {}
+        bad = [{"line": number, "detail": detail} for number, detail in report.bad]
+        whose = {"tenant": report.tenant, "user_id": report.user_id}
+        as_json({"ok": report.ok, **whose, **numbers, "erased": erased, "bad": bad})
+    else:
+        print(f"{report.new} new records of {report.user_id} in {report.tenant}, from {report.lines} lines")
+        if report.there:
+            print(f"{report.there} records of {report.user_id} were there already.")
+        if report.taken:
+            print(f"{report.taken} records were left out: others have their ids.")
+        if report.left:
+            print(f"{report.left} operations that were under way were left out.")
+        if report.pending:
+            print(f"{report.pending} records wait for their vectors: the service embeds them.")
+        table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
     if report.erased:
         raise ArchiveRefused(
             f"{report.user_id} was erased from {report.tenant}: none of {report.erased} records came in. "
@@ -594,28 +604,8 @@ async def read_user(
     taking = UserImport(
         store, embedder, clock, tombstones, COLLECTIONS, EMBEDDABLE, report, restore_erased=restore_erased
     )
-    for line in lines_of(file):
+    lines = lines_of(file)
+    await taking.take(next(lines, b""))
+    for line in lines:
         await taking.take(line)
     return await taking.end(Actor(tenant, COMMAND_LINE, "import_user"))
-
-
-def _show(report: UserReport, *, as_json_: bool) -> None:
-    if as_json_:
-        numbers = {name: getattr(report, name) for name in ("lines", "new", "there", "taken", "left", "pending")}
-        erased = {report.user_id: report.erased} if report.erased else {}
-        bad = [{"line": number, "detail": detail} for number, detail in report.bad]
-        as_json(
-            {"ok": report.ok, "tenant": report.tenant, "user_id": report.user_id, **numbers}
-            | {"erased": erased, "bad": bad}
-        )
-        return
-    print(f"{report.new} new records of {report.user_id} in {report.tenant}, from {report.lines} lines")
-    if report.there:
-        print(f"{report.there} records of {report.user_id} were there already.")
-    if report.taken:
-        print(f"{report.taken} records were left out: others have their ids.")
-    if report.left:
-        print(f"{report.left} operations that were under way were left out.")
-    if report.pending:
-        print(f"{report.pending} records wait for their vectors: the service embeds them.")
-    table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])

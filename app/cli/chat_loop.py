@@ -12,7 +12,6 @@ import openai
 from rich.console import Console
 
 from app.cli._common import Ask, Target, load_service, printable, summary
-from app.core.clock import new_id
 from app.core.openai_client import headers
 from app.core.schemas import Json
 from app.errors import LLMNotConfigured, RecalldError
@@ -59,11 +58,6 @@ class ChatModel:
             for chunk in chunks:
                 if chunk.choices and chunk.choices[0].delta.content:
                     yield chunk.choices[0].delta.content
-
-
-def new_session() -> str:
-    """Returns the id of a new session."""
-    return new_id("chat")
 
 
 def open_model(name: str | None, url: str | None) -> ChatModel:

@@ -37,6 +37,7 @@ from app.cli._common import (
     tell_of_more,
     text_table,
 )
+from app.core.clock import new_id
 from app.core.schemas import Json
 from app.documents.extract import TEXT
 from app.documents.schemas import ENDINGS
@@ -308,5 +309,5 @@ def chat(
     """Talk with a language model that remembers. Each message is stored before the model is asked. An empty line,
     Ctrl-D or /quit ends the chat; /end also ends the session, so that the service learns from it."""
     loop: Any = importlib.import_module("app.cli.chat_loop")  # imports the model's client, which takes half a second
-    talk = loop.Chat(agent or AGENT, user or USER, session or loop.new_session(), budget, system)
+    talk = loop.Chat(agent or AGENT, user or USER, session or new_id("chat"), budget, system)
     loop.chat(Target(url, key), talk, loop.open_model(model, llm_url))

@@ -1,4 +1,4 @@
-"""`recalld decay`, `forget` and `forget-tombstones`, and the tombstones of a tenant's archive."""
+"""`recalld decay`, `forget` and `forget-tombstones`."""
 
 import asyncio
 import sys
@@ -34,7 +34,6 @@ from app.memories.schemas import MEMORIES
 from app.retention.service import (
     BARS,
     DecayJob,
-    ForgetPlan,
     ForgetRequest,
     Forgettable,
     Forgetting,
@@ -140,14 +139,7 @@ def forget(
         _show_plan(plan)
 
 
-class PreviewOfStore(ForgetPlan, total=False):
-    """What would be forgotten, with the number of memories in each bar of importance if this process has counted
-    them."""
-
-    importance: list[int]
-
-
-def _show_plan(plan: PreviewOfStore) -> None:
+def _show_plan(plan: Json) -> None:
     print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
     if counts := plan.get("importance"):  # of the local store alone
         print("Their importance:\n")
@@ -180,7 +172,8 @@ def _option_fault(error: ErrorDetails) -> str:
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
 
 
-async def _plan(store: Store, tenant: str, request: ForgetRequest) -> PreviewOfStore:
+async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Json:
+    """Returns what would be forgotten of the local store, with the number of memories in each bar of importance."""
     with Progress(console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
         counts = [0] * BARS

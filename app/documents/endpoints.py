@@ -12,7 +12,7 @@ from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
 from app.documents.schemas import ENDINGS, MAX_BYTES, MEDIA_TYPES, UNNAMED, Document, DocumentAccepted, DocumentName
 from app.documents.service import DocumentService
-from app.writes.executor import InPrecondition, Writer, etag, quota_of
+from app.writes.executor import InPrecondition, Writer, quota_of
 
 
 async def document_service(request: Request) -> DocumentService:
@@ -93,8 +93,7 @@ async def list_documents(
 @router.get("/{document_id}", responses=problems(404))
 async def get_document(document_id: DocumentId, documents: Documents) -> Answer[Document]:
     """Get a document: whether it was read, and how many passages it has."""
-    document = await documents.get(document_id)
-    return answer(document, {"ETag": etag(document)})
+    return answer(await documents.get(document_id))
 
 
 @router.delete("/{document_id}", status_code=204, response_class=Response, responses=problems(404, 412))

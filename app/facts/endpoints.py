@@ -19,7 +19,7 @@ from app.facts.service import FactService, queued
 from app.jobs.queue import Operation
 from app.memories.repository import Embeddings
 from app.storage.scope import Partition
-from app.writes.executor import InPrecondition, Writer, WriteResult, etag
+from app.writes.executor import InPrecondition, Writer, WriteResult
 
 
 async def fact_service(request: Request) -> FactService:
@@ -108,8 +108,7 @@ async def list_facts(
 @router.get("/{fact_id}", responses=problems(404))
 async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Answer[schemas.Fact]:
     """Get one fact, whatever became of it."""
-    fact = await facts.get(fact_id)
-    return answer(fact, {"ETag": etag(fact)})
+    return answer(await facts.get(fact_id))
 
 
 @router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import JsonValue
 from typing_extensions import TypeAliasType
@@ -32,26 +32,6 @@ _MANY = "separated by commas; absent: all."
 def _words_schema(words: Sequence[str]) -> dict[str, JsonValue]:
     word = f"({'|'.join(words)})"
     return {"pattern": f"^{word}(,{word})*$"}
-
-
-async def wanted_changes(
-    agent_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this agent.")] = None,
-    user_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this user.")] = None,
-    kind: Annotated[
-        str | None,
-        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_words_schema(KINDS)),
-    ] = None,
-    type: Annotated[
-        str | None,
-        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_words_schema(TYPES)),
-    ] = None,
-    include: Annotated[
-        ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
-    ] = None,
-) -> Wanted:
-    """Collects what a reader asks for. Raises Invalid."""
-    kinds, types = _read_words("kind", kind, KINDS), _read_words("type", type, TYPES)
-    return Wanted(agent_id, user_id, kinds, types, records=include == "record")
 
 
 def _read_words(name: str, given: str | None, known: Sequence[str]) -> tuple[str, ...]:
@@ -85,7 +65,6 @@ router = APIRouter(prefix="/v1/changes", tags=["changes"], route_class=StrictRou
 )
 async def list_changes(
     request: Request,
-    wanted: Annotated[Wanted, Depends(wanted_changes)],
     after: ChangeCursor = None,
     limit: Annotated[int, Query(ge=1, le=1000, description="Most changes on a page. A stream has no limit.")] = 100,
     format: Annotated[
@@ -95,9 +74,24 @@ async def list_changes(
     last_event_id: Annotated[
         str | None, Header(max_length=512, description="The last `id` of a stream, to go on behind it; before `after`.")
     ] = None,
+    agent_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this agent.")] = None,
+    user_id: Annotated[Identifier | None, Query(description="Changes of records of exactly this user.")] = None,
+    kind: Annotated[
+        str | None,
+        Query(max_length=256, description=f"Kinds of record, {_MANY}", json_schema_extra=_words_schema(KINDS)),
+    ] = None,
+    type: Annotated[
+        str | None,
+        Query(max_length=64, description=f"Types of change, {_MANY}", json_schema_extra=_words_schema(TYPES)),
+    ] = None,
+    include: Annotated[
+        ChangeInclude | None, Query(description="`record`: each change comes with the record as it is now.")
+    ] = None,
 ) -> Response:
     """List changes of records, the oldest first, as a page or, with `Accept: text/event-stream`, as a stream."""
     resources, principal = get_caller(request)
+    kinds, types = _read_words("kind", kind, KINDS), _read_words("type", type, TYPES)
+    wanted = Wanted(agent_id, user_id, kinds, types, records=include == "record")
     feed = ChangeFeed(resources.store, principal.scope, resources.clock)
     position = await feed.position(last_event_id or after)
     is_stream = format == "events" if format else EVENTS in (header(request, b"accept") or "").lower()

@@ -10,7 +10,6 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.findings import schemas
 from app.findings.service import FindingFilters, FindingRepository, FindingService
-from app.writes.executor import etag
 
 
 async def finding_service(request: Request) -> FindingService:
@@ -46,5 +45,4 @@ async def list_findings(
 @router.get("/{finding_id}", responses=problems(404))
 async def get_finding(finding_id: FindingId, findings: Findings) -> Answer[schemas.ReflectionFinding]:
     """Get one finding with its evidence."""
-    finding = await findings.get(finding_id)
-    return answer(finding, {"ETag": etag(finding)})
+    return answer(await findings.get(finding_id))

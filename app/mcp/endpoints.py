@@ -12,12 +12,12 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api import strict
 from app.api.strict import LARGE_BODY, StrictRequest, require_json
 from app.auth.dependencies import authenticate, check_origin
-from app.core.schemas import BodyLimits
+from app.core.schemas import BODY_LIMITS
 from app.core.work import in_turn, work_for
 
 PATH = "/mcp"
-ENVELOPE_DEPTH = 3
-"""Levels around the arguments of a tool: `{"params": {"arguments": {…}}}`."""
+LIMITS = replace(BODY_LIMITS, json_depth=BODY_LIMITS.json_depth + 3)
+"""Those of REST, with room for the levels around the arguments of a tool: `{"params": {"arguments": {…}}}`."""
 _TYPE = b"content-type"
 _NAMES = frozenset({"agent_id", "user_id", "tools"})
 
@@ -39,34 +39,20 @@ class Endpoint:
         scope = {**scope, "headers": _json_headers(request)}
         if self._sdk is None:  # importing the SDK takes a second, so it waits for the first call
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
-        body = await McpRequest(scope, receive).strict_body()
+        body = await StrictRequest(scope, receive).body()
+        if len(body) <= LARGE_BODY:
+            _check(body)
+        else:
+            await in_turn(_check, body)
         await self._sdk.serve_http(principal, dict(request.query_params), scope, _replayed(body, receive), send)
 
 
-class McpRequest(StrictRequest):
-    """A message of the protocol, whose JSON keeps the limits of a REST body. Values in the arguments of a tool are
-    checked by the route that it calls, so that the model is told what is wrong with them."""
-
-    @property
-    def limits(self) -> BodyLimits:
-        """Those of REST, with room for what stands around the arguments of a tool."""
-        limits = super().limits
-        return replace(limits, json_depth=limits.json_depth + ENVELOPE_DEPTH)
-
-    async def strict_body(self) -> bytes:
-        """Returns the body. Raises BadRequest if it is not JSON or repeats a key in an object, and Invalid if it is too
-        deep or holds too many values."""
-        body = await self.body()
-        if len(body) <= LARGE_BODY:
-            _check(body, self.limits)
-        else:
-            await in_turn(_check, body, self.limits)
-        return body
-
-
-def _check(body: bytes, limits: BodyLimits) -> None:
-    if strict.is_deeper(strict.decoded(body, limits), limits.json_depth):
-        raise strict.too_deep(limits)
+def _check(body: bytes) -> None:
+    """Checks that a message keeps the limits of a REST body. Values in the arguments of a tool are checked by the route
+    that it calls, so that the model is told what is wrong with them. Raises BadRequest if it is not JSON or repeats a
+    key in an object, and Invalid if it is too deep or holds too many values."""
+    if strict.is_deeper(strict.decoded(body, LIMITS), LIMITS.json_depth):
+        raise strict.too_deep(LIMITS)
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

@@ -25,7 +25,7 @@ from app.memories.search import (
     TagsMatch,
 )
 from app.memories.service import FeedbackService, MemoryService
-from app.writes.executor import InCreationPrecondition, InPrecondition, Writer, etag
+from app.writes.executor import InCreationPrecondition, InPrecondition, Writer
 
 
 async def memory_service(request: Request) -> MemoryService:
@@ -173,8 +173,7 @@ async def delete_memories(
 @router.get("/{memory_id}", responses=problems(404))
 async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Answer[schemas.Memory]:
     """Get one memory. Reading it so is no access: it fades on."""
-    memory = await memories.get(memory_id)
-    return answer(memory, {"ETag": etag(memory)})
+    return answer(await memories.get(memory_id))
 
 
 @router.patch("/{memory_id}", responses=problems(404, 409, 412, *BODY))

@@ -13,7 +13,7 @@ from app.memories.repository import Embeddings
 from app.procedures import schemas
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def procedure_service(request: Request) -> ProcedureService:
@@ -64,8 +64,7 @@ async def search_procedures(
 @router.get("/{procedure_id}", responses=problems(404))
 async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Answer[schemas.Procedure]:
     """Get one procedure."""
-    procedure = await procedures.get(procedure_id)
-    return answer(procedure, {"ETag": etag(procedure)})
+    return answer(await procedures.get(procedure_id))
 
 
 @router.patch("/{procedure_id}", responses=CHANGE)

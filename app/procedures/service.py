@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from math import sqrt
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, differing
@@ -678,13 +678,9 @@ class ProcedureService:
             return results[-1].hits
 
         hits = await best(find, body.top_k, now)
-        took: TookMs = {
-            "embed": round(sum(result.took_ms["embed"] for result in results), 3),
-            "search": round(sum(result.took_ms["search"] for result in results), 3),
-            "total": round(sum(result.took_ms["total"] for result in results), 3),
-        }
-        if any("rerank" in result.took_ms for result in results):
-            took["rerank"] = round(sum(result.took_ms.get("rerank") or 0 for result in results), 3)
+        searched = [cast(dict[str, float | None], result.took_ms) for result in results]
+        names = [name for name in TookMs.__annotations__ if any(name in took for took in searched)]
+        took = cast(TookMs, {name: round(sum(one.get(name) or 0 for one in searched), 3) for name in names})
         return {"items": [_item(hit, explain=body.explain) for hit in hits], **results[-1].how(), "took_ms": took}
 
     def _now(self) -> str:

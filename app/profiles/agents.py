@@ -600,14 +600,8 @@ class OwnerDirectory:
             user_id, known = user["user_id"], profiles.get(user["user_id"])
             if known is not None:
                 return {**render_profile(known.record), **owns[user_id]}
-            return {
-                **EMPTY_PROFILE,
-                "version": None,
-                "created_at": None,
-                "updated_at": None,
-                "user_id": user_id,
-                **owns[user_id],
-            }
+            unwritten = cast(ListedUser, dict.fromkeys(("version", "created_at", "updated_at")))
+            return {**unwritten, **EMPTY_PROFILE, "user_id": user_id, **owns[user_id]}
 
         users: list[UserRecord] = [{"user_id": one} for one in ids]
         return await render_items(USERS, map(Fetched, users), listed, ListedUser)
@@ -622,19 +616,9 @@ class OwnerDirectory:
             agent_id, known = agent["agent_id"], agents.get(agent["agent_id"])
             if known is not None:
                 return {**render_agent(known, self._scope), **owns[agent_id]}
-            return {
-                "agent_id": agent_id,
-                "name": None,
-                "description": None,
-                "model": None,
-                "system_prompt": None,
-                "settings": settings_over(DEFAULT_SETTINGS, {}),
-                "experience": None,
-                "version": None,
-                "created_at": None,
-                "updated_at": None,
-                **owns[agent_id],
-            }
+            unknown = cast(ListedAgent, dict.fromkeys(ListedAgent.__annotations__))
+            settings = settings_over(DEFAULT_SETTINGS, {})
+            return {**unknown, "agent_id": agent_id, "settings": settings, **owns[agent_id]}
 
         owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
         return page_of(await render_items(AGENTS, map(Fetched, owners), listed, ListedAgent), following)

@@ -72,8 +72,7 @@ async def list_users(owners: Directory, listing: InListing) -> Answer[Page[users
 @users_router.get("/{user_id}", responses=problems(404))
 async def get_user(user_id: UserIdPath, owners: Directory) -> Answer[users.ListedUser]:
     """Get a user of whom anything is stored, with the profile, which is empty if nobody has written one."""
-    user = await owners.user(user_id)
-    return answer(user, {"ETag": etag(user)} if user["version"] is not None else None)
+    return answer(await owners.user(user_id))
 
 
 @users_router.get("/{user_id}/profile", responses=problems(404))
@@ -86,8 +85,7 @@ async def get_profile(
     known_at: Annotated[Timestamp | None, Query(description="As they were known then; default: now.")] = None,
 ) -> Answer[users.StoredProfile]:
     """Get what is known of a user for good. Name, age, home and occupation are facts about `@user`."""
-    profile = await users.profile(user_id, as_of, known_at)
-    return answer(profile, {"ETag": etag(profile)})
+    return answer(await users.profile(user_id, as_of, known_at))
 
 
 @users_router.put("/{user_id}/profile", responses=NEW)
@@ -182,8 +180,7 @@ async def list_agents(owners: Directory, listing: InListing) -> Answer[Page[agen
 @agents_router.get("/{agent_id}", responses=problems(404))
 async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[agents.Agent]:
     """Get an agent with its settings and experience."""
-    agent = await agents.get(agent_id)
-    return answer(agent, {"ETag": etag(agent)})
+    return answer(await agents.get(agent_id))
 
 
 @agents_router.patch("/{agent_id}", responses=CHANGE)

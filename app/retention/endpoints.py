@@ -2,7 +2,7 @@
 
 from typing import Annotated, cast
 
-from fastapi import APIRouter, Depends, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from fastapi.responses import StreamingResponse
 
 from app.api.errors import BODY, problems
@@ -19,44 +19,6 @@ from app.retention.service import Forgetting
 from app.retention.user_export import UserExport
 from app.writes.executor import Writer
 
-
-async def forgetting(request: Request) -> Forgetting:
-    """Returns the forgetting service of the caller."""
-    resources, principal = get_caller(request)
-    return Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
-
-
-InForgetting = Annotated[Forgetting, Depends(forgetting)]
-
-
-async def erasure(request: Request) -> Erasure:
-    """Returns the erasure service of the caller."""
-    resources, principal = get_caller(request)
-    return Erasure(
-        resources.store,
-        principal.scope,
-        resources.clock,
-        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
-        resources.jobs,
-    )
-
-
-async def user_export(request: Request) -> UserExport:
-    """Returns the export of the caller."""
-    resources, principal = get_caller(request)
-    return UserExport(
-        resources.store,
-        principal.scope,
-        resources.collections,
-        resources.clock,
-        Tombstones.of(resources.store, resources.settings, principal.scope.tenant),
-    )
-
-
-InErasure = Annotated[Erasure, Depends(erasure)]
-InExport = Annotated[UserExport, Depends(user_export)]
-
-
 users_router = APIRouter(prefix="/v1/users", tags=["users"], route_class=StrictRoute)
 router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 
@@ -66,12 +28,14 @@ router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictR
     responses={**problems(409, 412, *BODY), 202: {"model": Operation, "description": "It is under way."}},
 )
 async def forget_memories(
-    body: service.ForgetRequest, forgetting: InForgetting, write: Writer, request: Request
+    body: service.ForgetRequest, write: Writer, request: Request
 ) -> Answer[service.ForgetPlan] | Answer[Operation]:
     """Forget memories by policy. The dry run, the default, answers what would go and why; applied, an operation
     archives it, which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
+    resources, principal = get_caller(request)
+    forgetting = Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
     if body.dry_run:
-        get_caller(request)[1].require("read")
+        principal.require("read")
         return answer(await forgetting.plan(body))
     return await write(lambda: forgetting.request(body), frees=True)
 
@@ -86,10 +50,12 @@ LINES = {
 
 
 @users_router.get("/{user_id}/export", response_class=StreamingResponse, responses={**problems(404), 200: LINES})
-async def export_user(user_id: ErasedUserId, export: InExport, request: Request) -> Response:
+async def export_user(user_id: ErasedUserId, request: Request) -> Response:
     """Export everything whose owner is this user, as newline-delimited JSON, as far as the key sees it. Without the
     line `end` it is not whole. It is noted in the audit trail."""
-    _, principal = get_caller(request)
+    resources, principal = get_caller(request)
+    tombstones = Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
+    export = UserExport(resources.store, principal.scope, resources.collections, resources.clock, tombstones)
     await export.note(user_id, Actor(principal.scope.tenant, principal.key_id, "export_user"))
     return StreamingResponse(while_admitted(request, export.lines(user_id)), media_type=NDJSON)
 
@@ -98,15 +64,15 @@ async def export_user(user_id: ErasedUserId, export: InExport, request: Request)
     "/{user_id}",
     responses={**problems(404, 409, 412), 202: {"model": Operation, "description": "It is under way."}},
 )
-async def erase_user(
-    user_id: ErasedUserId, erasure: InErasure, request: Request
-) -> Answer[Receipt] | Answer[Operation]:
+async def erase_user(user_id: ErasedUserId, request: Request) -> Answer[Receipt] | Answer[Operation]:
     """Erase a user. All records go, with what was derived from them, their history, vectors, undo logs, jobs and stored
     answers. Answers 200 with the receipt when a search has found nothing, within 10 s; else 202 with the operation,
     which goes on by itself, after a crash, too, and has the receipt as its result. Asking again joins it. A keyed hash
     remains, so that no work under way brings the user back; a new write may. A key that is bound to agents may not, and
     one bound to other users neither."""
-    _, principal = get_caller(request)
+    resources, principal = get_caller(request)
+    tombstones = Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
+    erasure = Erasure(resources.store, principal.scope, resources.clock, tombstones, resources.jobs)
     erased = await erasure.erase(user_id, Actor(principal.scope.tenant, principal.key_id, "erase_user"))
     if "verification" in erased:
         return answer(cast(Receipt, erased))

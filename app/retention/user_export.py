@@ -36,10 +36,10 @@ from app.errors import RecalldError, RecordDamaged
 from app.facts import schemas as facts
 from app.facts.aliases import ENTITY_ALIASES, AliasRecord
 from app.facts.profile import EMPTY_PROFILE, USERS
-from app.facts.schemas import FACTS, FactRecord, key_of
+from app.facts.schemas import FACTS, key_of
 from app.facts.service import computed
 from app.findings.schemas import FINDINGS
-from app.jobs.queue import ENDED, OPERATIONS, OperationRecord
+from app.jobs.queue import ENDED, OPERATIONS
 from app.memories import schemas as memories
 from app.memories.agents import AGENTS
 from app.memories.repository import (
@@ -54,7 +54,7 @@ from app.memories.repository import (
 )
 from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures import schemas as procedures
-from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
+from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.agents import Agent, render_agent
 from app.sessions import schemas as sessions
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage, extra_of, shortened
@@ -603,10 +603,6 @@ def _action(action: ActionRecord) -> ActionRecord:
     return {"content_hash": hashed, "source": source, **indexed(action)}
 
 
-def _fact(fact: FactRecord) -> FactRecord:
-    return computed(fact)
-
-
 def _alias(alias: AliasRecord) -> AliasRecord:
     """Returns the keys, and the fields that joining names needs. Raises ValueError for a status that no alias has, and
     for states that do not end with it."""
@@ -622,13 +618,6 @@ def _alias(alias: AliasRecord) -> AliasRecord:
         "created_at": alias["created_at"],
         "name_key": key_of(alias["name"]),
         "alias_key": key_of(alias["alias"]),
-    }
-
-
-def _procedure(procedure: ProcedureRecord) -> ProcedureRecord:
-    return {
-        "name_key": normalise_content(procedure["name"]),
-        "content_hash": content_hash(procedure["procedure_id"]),
     }
 
 
@@ -651,19 +640,17 @@ def _message(message: MessageRecord) -> MessageRecord:
     return {"text": text, "own_text": None if own == text else own}
 
 
-def _operation(_: OperationRecord) -> OperationRecord:
-    """Clears the undo data, which an export omits."""
-    return {"undo": None, "undoing": None}
-
-
 _PAST: Mapping[str, Collection] = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
 _MAKERS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
     MEMORIES.name: _memory,
-    FACTS.name: _fact,
+    FACTS.name: computed,
     ENTITY_ALIASES.name: _alias,
     ACTIONS.name: _action,
-    PROCEDURES.name: _procedure,
+    PROCEDURES.name: lambda procedure: {
+        "name_key": normalise_content(procedure["name"]),
+        "content_hash": content_hash(procedure["procedure_id"]),
+    },
     SESSIONS.name: _session,
     MESSAGES.name: _message,
-    OPERATIONS.name: _operation,
+    OPERATIONS.name: lambda _: {"undo": None, "undoing": None},  # an export omits the undo data
 }

@@ -14,7 +14,7 @@ from app.memories.schemas import Deleted
 from app.sessions import schemas
 from app.sessions.repository import SessionRepository
 from app.sessions.service import MAX_LAST, MessageEdits, SessionService, Window, Windows
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def session_service(request: Request) -> SessionService:
@@ -81,8 +81,7 @@ async def list_sessions(
 @router.get("/{session_id}", responses=problems(404))
 async def get_session(session_id: SessionId, sessions: Sessions) -> Answer[schemas.Session]:
     """Get one session, without its messages."""
-    session = await sessions.get(session_id)
-    return answer(session, {"ETag": etag(session)})
+    return answer(await sessions.get(session_id))
 
 
 @router.patch("/{session_id}", responses=problems(404, 409, 412, *BODY))

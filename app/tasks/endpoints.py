@@ -10,7 +10,7 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
 from app.tasks.service import TaskRepository, TaskService
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def task_service(request: Request) -> TaskService:
@@ -59,8 +59,7 @@ async def list_tasks(
 @router.get("/{task_id}", responses=problems(404))
 async def get_task(task_id: TaskId, tasks: Tasks) -> Answer[schemas.Task]:
     """Get a task with all its state."""
-    task = await tasks.get(task_id)
-    return answer(task, {"ETag": etag(task)})
+    return answer(await tasks.get(task_id))
 
 
 @router.patch("/{task_id}", responses=WRITES)

@@ -137,7 +137,7 @@ class TaskRepository(Repository[TaskRecord]):
 
 
 READ_AT_ONCE = 100
-E = TypeVar("E")
+E = TypeVar("E", Note, Evidence)
 
 MOVES: Mapping[TaskStatus, tuple[TaskStatus, ...]] = {
     "pending": ("in_progress", "completed", "failed", "cancelled"),
@@ -163,26 +163,11 @@ def most_keys(value: Any) -> int:
     return max((most_keys(inner) for inner in value), default=0) if isinstance(value, list) else 0
 
 
-def bound(scratchpad: Sequence[Note], max_tokens: int) -> tuple[list[Note], list[Note]]:
-    """Splits notes into those that fit into `max_tokens` and those that are dropped. Notes that could never fit are
-    dropped first, then those of the lowest priority, then the oldest. Without priorities the oldest are dropped first.
-    """
-    sizes = [note["tokens"] for note in scratchpad]
-    return _split(scratchpad, sizes, [note["priority"] for note in scratchpad], max_tokens)
-
-
-def bound_evidence(evidence: Sequence[Evidence], max_tokens: int) -> tuple[list[Evidence], list[Evidence]]:
-    """Splits evidence into the pieces that fit into `max_tokens` and `MAX_EVIDENCE`, and those that are dropped: pieces
-    that could never fit first, then the oldest."""
-    sizes = [piece["tokens"] for piece in evidence]
-    fitting, dropped = _split(evidence, sizes, [0.0] * len(evidence), max_tokens)
-    over = max(0, len(fitting) - MAX_EVIDENCE)
-    return fitting[over:], [*dropped, *fitting[:over]]
-
-
-def _split(
-    parts: Sequence[E], sizes: Sequence[int], priorities: Sequence[float], max_tokens: int
-) -> tuple[list[E], list[E]]:
+def bound(parts: Sequence[E], max_tokens: int) -> tuple[list[E], list[E]]:
+    """Splits notes, or evidence, into those that fit into `max_tokens` and those that are dropped. What could never fit
+    is dropped first, then the notes of the lowest priority, then the oldest. Evidence has no priorities."""
+    sizes = [part["tokens"] for part in parts]
+    priorities = [part.get("priority", 0.0) for part in parts]
     least_first = sorted(range(len(parts)), key=lambda index: (sizes[index] <= max_tokens, priorities[index], index))
     total, dropped = sum(sizes), list[int]()
     while total > max_tokens:
@@ -190,6 +175,13 @@ def _split(
         total -= sizes[dropped[-1]]
     leaving = set(dropped)
     return [part for index, part in enumerate(parts) if index not in leaving], [parts[index] for index in dropped]
+
+
+def bound_evidence(evidence: Sequence[Evidence], max_tokens: int) -> tuple[list[Evidence], list[Evidence]]:
+    """Splits evidence like `bound`, and keeps the newest `MAX_EVIDENCE` pieces."""
+    fitting, dropped = bound(evidence, max_tokens)
+    over = max(0, len(fitting) - MAX_EVIDENCE)
+    return fitting[over:], [*dropped, *fitting[:over]]
 
 
 def new_evidence(source: str, content: str) -> Evidence:

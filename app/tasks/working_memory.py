@@ -215,7 +215,31 @@ def select(listed: Sequence[Entry], budget: int) -> list[PromptLine]:
         lines = [_line(entry) for entry in listed]
         if sum(line.tokens for line in lines) <= budget:
             return lines
-    return _Selection(listed, budget).run()
+    taken, left = dict[int, PromptLine](), budget
+    # the current step, if there is one, and the goal, cut if necessary: a quarter of the budget is kept for the goal
+    goal = next(at for at, entry in enumerate(listed) if entry.kind == "goal")
+    reserved = min(_line(listed[goal]).tokens, budget // 4)
+    for at in range(goal + 1):
+        cut = _cut(listed[at], left if at == goal else left - reserved)
+        if cut is not None:
+            taken[at] = cut
+            left -= cut.tokens
+    # then what fits: first with at most a share for each group, then all
+    shortened = dict[int, PromptLine]()
+    for most in (_part(budget), budget):
+        spent: Counter[EntryGroup] = Counter()
+        for at, entry in enumerate(listed[goal + 1 :], goal + 1):
+            room = min(left, most - spent[entry.group])
+            if at in taken or room <= 0:
+                continue
+            if at not in shortened:
+                shortened[at] = _line(shorten(entry, budget))
+            line = shortened[at]
+            if line.tokens <= room:
+                spent[entry.group] += line.tokens
+                taken[at] = line
+                left -= line.tokens
+    return [taken[at] for at in sorted(taken)]
 
 
 def _far_over(listed: Sequence[Entry], budget: int) -> bool:
@@ -239,54 +263,6 @@ def shorten(entry: Entry, budget: int) -> Entry:
 
 def _part(budget: int) -> int:
     return max(LEAST_PART, budget // 4)
-
-
-class _Selection:
-    """One selection of lines within a budget."""
-
-    def __init__(self, listed: Sequence[Entry], budget: int) -> None:
-        self._listed, self._budget, self._left = listed, budget, budget
-        self._taken: dict[int, PromptLine] = {}
-        self._lines: dict[int, PromptLine] = {}
-
-    def run(self) -> list[PromptLine]:
-        """Returns the chosen lines in order of use."""
-        self._take_first()
-        self._fill(_part(self._budget))
-        self._fill(self._budget)
-        return [self._taken[at] for at in sorted(self._taken)]
-
-    @property
-    def _first(self) -> range:
-        """The indices of the current step, if there is one, and of the goal."""
-        return range(next(at for at, entry in enumerate(self._listed) if entry.kind == "goal") + 1)
-
-    def _take_first(self) -> None:
-        """Takes the current step and the goal, cut if necessary. A quarter of the budget is reserved for the goal."""
-        *in_hand, goal = self._first
-        reserved = min(_line(self._listed[goal]).tokens, self._budget // 4)
-        for at in in_hand:
-            self._take(at, _cut(self._listed[at], self._left - reserved))
-        self._take(goal, _cut(self._listed[goal], self._left))
-
-    def _fill(self, most: int) -> None:
-        """Takes the entries that fit, with at most `most` tokens for each group."""
-        spent: Counter[EntryGroup] = Counter()
-        for at, entry in enumerate(self._listed):
-            room = min(self._left, most - spent[entry.group])
-            if at in self._taken or at in self._first or room <= 0:
-                continue
-            if at not in self._lines:
-                self._lines[at] = _line(shorten(entry, self._budget))
-            line = self._lines[at]
-            if line.tokens <= room:
-                spent[entry.group] += line.tokens
-                self._take(at, line)
-
-    def _take(self, at: int, line: PromptLine | None) -> None:
-        if line is not None:
-            self._taken[at] = line
-            self._left -= line.tokens
 
 
 def _line(entry: Entry) -> PromptLine:

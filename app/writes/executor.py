@@ -20,6 +20,7 @@ from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
 
 from app.api.strict import Answer
+from app.api.strict import etag as etag  # of a record: writes answer with it, too
 from app.audit.trail import Actor, audit_entries
 from app.auth.dependencies import get_caller
 from app.auth.keys import Principal
@@ -95,11 +96,6 @@ class Precondition:
         versions = [version for weak, version in tags if not weak]  # weak tags never match here
         if record is None or str(record.get("version")) not in versions:
             raise PreconditionFailed()
-
-
-def etag(record: Mapping[str, object]) -> str:
-    """Returns the ETag of a record of any collection, or of what is shown of one: its version, in quotes."""
-    return f'"{record["version"]}"'
 
 
 ATTEMPTS = 64
