@@ -3,13 +3,14 @@
     scripts/benchmark jobs --memories 100000 --users 1000
 
 A service that runs the jobs has the store open. Each job is put into its queue as the clock would do it, for every
-tenant. Searches of 16 users run one after another: before the job, beside it until it is done, and after it.
+tenant. Searches of 16 users run one after another: before the job, beside it until it is done, and after it. `CPU s` is
+what the process computed beside them: other work on the machine changes it less than `s`.
 """
 
 import argparse
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[str, Callable[[EmbeddedStore], Any] | None]] = {
 """The kind of job, and what is done to the store before."""
 
 
-async def _measured(directory: Path, service: Service, users: int) -> list[Row]:
+async def _measured(directory: Path, service: Service, users: int, kinds: Collection[str]) -> list[Row]:
     chosen = random.Random(9)
     asked = [chosen.randrange(1, users) for _ in range(USERS)]
 
@@ -85,19 +86,25 @@ async def _measured(directory: Path, service: Service, users: int) -> list[Row]:
     try:
         await beside_jobs()  # those that the start has queued
         for name, (kind, prepare) in CASES.items():
+            if kind not in kinds:
+                continue
             if prepare is not None:
                 await prepare(store)
                 search(ALONE // 5)  # copies of what was written are brought up to date
             seconds = f'recalld_job_seconds_sum{{kind="{kind}"}}'
-            alone, earlier = search(ALONE), service.metric(seconds)
+            idle = service.cpu
+            alone, earlier, started = search(ALONE), service.metric(seconds), service.cpu
             await store.commit([Job(kind, SYSTEM).enqueue(datetime.now(UTC))])
             beside = await beside_jobs()
+            computed = service.cpu - started - len(beside) * (started - idle) / ALONE
             alone += search(ALONE)
             without, with_job = percentile(alone, 95), percentile(beside, 95)
             rows.append(
                 {
                     "job": name,
                     "s": round(service.metric(seconds) - earlier, 2),
+                    "CPU s": round(computed, 2),
+                    "RSS, MiB": service.rss_mib,
                     "searches beside it": len(beside),
                     "p95 alone, ms": ms(without),
                     "p95 beside it, ms": ms(with_job),
@@ -114,6 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memories", type=int, default=100_000)
     parser.add_argument("--users", type=int, default=1_000)
     parser.add_argument("--big", type=int, default=0, help="memories of one more user, as in a store of `scale`")
+    parser.add_argument("--kinds", nargs="+", default=[kind for kind, _ in CASES.values()], help="jobs to run")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="use its store, or leave one there")
 
 
@@ -123,4 +131,4 @@ def run(options: argparse.Namespace) -> Iterator[Section]:
         directory = Path(options.keep or made) / shape.name
         build(directory, shape)
         with served(client, directory, jobs=True) as service:
-            yield Section(f"jobs, {shape}", asyncio.run(_measured(directory, service, shape.users)))
+            yield Section(f"jobs, {shape}", asyncio.run(_measured(directory, service, shape.users, options.kinds)))
