@@ -27,7 +27,7 @@ from app.findings.replacing import is_learned_from
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.retrieval.retriever import SearchWarning
-from app.storage.schema import Eq, Or, both
+from app.storage.schema import Eq, both
 
 SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
@@ -150,8 +150,10 @@ async def marked_memories(
         return []
     user_id = profile["user_id"]
     partitions = facts.scope.partitions(agent_id, user_id, include_shared=True)
-    single = both(View(now).believed(), Eq("cardinality", "one"), Or(tuple(of_partitions(partitions))))
-    single_valued = await facts.find(single, limit=MOST_GROUPS) if partitions else []
+    single = both(View(now).believed(), Eq("cardinality", "one"))
+    single_valued = [
+        fact for of in of_partitions(partitions) for fact in await facts.find(both(of, single), limit=MOST_GROUPS)
+    ]
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
     groups = [fact["group_id"] for fact in single_valued]
     values = await values_behind(facts, user_id, utterances.values(), now, more=groups)

@@ -134,6 +134,7 @@ FINDINGS: Collection[FindingRecord] = Collection(
     id_field="finding_id",
     fields={"agent_id": "text", "user_id": "text", "kind": "text", "status": "text", "created_at": "time"},
     indexes=(("user_id", "status"), ("agent_id",), ("status",)),
+    selective=("user_id",),
     opaque=("proposal",),
 )
 """What reflection found and did not settle by itself, and what became of it.

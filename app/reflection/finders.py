@@ -19,6 +19,7 @@ from app.core.language import STOP_WORDS, words
 from app.core.work import in_turn
 from app.facts.outdated import holds
 from app.facts.profile import field_of
+from app.facts.repository import of_partitions
 from app.facts.schemas import FACTS, USER, key_of, predicate_key
 from app.findings.schemas import FindingKind, FindingRecord, Proposal, ProposalDetails, evidence_names
 from app.findings.service import (
@@ -43,7 +44,7 @@ from app.profiles.users import ProfileReader
 from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store
 from app.storage.repository import Repository, expired, unexpired
-from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, In, Not, Or, Range, both
+from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, In, Not, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.search import SearchQuery
 from app.storage.text import terms
@@ -113,9 +114,7 @@ async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
     """Reads the records that one prompt for this agent and user may show, and the names of the user."""
     store, now = tools.store, tools.clock.now()
     at = rfc3339(now)
-    of = of_partition(owner.agent, owner.user)
-    if owner.agent is not None and owner.user is not None:
-        of = Or((of, of_partition(None, owner.user)))
+    (of,) = of_partitions(owner.partitions)  # they are of one user: an index finds their records
     memories = await Repository(store, scope, MEMORIES).find(both(of, *readable(at)), limit=MOST_MEMORIES)
     facts = await Repository(store, scope, FACTS).find(
         both(of, Eq("standing", "held"), Absent("known_until"), *true_at(at)), limit=MOST_MEMORIES

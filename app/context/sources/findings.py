@@ -35,7 +35,7 @@ from app.findings.service import (
 from app.memories.repository import MemoryRepository, told_at
 from app.memories.schemas import HISTORY, MEMORIES, STANDING, EvidenceName, MemoryRecord
 from app.storage.repository import Repository
-from app.storage.schema import In, Or, both
+from app.storage.schema import In, both
 from app.storage.text import text_ids
 
 MOST_VERSIONS = 200
@@ -87,12 +87,16 @@ async def _read_findings(request: SourceRequest) -> _Findings:
     body, store = request.body, request.resources.store
     if not request.partitions:
         return _Findings()
-    where = both(
-        In("status", ("open", "accepted")),
-        In("kind", ("contradiction", "stale")),
-        Or(tuple(of_partitions(request.partitions))),
-    )
-    latest = await FindingRepository(store, request.scope).find(where, limit=MOST_OPEN)
+    repository, of_doubt = FindingRepository(store, request.scope), In("kind", ("contradiction", "stale"))
+    counts = both(In("status", ("open", "accepted")), of_doubt)
+    latest = [
+        finding
+        for of_user in of_partitions(request.partitions)  # one after the other: an index finds those of each user
+        for finding in await repository.find(both(of_user, counts), limit=MOST_OPEN)
+    ]
+    latest = sorted(latest, key=lambda finding: (finding["created_at"], finding["finding_id"]), reverse=True)[
+        :MOST_OPEN
+    ]
     doubts = [finding for finding in latest if is_doubt(finding)]
     if not doubts:
         return _Findings()

@@ -155,7 +155,7 @@ def order_of(collection: Collection, part: Filter) -> str:
     """
     parts = part.parts if isinstance(part, And) else (part,)
     fields = (collection.id_field, *collection.selective)
-    selects = any(isinstance(condition, Eq | In) and condition.field in fields for condition in parts)
+    selects = any(isinstance(condition, Eq | In | Absent) and condition.field in fields for condition in parts)
     return f"+{quoted(collection.order)}" if selects or _few(collection, part) else quoted(collection.order)
 
 
