@@ -282,11 +282,11 @@ def slash_in_id() -> Invalid:
     return Invalid(f"An id in a path {RULE}.")
 
 
-def check(query: bytes, known: frozenset[str]) -> None:
-    """Raises BadRequest if the query string is not UTF-8, and Invalid with a pointer to each unknown, repeated or
-    invalid parameter."""
+def check(query: bytes, known: frozenset[str]) -> dict[str, str]:
+    """Returns the parameters of a query string. Raises BadRequest if it is not UTF-8, and Invalid with a pointer to
+    each unknown, repeated or invalid parameter."""
     if not query:
-        return
+        return {}
     try:
         pairs = parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict")
     except UnicodeDecodeError as error:
@@ -306,6 +306,7 @@ def check(query: bytes, known: frozenset[str]) -> None:
     ]
     if errors:
         raise invalid_fields(errors)
+    return dict(pairs)
 
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
@@ -459,6 +460,8 @@ class StrictRequest(Request):
 
     field: Any = None
     """FastAPI's own of the body."""
+    query_params: Any = {}
+    """What `check` returns: FastAPI would parse the query string once more, and looks each parameter up in it."""
     lenient: frozenset[str] = frozenset()
     """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
     secrets: SecretPolicy = "off"
@@ -578,8 +581,9 @@ class StrictRoute(APIRoute):
             work_for(principal.scope.tenant)
             state_of(request)["principal"] = principal
             check_path(request.scope.get("raw_path") or b"", self.path)
-            check(request.scope["query_string"], parameters)
-            request = StrictRequest(request.scope, request.receive)  # FastAPI reads the body through it
+            query_params = check(request.scope["query_string"], parameters)
+            request = StrictRequest(request.scope, request.receive)  # FastAPI reads query and body through it
+            request.query_params = query_params
             request.field, request.lenient = body, lenient
             if verb != "admin":
                 request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
