@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Query, Request
 
 from app.api.errors import problems
 from app.api.strict import Answer, Cursor, Limit, StrictRoute, answer
@@ -17,45 +17,25 @@ from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES
 from app.retrieval.retriever import Retriever
 
-
-async def entity_service(request: Request) -> EntityService:
-    """Returns the entity service of the caller."""
-    resources, principal = get_caller(request)
-    facts = FactRepository(resources.store, principal.scope)
-    return EntityService(facts, resources.clock, resources.embedder.name)
-
-
-async def related_service(request: Request) -> RelatedService:
-    """Returns the service of the caller that finds related memories."""
-    resources, principal = get_caller(request)
-    store, scope = resources.store, principal.scope
-    lookup = Retriever(store, scope, resources.embedder, MEMORIES)
-    memories, facts = MemoryRepository(store, scope), FactRepository(store, scope)
-    return RelatedService(memories, facts, lookup, resources.clock, resources.embedder.name)
-
-
-async def upcoming_service(request: Request) -> UpcomingService:
-    """Returns the service of the caller that lists what is coming."""
-    resources, principal = get_caller(request)
-    return UpcomingService(resources.store, principal.scope, resources.clock, resources.embedder.name)
-
-
 upcoming_router = APIRouter(prefix="/v1/upcoming", tags=["memories"], route_class=StrictRoute)
 memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
 graph_router = APIRouter(prefix="/v1/graph", tags=["graph"], route_class=StrictRoute)
 
 
 @memories_router.get("/{memory_id}/related", responses=problems(404))
-async def get_related_memories(
-    memory_id: MemoryId, related: Annotated[RelatedService, Depends(related_service)], limit: Limit = 20
-) -> Answer[RelatedMemories]:
+async def get_related_memories(memory_id: MemoryId, request: Request, limit: Limit = 20) -> Answer[RelatedMemories]:
     """List memories related to one, each with the reasons. They are for people: no ranking uses them."""
+    resources, principal = get_caller(request)
+    store, scope = resources.store, principal.scope
+    lookup = Retriever(store, scope, resources.embedder, MEMORIES)
+    memories, facts = MemoryRepository(store, scope), FactRepository(store, scope)
+    related = RelatedService(memories, facts, lookup, resources.clock, resources.embedder.name)
     return answer(await related.related(memory_id, limit))
 
 
 @upcoming_router.get("", responses=problems())
 async def list_upcoming(
-    upcoming: Annotated[UpcomingService, Depends(upcoming_service)],
+    request: Request,
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query(description="agent_id, user_id or both are required.")] = None,
     until: Annotated[Timestamp | None, Query(description="Only what comes before; default: all.")] = None,
@@ -64,16 +44,21 @@ async def list_upcoming(
 ) -> Answer[Page[UpcomingItem]]:
     """List what is coming, the soonest first: plans, what is due (overdue first) and what ceases to hold. As a search
     it covers what the agent and the user share with others."""
+    resources, principal = get_caller(request)
+    upcoming = UpcomingService(resources.store, principal.scope, resources.clock, resources.embedder.name)
     return answer(await upcoming.page(agent_id, user_id, until, limit, cursor))
 
 
 @graph_router.get("/entities/{name:name}", responses=problems(404))
 async def get_entity(
     name: EntityName,
-    entities: Annotated[EntityService, Depends(entity_service)],
+    request: Request,
     sight: InSight,
     limit: Limit = 20,
 ) -> Answer[EntityPage]:
     """Get what is known of an entity: names, facts, mentions in memories, and actions. An unknown name has nothing of
     each."""
+    resources, principal = get_caller(request)
+    facts = FactRepository(resources.store, principal.scope)
+    entities = EntityService(facts, resources.clock, resources.embedder.name)
     return answer(await entities.page(name, sight, limit))

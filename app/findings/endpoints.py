@@ -24,19 +24,9 @@ FindingId = Annotated[Identifier, Path(examples=["find_01a2003d395076f9a13acea58
 router = APIRouter(prefix="/v1/findings", tags=["findings"], route_class=StrictRoute)
 
 
-async def list_filters(
-    agent_id: Annotated[Identifier | None, Query()] = None,
-    user_id: Annotated[Identifier | None, Query()] = None,
-    kind: Annotated[schemas.FindingKind | None, Query()] = None,
-    status: Annotated[schemas.FindingListStatus, Query()] = "open",
-) -> FindingFilters:
-    """Collects the filters of a list of findings."""
-    return {"agent_id": agent_id, "user_id": user_id, "kind": kind, "status": status}
-
-
 @router.get("", responses=problems())
 async def list_findings(
-    findings: Findings, where: Annotated[FindingFilters, Depends(list_filters)], listing: InListing
+    findings: Findings, listing: InListing, where: Annotated[FindingFilters, Query()]
 ) -> Answer[Page[schemas.ReflectionFinding]]:
     """List the findings that have exactly the owner fields named, newest first, each with its evidence."""
     return answer(await findings.page(where, listing))

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
-from typing import Literal, TypeAlias, TypedDict, cast
+from typing import Literal, TypeAlias, cast
 
 import orjson
+from pydantic import BaseModel
 
 from app.actions.schemas import ACTIONS, ActionRecord
 from app.core.clock import Clock, rfc3339
 from app.core.language import STOP_WORDS, place_of, tokens, words
-from app.core.schemas import Page
+from app.core.schemas import Identifier, Page
 from app.errors import Conflict
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactRecord, sentence
@@ -37,7 +38,7 @@ from app.memories.schemas import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
 from app.storage.changes import Update
 from app.storage.protocol import Store
-from app.storage.repository import Listing, Repository, expired, having, page_of, pages, render_items
+from app.storage.repository import Listing, Repository, expired, having, pages
 from app.storage.schema import Eq, Filter, both
 from app.storage.scope import Scope
 from app.writes.executor import Precondition
@@ -324,13 +325,13 @@ def finding_id(agent_id: str | None, user_id: str | None, kind: str, evidence: S
     return f"find_{blake2b(key, digest_size=16).hexdigest()}"
 
 
-class FindingFilters(TypedDict):
-    """What a list of findings is asked for. None filters nothing."""
+class FindingFilters(BaseModel):
+    """What a list of findings is asked for in the query string. None filters nothing."""
 
-    agent_id: str | None
-    user_id: str | None
-    kind: FindingKind | None
-    status: FindingListStatus
+    agent_id: Identifier | None = None
+    user_id: Identifier | None = None
+    kind: FindingKind | None = None
+    status: FindingListStatus = "open"
 
 
 class FindingRepository(Repository[FindingRecord]):
@@ -414,15 +415,15 @@ class FindingService:
     async def page(self, filters: FindingFilters, listing: Listing) -> Page[ReflectionFinding]:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
         limit: those whose evidence no longer stands are left out."""
+        asked = filters.model_dump()
         where = both(
-            having(filters, "agent_id", "user_id", "kind"),
-            None if filters["status"] == "any" else Eq("status", filters["status"]),
+            having(asked, "agent_id", "user_id", "kind"),
+            None if filters.status == "any" else Eq("status", filters.status),
         )
-        findings, cursor = await self._findings.page(where, listing, request=repr(sorted(filters.items())))
-        items = await render_items(FINDINGS, findings, self._render, ReflectionFinding)
-        if filters["status"] == "open":
-            items = [item for item in items if item["status"] == "open"]
-        return page_of(items, cursor)
+        page = await self._findings.listed(where, listing, self._render, ReflectionFinding, request=asked)
+        if filters.status == "open":
+            page["items"] = [item for item in page["items"] if item["status"] == "open"]
+        return page
 
     async def open_one(self, finding_id: str, precondition: Precondition) -> FindingRecord:
         """Returns an open finding as it is stored, for a caller that settles it. Raises NotFound, Forbidden, and
