@@ -162,11 +162,12 @@ async def test_an_update_without_text_changes_what_it_says_and_keeps_the_text(st
 
 async def test_what_searches_keep_stays_after_an_update_of_what_they_do_not_read(store: Store) -> None:
     await store.commit([entry("tea", "one", vector=unit(1))])
-    before = await store.search(ENTRIES, ask("tea"))
+    before, again = [await store.search(ENTRIES, ask("tea")) for _ in range(2)]
     await store.commit([Update(ENTRIES, T, "one", set={"last_accessed": at(9)}, inc={"access_count": 1})])
     after = await store.search(ENTRIES, ask("tea"))
-    assert after.memo is before.memo
-    assert after.anchor is before.anchor, "an array that replaces it is computed with anew"
+    # exact engines keep both; what is computed from an array that replaces another is computed anew
+    assert (after.memo is before.memo) == (again.memo is before.memo)
+    assert (after.anchor is before.anchor) == (again.anchor is before.anchor)
     (fetched,) = await store.fetch(ENTRIES, T, after.rows)
     assert fetched is not None
     assert fetched.doc["access_count"] == 1
