@@ -7,17 +7,11 @@ import httpx
 import pytest
 
 from tests.conftest import Service
-from tests.support.memories import Json, problem
+from tests.support.memories import STRANGERS, Json, problem
 
 pytestmark = pytest.mark.anyio
 
 OWNER = {"agent_id": "a", "user_id": "u"}
-STRANGERS: dict[str, Json] = {
-    "another tenant": {"tenant": "other"},
-    "bound to another user": {"users": ["v"]},
-    "bound to another agent": {"agents": ["b"]},
-    "bound to both": {"agents": ["a"], "users": ["v"]},
-}
 
 
 @dataclass

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import Service
 from tests.support.actions import OWNER, act, listed, log, log_all
-from tests.support.memories import Json, problem
+from tests.support.memories import STRANGERS, Json, problem
 
 pytestmark = pytest.mark.anyio
 
@@ -210,13 +210,6 @@ async def test_feedback_is_merged_and_null_clears(api: httpx.AsyncClient) -> Non
     stale = await api.patch(f"{path}/feedback", json={"user_rating": 1}, headers={"If-Match": '"1"'})
     problem(stale, 412, "precondition_failed")
     problem(await api.patch("/v1/actions/none/feedback", json={"user_rating": 1}), 404, "not_found")
-
-
-STRANGERS: dict[str, Json] = {
-    "another tenant": {"tenant": "other"},
-    "bound to another user": {"users": ["v"]},
-    "bound to another agent": {"agents": ["b"]},
-}
 
 
 @pytest.mark.parametrize("binding", STRANGERS)

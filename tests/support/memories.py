@@ -17,6 +17,13 @@ from tests.conftest import Service, TestParts, TurnedClock, running
 
 Json = dict[str, Any]
 OWNER: Json = {"agent_id": "a", "user_id": "u"}
+STRANGERS: dict[str, Json] = {
+    "another tenant": {"tenant": "other"},
+    "bound to another user": {"users": ["v"]},
+    "bound to another agent": {"agents": ["b"]},
+    "bound to both": {"agents": ["a"], "users": ["v"]},
+}
+"""Keys that see nothing of user u with agent a in the tenant `default`."""
 
 
 @asynccontextmanager

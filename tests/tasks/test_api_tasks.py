@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.conftest import Service, TurnedClock
-from tests.support.memories import Json, problem
+from tests.support.memories import STRANGERS, Json, problem
 from tests.support.tasks import OWNER, TASK, begin, checkpoints, move, note, send, task
 
 pytestmark = pytest.mark.anyio
@@ -318,13 +318,6 @@ async def test_an_expired_id_can_be_used_again_and_starts_empty(api: httpx.Async
     assert (found["context"], found["version"]) == ({}, 1)
     assert await checkpoints(api) == []
     problem(await api.get(f"{TASK}/checkpoints/-1"), 404, "not_found")
-
-
-STRANGERS: dict[str, Json] = {
-    "another tenant": {"tenant": "other"},
-    "bound to another user": {"users": ["v"]},
-    "bound to another agent": {"agents": ["b"]},
-}
 
 
 @pytest.mark.parametrize("binding", STRANGERS)
