@@ -10,7 +10,7 @@ write, one of the two transactions is retried. A document that is named twice in
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -82,6 +82,7 @@ from app.storage.mongo.connection import (
     Database,
     MongoSession,
     Retry,
+    RunCalls,
     TransactionRunner,
     TransactionWrites,
     WriteError,
@@ -306,7 +307,7 @@ class MongoChangeLog(ChangeLog):
     def __init__(
         self,
         database: Database,
-        timely: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]],
+        timely: RunCalls,
         runner: TransactionRunner,
         options: LogOptions,
     ) -> None:
@@ -338,13 +339,11 @@ class MongoChangeLog(ChangeLog):
             return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
 
         await self._number(tenant)
-        page: LogPage = await self._timely(read)
-        return page
+        return await self._timely(read)
 
     async def _current(self, tenant: str) -> Head:
         await self._number(tenant)
-        head: Head = await self._timely(lambda: self._head(tenant))
-        return head
+        return await self._timely(lambda: self._head(tenant))
 
     async def _head(self, tenant: str) -> Head:
         stored = await self._heads.find_one({"_id": tenant})
@@ -407,8 +406,7 @@ class MongoChangeLog(ChangeLog):
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def _expired(self, oldest: str) -> list[str]:
-        tenants: list[str] = await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
-        return tenants
+        return await self._timely(lambda: self._entries.distinct("tenant_id", {"at": {"$lt": oldest}}))
 
     async def _drop(self, tenant: str, oldest: str) -> int:
         async def drop() -> int:
@@ -421,8 +419,7 @@ class MongoChangeLog(ChangeLog):
             return len(old)
 
         await self._number(tenant)
-        dropped: int = await self._timely(drop)
-        return dropped
+        return await self._timely(drop)
 
 
 def _entry(stored: Stored) -> LogEntry:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Concatenate, NotRequired, ParamSpec, TypeAlias, TypedDict, TypeVar
+from typing import Any, Concatenate, NotRequired, ParamSpec, Protocol, TypeAlias, TypedDict, TypeVar
 
 import pymongo
 from bson.errors import BSONError, InvalidDocument
@@ -251,6 +251,12 @@ def shielded(
     return call
 
 
+class RunCalls(Protocol):
+    """Runs calls of the driver to their end, within a deadline."""
+
+    def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
+
+
 class AbandonedTransactions:
     """Ends transactions whose end is unknown, so that their locks on the server are released."""
 
@@ -346,10 +352,35 @@ class TransactionRunner:
         out on its way, for its next attempt. Raises StoreUnavailable after the deadline.
         """
         ends = time.monotonic() + protocol.left(self._deadline)
+        partitions, locked, attempts = set() if partitions is None else partitions, set[str](), 0
+        abandoned = False
+
+        async def attempt(session: AsyncClientSession) -> T:
+            nonlocal attempts, locked
+            attempts += 1
+            if partitions != locked:
+                # all at once and after the other keys, so that nobody who has one waits for another
+                await more_locks.aclose()
+                locked = set(partitions)
+                await self._take(more_locks, locked, ends)
+            return await work(session)
+
         async with AsyncExitStack() as locks, AsyncExitStack() as more_locks:
             await self._take(locks, keys, ends)
             with guarded(), pymongo.timeout(max(0.001, ends - time.monotonic())):
-                return await self._run(work, ends, more_locks, set() if partitions is None else partitions)
+                session = self._client.start_session()
+                try:
+                    return await session.with_transaction(attempt, SNAPSHOT, MAJORITY)
+                except PyMongoError as error:
+                    begun = not isinstance(error, ServerSelectionTimeoutError) or attempts > 1 or session.operation_time
+                    # the driver's own abort did not reach the server, or may not have
+                    abandoned = bool(begun) and (error.timeout or isinstance(error, ConnectionFailure))
+                    raise
+                finally:
+                    if abandoned:
+                        self._abandoned.take_over(session)
+                    else:
+                        await session.end_session()
 
     async def _take(self, locks: AsyncExitStack, keys: Iterable[str], ends: float) -> None:
         try:
@@ -357,42 +388,6 @@ class TransactionRunner:
                 await locks.enter_async_context(self._keyed_locks.of(keys))
         except TimeoutError as error:
             raise StoreUnavailable("MongoDB is busy: others are changing the same records.") from error
-
-    async def _run(
-        self,
-        work: Callable[[AsyncClientSession], Awaitable[T]],
-        ends: float,
-        locks: AsyncExitStack,
-        partitions: set[str],
-    ) -> T:
-        session, attempts, locked = self._client.start_session(), 0, set[str]()
-
-        async def attempt(session: AsyncClientSession) -> T:
-            nonlocal attempts, locked
-            attempts += 1
-            if partitions != locked:
-                # all at once and after the other keys, so that nobody who has one waits for another
-                await locks.aclose()
-                locked = set(partitions)
-                await self._take(locks, locked, ends)
-            return await work(session)
-
-        try:
-            result = await session.with_transaction(attempt, SNAPSHOT, MAJORITY)
-        except PyMongoError as error:
-            never_begun = (
-                isinstance(error, ServerSelectionTimeoutError) and attempts == 1 and not session.operation_time
-            )
-            if never_begun or not (error.timeout or isinstance(error, ConnectionFailure)):
-                await session.end_session()
-            else:  # the driver's own abort did not reach the server, or may not have
-                self._abandoned.take_over(session)
-            raise
-        except BaseException:
-            await session.end_session()
-            raise
-        await session.end_session()
-        return result
 
 
 # --- The writes of a transaction --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pymongo
 from bson.int64 import Int64
@@ -63,6 +63,7 @@ from app.storage.mongo.connection import (
     Client,
     Database,
     MongoSession,
+    RunCalls,
     Shielded,
     TransactionRunner,
     TransactionWrites,
@@ -147,16 +148,10 @@ def faded(rule: DecayRule) -> Expression:
 DROPPED_AT_ONCE = 200
 
 
-class Slow(Protocol):
-    """Runs work that may take long."""
-
-    def __call__(self, work: Callable[[], Awaitable[T]], /) -> Awaitable[T]: ...
-
-
 class MongoReembedding:
     """Implements `Reembedding`."""
 
-    def __init__(self, database: Database, slow: Slow) -> None:
+    def __init__(self, database: Database, slow: RunCalls) -> None:
         self._database, self._slow = database, slow
 
     async def partitions(

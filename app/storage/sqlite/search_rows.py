@@ -57,6 +57,9 @@ def checked(row: int, total: int, head: bytes, vector: bytes | None, terms: byte
     return packed
 
 
+_FIGURES = ("number", "version", "floor", "count", "tombstones", "model")
+
+
 def read(
     connection: apsw.Connection, collection: Collection, tenant: str, wanted: Sequence[Partition]
 ) -> list[PartitionState]:
@@ -72,23 +75,14 @@ def read(
             else (" AND agent = ?", (partition.user, partition.agent))
         )
         statement = (
-            "SELECT partition, version, floor, count, tombstones, speakers, agent, model FROM partitions "
+            "SELECT agent, speakers, partition, version, floor, count, tombstones, model FROM partitions "
             f"WHERE collection = ? AND tenant = ? AND user = ?{of_agent}"
         )
         bound = (collection.name, tenant, *(value or "" for value in values))
         rows: list[Any] = connection.execute(statement, bound).fetchall()
-        for number, version, floor, count, tombstones, speakers, agent, model in rows:
-            names = orjson.loads(speakers)
-            states[number] = PartitionState(
-                number=number,
-                agent=agent or None,
-                version=version,
-                floor=floor,
-                count=count,
-                tombstones=tombstones,
-                speakers=names,
-                model=model,
-            )
+        for agent, speakers, *figures in rows:
+            plain = dict(zip(_FIGURES, figures, strict=True))
+            states[plain["number"]] = PartitionState(agent=agent or None, speakers=orjson.loads(speakers), **plain)
     return [states[number] for number in sorted(states)]
 
 
@@ -233,14 +227,11 @@ class SearchRowWriter:
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
-        state, table = self._raised(collection, doc), sql.search_table(collection)
-        statement = (
-            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE partition = ? AND row = ? AND head IS NOT NULL"
-        )
-        stored: Any = self._connection.execute(statement, (state.number, like)).fetchone()
-        if stored is None:
+        state = self._raised(collection, doc)
+        old = self._packed(collection, state.number, like)
+        if old is None:
             return
-        packed = repack(collection.spec, doc, checked(like, *stored), state.version)
+        packed = repack(collection.spec, doc, old, state.version)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
         self._connection.execute(
             "INSERT INTO kept_vectors SELECT partition, ?, model, vector FROM kept_vectors "
@@ -284,21 +275,18 @@ class SearchRowWriter:
         its vectors stay."""
         if terms is None and changed.isdisjoint(sources_of(collection.spec)):
             return
-        state, table = self._raised(collection, doc), sql.search_table(collection)
-        statement = (
-            f"SELECT sum, head, vector, terms, facets FROM {table} WHERE partition = ? AND row = ? AND head IS NOT NULL"
-        )
-        stored: Any = self._connection.execute(statement, (state.number, row)).fetchone()
-        if stored is None:
+        state = self._raised(collection, doc)
+        old = self._packed(collection, state.number, row)
+        if old is None:
             return
-        old = checked(row, *stored)
         if terms is None:
             packed = repack(collection.spec, doc, old, state.version, changed)
         else:
             packed = reword(collection.spec, doc, old, terms, state.version)
         state.note_speaker(collection, doc)
         self._connection.execute(
-            f"UPDATE {table} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? WHERE partition = ? AND row = ?",
+            f"UPDATE {sql.search_table(collection)} SET rev = ?, sum = ?, head = ?, terms = ?, facets = ? "
+            "WHERE partition = ? AND row = ?",
             (state.version, sum_of(packed), packed.head, packed.terms, packed.facets, state.number, row),
         )
 
@@ -364,7 +352,15 @@ class SearchRowWriter:
             self._open[key], self._collections[state.number] = state, collection
         return state
 
+    def _packed(self, collection: Collection, partition: int, row: int) -> PackedRecord | None:
+        """Returns the search row of a document, or None if it has none."""
+        stored = self._connection.execute(
+            f"SELECT sum, head, vector, terms, facets FROM {sql.search_table(collection)} "
+            "WHERE partition = ? AND row = ? AND head IS NOT NULL",
+            (partition, row),
+        ).get
+        return None if stored is None else checked(row, *stored)
+
     def _there(self, collection: Collection, partition: int, row: int) -> bool:
         statement = f"SELECT head IS NOT NULL FROM {sql.search_table(collection)} WHERE partition = ? AND row = ?"
-        stored: Any = self._connection.execute(statement, (partition, row)).fetchone()
-        return stored is not None and bool(stored[0])
+        return bool(self._connection.execute(statement, (partition, row)).get)
