@@ -179,9 +179,11 @@ def place_of(phrase: str, text: str) -> tuple[int, int] | None:
 # --- Sentences --------------------------------------------------------------------------------------------------------
 
 _SENTENCE_END = re.compile(
-    r"[.!?\u2026\u061f\u06d4\u0964]+[\"'\u201d\u2019)\]\u00bb]*(?:\s+|$)"
-    r"|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d\uff09]*\s*|\s*[\r\n]\s*"
+    r"(?<![.!?\u2026\u061f\u06d4\u0964])[.!?\u2026\u061f\u06d4\u0964]+[\"'\u201d\u2019)\]\u00bb]*(?:\s+|$)"
+    r"|[\u3002\uff01\uff1f]+[\u300d\u300f\u201d\uff09]*\s*|(?<!\s)\s*[\r\n]\s*"
 )
+"""Begins where a run of stops or of white space begins: from each of its 32,000 stops the rest would be read again."""
+_IN_RUN = re.compile(r"[\s.!?\u2026\u061f\u06d4\u0964]")
 _BEFORE_STOP = re.compile(r"(?:^|[\s(\"'\u201e\u201c\u00ab-])([^\s(\"'\u201e\u201c\u00ab-]+)\.\s+$")
 _VOWELS = frozenset("aeiouy")
 _MOST_CONSONANTS = 4
@@ -207,10 +209,13 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
 
 def sentence_ends(text: str, low: int, high: int) -> Iterator[int]:
     """Yields the places in `low`..`high` behind which a sentence or a line may begin."""
-    for match in _SENTENCE_END.finditer(text, low):
+    begin = low
+    while begin and _IN_RUN.match(text, begin - 1):
+        begin -= 1
+    for match in _SENTENCE_END.finditer(text, begin):
         if match.end() > high:
             return
-        if not _goes_on(text[max(0, match.end() - _LONGEST_ABBREVIATION) : match.end()]):
+        if match.end() > low and not _goes_on(text[max(0, match.end() - _LONGEST_ABBREVIATION) : match.end()]):
             yield match.end()
 
 
@@ -302,7 +307,7 @@ FUNCTION_WORDS = {code: frozenset(table["function_words"].split()) for code, tab
 _LONGEST_NUMBER = 64
 """Letters of a number that is one word."""
 _HAN_AMOUNT = re.compile(
-    f"\\d+(?:\\.\\d+)?[千万萬億亿]+|[{_HAN_NUMERALS}]{{0,9}}[十百千万萬億亿][{_HAN_NUMERALS}]{{0,12}}|[{_HAN_NUMERALS}]{{4}}(?=年)"
+    f"(?<!\\d)\\d+(?:\\.\\d+)?[千万萬億亿]+|[{_HAN_NUMERALS}]{{0,9}}[十百千万萬億亿][{_HAN_NUMERALS}]{{0,12}}|[{_HAN_NUMERALS}]{{4}}(?=年)"
     f"|[{_HAN_NUMERALS}](?=[点點時时刻分月日号號度])"
 )
 

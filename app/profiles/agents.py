@@ -336,7 +336,7 @@ EMPTY_EXPERIENCE: Experience = {
     "improvement_areas": [],
 }
 MAX_LESSONS = 50
-_BLANK_LINES = re.compile(r"\s*\n\s*\n\s*")
+_BLANK_LINES = re.compile(r"(?<!\s)\s*\n\s*\n\s*")
 
 
 def merge_experience(

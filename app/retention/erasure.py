@@ -180,7 +180,7 @@ class Erasure:
 BATCH = 200
 ROUNDS = 5
 """How often a step is repeated before the job gives up."""
-OURS = re.compile(r"[a-z]+_[0-9a-f]{32}")
+OURS = re.compile(r"(?<![a-z])[a-z]+_[0-9a-f]{32}")
 """The form of our own ids, which reveal nothing of a user. An id that a caller chose may."""
 
 

@@ -40,7 +40,7 @@ _DAY_BEFORE = re.compile(
     r"(?:-|–|—|to|and|bis(?: zum)?|und|al|a|y|au|et|e|ao|到|至|から)\s*(?:the )?\Z"
 )
 _DAY_AFTER = re.compile(r"(?:the )?(\d{1,2})(?:[日号]|(?:st|nd|rd|th|\.)?(?![\w:/]|[.,-]\d))")
-_QUESTION = re.compile(r"[^.!?。！？؟\n]+[?？؟]")
+_QUESTION = re.compile(r"(?<![^.!?。！？؟\n])[^.!?。！？؟\n]+[?？؟]")
 _SEVERAL = re.compile(r"[.!。！\n]\s*\w")
 """Matches in a text of more than one sentence."""
 _SENTENCE_END = re.compile(r"(?<!\d)[.!?](?=\s)|[。！？\n]")

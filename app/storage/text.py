@@ -431,7 +431,7 @@ def _in_digits(folded: str) -> tuple[str, str, list[tuple[int, int, str]]]:
     return words, digits, spans
 
 
-_HALF = re.compile(r"\d+\.5(?!\d)")
+_HALF = re.compile(r"(?<!\d)\d+\.5(?!\d)")
 _SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+(?:[.,]\d{1,2}(?![\d.,]))?)")
 _MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
 _PERCENT = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)\s?%")

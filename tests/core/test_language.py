@@ -1,6 +1,8 @@
 """Folding, words, sentences and numbers of texts in any language."""
 
 import re
+import time
+from collections.abc import Callable
 
 import pytest
 
@@ -13,10 +15,12 @@ from app.core.language import (
     sentence_ends,
     sentence_spans,
     sentences,
+    spelled_numbers,
     values,
     whole,
     words,
 )
+from app.storage.text import notations
 
 
 @pytest.mark.parametrize(
@@ -123,3 +127,23 @@ def test_a_number_has_its_value_in_any_writing(text: str, value: str) -> None:
 def test_chinese_numerals_are_no_numbers_that_somebody_must_have_said() -> None:
     assert not numbers("我们一起去")
     assert numbers("3 of 1.200") == {"3": frozenset({"3"}), "1.200": frozenset({"1200", "1.2", "1", "200"})}
+
+
+@pytest.mark.parametrize("read", [sentences, notations, lambda text: spelled_numbers(text, words(text))])
+@pytest.mark.parametrize("run", [".", "?!", " ", "\t ", "1", "١", "十", "a"])
+def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Callable[[str], object], run: str) -> None:
+    """An expression that begins anew at each character of the run takes 64 times as long for eight times the text, and
+    keeps all others waiting for 20 s."""
+
+    def spent(length: int) -> float:
+        text, started = f"é{(run * length)[:length]}b", time.process_time()
+        read(text)
+        return time.process_time() - started
+
+    short, long = (min(spent(length) for _ in range(3)) for length in (4_000, 32_000))
+    assert long < 30 * max(short, 0.002)
+
+
+def test_a_sentence_end_is_the_same_from_the_middle_of_its_run() -> None:
+    text = "One...  \n  Two"
+    assert [[*sentence_ends(text, low, len(text))] for low in (0, 4, 5, 7, 8, 10, 11)] == [[11]] * 6 + [[]]
