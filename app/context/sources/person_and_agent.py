@@ -108,7 +108,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
     items.sort(key=lambda entry: entry[1], reverse=True)
     items.sort(key=lambda entry: ALWAYS_KINDS.index(entry[0] or ALWAYS_KINDS[-1]))
-    return SourceResult([item for *_, item in items])
+    return SourceResult([item for *_, item in items], facts=facts)
 
 
 ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")
