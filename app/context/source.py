@@ -1,5 +1,5 @@
-"""What a section of a prompt is made from: the request as its source reads it, what the source returns, and how the
-section stands in the prompt."""
+"""What a section of a prompt is made from: the request as its source reads it, how it reads, what the source returns,
+and how the section stands in the prompt."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,21 +8,29 @@ from enum import Enum, auto
 from fractions import Fraction
 from typing import NamedTuple
 
+import numpy as np
+
+from app.api.retrievers import retriever_of
 from app.context.schemas import ContextRequest, DropReason, Intent, PromptMessage, SectionName
-from app.core.clock import day_of, rfc3339, zone_named
+from app.core.clock import day_of, rfc3339, to_ms, zone_named
 from app.errors import RecalldError
 from app.facts.outdated import Utterance
 from app.facts.repository import View
 from app.facts.schemas import FactRecord
 from app.findings.replacing import ReplacedStatement
-from app.memories.schemas import MemoryRecord
+from app.memories.agents import Decays
+from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
+from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.resources import Resources
 from app.retrieval.calibration import QueryEvidence
-from app.retrieval.retriever import SearchWarning
+from app.retrieval.retriever import RetrievalQuery, RetrievalResult, SearchWarning
 from app.retrieval.time_expressions import TimeInterval
 from app.sessions.schemas import SessionRecord
-from app.storage.schema import Absent, Eq, Filter, Or, both, matches
+from app.storage.record_filters import SplitFilter, split_filter
+from app.storage.repository import unexpired
+from app.storage.schema import Absent, Collection, Eq, Filter, Or, R, Range, both, matches
 from app.storage.scope import Partition, Scope, Viewpoint
+from app.storage.search import SearchQuery
 from app.storage.text import content_hash
 from app.tasks.schemas import TaskRecord
 
@@ -275,6 +283,78 @@ class ContextSource:
     def is_wanted(self, body: ContextRequest) -> bool:
         """Returns whether the request leaves room for the section."""
         return self.section not in body.exclude and self.limit_in(body) > 0
+
+
+# --- Reading ----------------------------------------------------------------------------------------------------------
+
+
+async def search(
+    request: SourceRequest,
+    collection: Collection[R],
+    where: Filter,
+    k: int,
+    decays: Decays | None = None,
+    *,
+    keep: Callable[[R], bool] | None = None,
+    partners: bool = False,
+) -> RetrievalResult[R]:
+    """Searches a collection for the request's query, within what the agent may see of the user.
+
+    The query's vector may take half of the source's time, and the second stage a quarter, so that a slow model reduces
+    the quality and does not make the source fail.
+    """
+    body, resources = request.body, request.resources
+    query = RetrievalQuery(
+        body.query,
+        request.partitions,
+        where,
+        to_ms(request.now),
+        k,
+        keep=keep,
+        decays=decays,
+        vector_seconds=resources.tuning.section_seconds / 2,
+        rerank_seconds=resources.tuning.section_seconds / 4,
+        interval=request.interval,
+        known_at=request.body.known_at,
+        partners=partners,
+        evidence=True,
+        merge_repetitions="within a day",
+    )
+    return await retriever_of(resources, request.scope, collection).find(query)
+
+
+def visible(request: SourceRequest) -> SplitFilter:
+    """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
+    have the tags and metadata that it asks for."""
+    body = request.body
+    asked, keep = split_filter(
+        {"metadata": body.metadata, "filters": body.filters}, MEMORY_FIELDS, MEMORIES, searched=True
+    )
+    tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
+    now, trust = rfc3339(request.now), body.min_trust
+    trusted = None if trust is None else Range("trust", ge=trust)
+    told = None if body.now is None else told_by(body.now)
+    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
+    # what was learned from a turn says when the turn was: at that time nobody knew it
+    known = None if body.known_at is None else Range("created_at", le=body.known_at)
+    return SplitFilter(both(where, FINDABLE, known), keep)
+
+
+async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
+    """Returns the visible memories that match, whatever was asked."""
+    where, keep = visible(request)
+    found = await matching(request, MEMORIES, both(which, where))
+    return [memory for memory in found if keep is None or keep(memory)]
+
+
+async def matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
+    scope, resources = request.scope, request.resources
+    no_terms = np.empty(0, np.uint32)
+    query = SearchQuery(scope.tenant, request.partitions, where, None, resources.embedder.name, no_terms)
+    columns = await resources.store.search(collection, query)
+    rows = columns.rows[columns.matched]
+    fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []
+    return [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
 
 
 # --- Keys: what says the same ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from app.context.schemas import ContextRequest
 from app.context.source import SourceRequest
-from app.context.sources.searched import search
+from app.context.source import search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.schemas import MEMORIES

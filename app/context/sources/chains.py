@@ -13,9 +13,12 @@ none stands out, a chain ends.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 from itertools import pairwise
 from math import sqrt
 
+from app.context.source import Candidate, same_text
+from app.core.clock import day_of
 from app.facts.graph import Graph
 from app.facts.schemas import FactRecord, sentence, spoken
 
@@ -159,3 +162,30 @@ def as_line(facts: Sequence[FactRecord], spans: Sequence[str]) -> str:
             line += f"; {sentence(fact)}"
         line += span
     return line
+
+
+def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) -> Candidate:
+    """Returns one line of one fact, or of a chain of them. `zone`: whose days the line names."""
+    spans = [_span(fact, zone) for fact in facts]
+    return Candidate(
+        facts[-1]["fact_id"],
+        "fact",
+        as_line(facts, spans),
+        score,
+        keys=frozenset({same_text(as_line(facts, [""] * len(facts)))}),
+        says=frozenset(same_text(sentence(fact)) for fact in facts),
+        fact_ids=tuple(fact["fact_id"] for fact in facts),
+    )
+
+
+def _span(fact: FactRecord, zone: tzinfo) -> str:
+    """Returns when a fact holds: " (since 2026-05-01)", " (2019-01-01 to 2026-05-01)".
+
+    A fact that was asserted without a date begins when it was told. Nobody said that it began on that day, so it is not
+    shown.
+    """
+    since = None if fact.get("start_assumed") else fact["valid_from"]
+    begun, ended = day_of(since or "", zone), day_of(fact["valid_until"] or "", zone)
+    if begun and ended:
+        return f" ({begun} to {ended})"
+    return f" (since {begun})" if begun else f" (until {ended})" if ended else ""

@@ -15,8 +15,9 @@ from app.context.source import (
     SourceResult,
     same_memory,
     same_text,
+    search,
+    visible,
 )
-from app.context.sources.searched import search, visible
 from app.core.clock import rfc3339
 from app.errors import RecalldError
 from app.facts.repository import of_partitions

@@ -4,8 +4,8 @@ and the profile, which are fixed, and the agent's experience, which competes."""
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-import numpy as np
 import orjson
 
 from app.context.source import (
@@ -14,24 +14,25 @@ from app.context.source import (
     ReadingOrder,
     SourceRequest,
     SourceResult,
+    matching,
+    remembered,
     same_memory,
     same_rule,
     same_text,
 )
-from app.context.sources.searched import fact_item, visible
+from app.context.sources.chains import fact_item
 from app.core.clock import to_ms
 from app.core.work import characters, off_loop
 from app.facts.outdated import Utterance
-from app.facts.profile import UserProfile
-from app.facts.schemas import FACTS, FactRecord, sentence
+from app.facts.profile import USERS, Interaction, UserProfile
+from app.facts.schemas import FACTS, USER, FactRecord, sentence
 from app.memories.agents import AGENTS, Decays
-from app.memories.schemas import MEMORIES, STANDING, AlwaysKind, MemoryRecord
-from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, ranked
-from app.profiles.users import ProfileReader
+from app.memories.schemas import STANDING, AlwaysKind, MemoryRecord
+from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, likely_helps, overlaps, ranked
+from app.profiles.users import ProfileReader, recorded_interactions
 from app.storage.repository import Repository
-from app.storage.schema import Collection, Eq, Filter, In, R, Range, both
-from app.storage.search import SearchQuery
-from app.storage.text import text_ids
+from app.storage.schema import Eq, In, Range, both
+from app.storage.text import content_hash, text_ids
 
 MOST_INSTRUCTIONS = 50
 
@@ -47,23 +48,6 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
         return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
 
     return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
-
-
-async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
-    """Returns the visible memories that match, whatever was asked."""
-    where, keep = visible(request)
-    found = await _matching(request, MEMORIES, both(which, where))
-    return [memory for memory in found if keep is None or keep(memory)]
-
-
-async def _matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
-    scope, resources = request.scope, request.resources
-    no_terms = np.empty(0, np.uint32)
-    query = SearchQuery(scope.tenant, request.partitions, where, None, resources.embedder.name, no_terms)
-    columns = await resources.store.search(collection, query)
-    rows = columns.rows[columns.matched]
-    fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []
-    return [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
 
 
 RULES = Eq("standing", STANDING)
@@ -102,7 +86,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     trusted = None if least is None else Range("trust", ge=least)
     marked = In("always", ALWAYS_KINDS)
     memories, facts = await asyncio.gather(
-        remembered(request, marked), _matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
+        remembered(request, marked), matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
     )
     items = [(memory["always"], memory["created_at"], instruction_item(memory)) for memory in memories]
     items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
@@ -128,12 +112,7 @@ async def gather_profile(request: SourceRequest) -> SourceResult:
     items = await off_loop(
         characters(user.profile), lambda: _by_shared_terms(profile_items(user.profile, user.facts), body.query)
     )
-    return SourceResult(items, names=names_in(user.profile))
-
-
-def names_in(profile: UserProfile) -> list[str]:
-    """Returns the name of the user, if the profile has it."""
-    return [profile["name"]] if profile["name"] else []
+    return SourceResult(items, names=[user.profile["name"]] if user.profile["name"] else [])
 
 
 def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list[Candidate]:
@@ -232,3 +211,51 @@ EXPERIENCE_SOURCE = ContextSource(
     order=ReadingOrder.LATEST_FIRST,
     boosts={"execute": 1.25},
 )
+
+
+# --- Interactions -----------------------------------------------------------------------------------------------------
+# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
+# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
+
+
+async def interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
+    Nobody knows their trust, so there are none for a request that demands some."""
+    body = request.body
+    if body.user_id is None or body.min_trust is not None:
+        return []
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
+    recorded = [] if user is None else await recorded_interactions(user, request.scope)
+    happened = [
+        interaction
+        for interaction in recorded
+        if interaction["agent_id"] in {None, body.agent_id} and interaction["timestamp"] <= request.as_of
+    ]
+    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
+    return [_interaction_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
+
+
+def _interaction_item(interaction: Interaction, day: str) -> Candidate:
+    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
+    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
+    text = summary if outcome is None else f"{summary} → {outcome}"
+    return Candidate(
+        f"interaction:{content_hash(f'{at} {text}')}",
+        "interaction",
+        text,
+        prefix=f"{day} interaction: ",
+        keys=frozenset({same_text(text)}),
+        utterance=Utterance(at, USER),
+        place=(at, 0),
+    )
+
+
+async def matching_interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the interactions that share words with the query, best first, scored as lessons are."""
+    items = await interactions(request)
+    texts = [item.text for item in items]
+    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
+    matching = [
+        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
+    ]
+    return sorted(matching, key=lambda item: -(item.score or 0.0))

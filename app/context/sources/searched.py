@@ -2,13 +2,11 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import tzinfo
 from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
-from app.api.retrievers import retriever_of
 from app.context.passages import LONG_TEXT, LONGEST, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
@@ -27,23 +25,24 @@ from app.context.source import (
     same_message,
     same_text,
     same_words_as,
+    search,
+    visible,
 )
-from app.context.sources.chains import IsNamed, as_line, chains_from, lines_of
+from app.context.sources.chains import IsNamed, chains_from, fact_item, lines_of
+from app.context.sources.person_and_agent import matching_interactions
 from app.core import prompt_text
-from app.core.clock import day_of, rfc3339, to_ms
+from app.core.clock import to_ms
 from app.core.language import sentences, words
-from app.core.work import in_parts, off_loop
+from app.core.work import in_parts
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
 from app.facts.outdated import Utterance, present_first
-from app.facts.profile import USERS, Interaction
 from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
+from app.facts.schemas import FACTS, USER, key_of
 from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
 from app.memories.repository import is_rule, speaker_of, told_at
-from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
-from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
+from app.memories.schemas import MEMORIES, MemoryRecord
 from app.procedures.schemas import PROCEDURES
 from app.procedures.service import (
     LEAST_CANDIDATES,
@@ -55,49 +54,10 @@ from app.procedures.service import (
     served,
     trial_sentence,
 )
-from app.profiles.agents import likely_helps, overlaps
-from app.profiles.users import recorded_interactions, status_of
-from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult
-from app.storage.record_filters import SplitFilter, split_filter
-from app.storage.repository import Repository, unexpired
-from app.storage.schema import Collection, Eq, Filter, R, Range, both
+from app.profiles.users import status_of
+from app.retrieval.retriever import Hit
+from app.storage.schema import Range, both
 from app.storage.text import content_hash, is_question, terms, text_ids
-
-
-async def search(
-    request: SourceRequest,
-    collection: Collection[R],
-    where: Filter,
-    k: int,
-    decays: Decays | None = None,
-    *,
-    keep: Callable[[R], bool] | None = None,
-    partners: bool = False,
-) -> RetrievalResult[R]:
-    """Searches a collection for the request's query, within what the agent may see of the user.
-
-    The query's vector may take half of the source's time, and the second stage a quarter, so that a slow model reduces
-    the quality and does not make the source fail.
-    """
-    body, resources = request.body, request.resources
-    query = RetrievalQuery(
-        body.query,
-        request.partitions,
-        where,
-        to_ms(request.now),
-        k,
-        keep=keep,
-        decays=decays,
-        vector_seconds=resources.tuning.section_seconds / 2,
-        rerank_seconds=resources.tuning.section_seconds / 4,
-        interval=request.interval,
-        known_at=request.body.known_at,
-        partners=partners,
-        evidence=True,
-        merge_repetitions="within a day",
-    )
-    return await retriever_of(resources, request.scope, collection).find(query)
-
 
 MOST_MEMORIES = 100
 SPARE_MEMORIES = 24
@@ -281,23 +241,6 @@ def _content(memory: MemoryRecord) -> str:
     return f"{problem} → {fix}" if content == f"{problem}\n{fix}" else content
 
 
-def visible(request: SourceRequest) -> SplitFilter:
-    """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
-    have the tags and metadata that it asks for."""
-    body = request.body
-    asked, keep = split_filter(
-        {"metadata": body.metadata, "filters": body.filters}, MEMORY_FIELDS, MEMORIES, searched=True
-    )
-    tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
-    now, trust = rfc3339(request.now), body.min_trust
-    trusted = None if trust is None else Range("trust", ge=trust)
-    told = None if body.now is None else told_by(body.now)
-    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
-    # what was learned from a turn says when the turn was: at that time nobody knew it
-    known = None if body.known_at is None else Range("created_at", le=body.known_at)
-    return SplitFilter(both(where, FINDABLE, known), keep)
-
-
 def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:
     """Returns whether the memory is the query itself, as a message of this session."""
     in_session = request.body.session_id is not None and memory["source"]["session_id"] == request.body.session_id
@@ -440,33 +383,6 @@ def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
     return named
 
 
-def fact_item(facts: Sequence[FactRecord], score: float | None, zone: tzinfo) -> Candidate:
-    """Returns one line of one fact, or of a chain of them. `zone`: whose days the line names."""
-    spans = [_span(fact, zone) for fact in facts]
-    return Candidate(
-        facts[-1]["fact_id"],
-        "fact",
-        as_line(facts, spans),
-        score,
-        keys=frozenset({same_text(as_line(facts, [""] * len(facts)))}),
-        says=frozenset(same_text(sentence(fact)) for fact in facts),
-        fact_ids=tuple(fact["fact_id"] for fact in facts),
-    )
-
-
-def _span(fact: FactRecord, zone: tzinfo) -> str:
-    """Returns when a fact holds: " (since 2026-05-01)", " (2019-01-01 to 2026-05-01)".
-
-    A fact that was asserted without a date begins when it was told. Nobody said that it began on that day, so it is not
-    shown.
-    """
-    since = None if fact.get("start_assumed") else fact["valid_from"]
-    begun, ended = day_of(since or "", zone), day_of(fact["valid_until"] or "", zone)
-    if begun and ended:
-        return f" ({begun} to {ended})"
-    return f" (since {begun})" if begun else f" (until {ended})" if ended else ""
-
-
 FACTS_SOURCE = ContextSource("facts", "Facts", gather_facts, default_limit=40, boosts={"recall": 1.25})
 
 
@@ -508,59 +424,6 @@ def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
 PROCEDURES_SOURCE = ContextSource(
     "procedures", "Procedures", gather_procedures, default_limit=5, boosts={"execute": 1.5}
 )
-
-
-# --- Interactions -----------------------------------------------------------------------------------------------------
-# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
-# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
-
-
-async def interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
-    Nobody knows their trust, so there are none for a request that demands some."""
-    body = request.body
-    if body.user_id is None or body.min_trust is not None:
-        return []
-    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
-    recorded = [] if user is None else await recorded_interactions(user, request.scope)
-    happened = [
-        interaction
-        for interaction in recorded
-        if _is_for(interaction, body.agent_id) and interaction["timestamp"] <= request.as_of
-    ]
-    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
-    return [_interaction_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
-
-
-def _is_for(interaction: Interaction, agent_id: str) -> bool:
-    """Returns whether an agent may be told of it."""
-    return interaction["agent_id"] in {None, agent_id}
-
-
-def _interaction_item(interaction: Interaction, day: str) -> Candidate:
-    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
-    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
-    text = summary if outcome is None else f"{summary} → {outcome}"
-    return Candidate(
-        f"interaction:{content_hash(f'{at} {text}')}",
-        "interaction",
-        text,
-        prefix=f"{day} interaction: ",
-        keys=frozenset({same_text(text)}),
-        utterance=Utterance(at, USER),
-        place=(at, 0),
-    )
-
-
-async def matching_interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the interactions that share words with the query, best first, scored as lessons are."""
-    items = await interactions(request)
-    texts = [item.text for item in items]
-    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
-    matching = [
-        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
-    ]
-    return sorted(matching, key=lambda item: -(item.score or 0.0))
 
 
 async def gather_episodes(request: SourceRequest) -> SourceResult:

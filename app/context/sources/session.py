@@ -18,12 +18,14 @@ from app.context.source import (
     SourceRequest,
     SourceResult,
     part_of,
+    remembered,
     same_memory,
     same_message,
     same_text,
+    visible,
 )
-from app.context.sources.person_and_agent import remembered
-from app.context.sources.searched import interactions, memory_item, visible
+from app.context.sources.person_and_agent import interactions
+from app.context.sources.searched import memory_item
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.core.served_text import strip_served
