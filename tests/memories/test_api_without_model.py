@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from app.context.schemas import ContextRequest
-from app.context.source import SourceRequest
-from app.context.source import search
+from app.context.source import SourceRequest, search
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.memories.schemas import MEMORIES
