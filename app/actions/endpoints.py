@@ -11,7 +11,7 @@ from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer
+from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
 from app.core.schemas import Identifier, Page, Timestamp
@@ -112,7 +112,8 @@ async def get_action_stats(
 @router.get("/{action_id}", responses=problems(404))
 async def get_action(action_id: ActionId, actions: Actions) -> Answer[schemas.Action]:
     """Get one action. The memory that stands for it answers once it was rolled up and purged (`rolled_up_into`)."""
-    return answer(await actions.get(action_id))
+    action = await actions.get(action_id)
+    return answer(action, {"ETag": etag(action)})
 
 
 @router.patch("/{action_id}/feedback", responses=problems(404, 409, 412, *BODY))

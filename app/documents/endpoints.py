@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, StrictRequest, StrictRoute, answer, object_in_query
+from app.api.strict import Answer, InListing, StrictRequest, StrictRoute, answer, etag, object_in_query
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
@@ -93,7 +93,8 @@ async def list_documents(
 @router.get("/{document_id}", responses=problems(404))
 async def get_document(document_id: DocumentId, documents: Documents) -> Answer[Document]:
     """Get a document: whether it was read, and how many passages it has."""
-    return answer(await documents.get(document_id))
+    document = await documents.get(document_id)
+    return answer(document, {"ETag": etag(document)})
 
 
 @router.delete("/{document_id}", status_code=204, response_class=Response, responses=problems(404, 412))

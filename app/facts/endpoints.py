@@ -7,7 +7,7 @@ from pydantic import Field
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer
+from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts import schemas
@@ -108,7 +108,8 @@ async def list_facts(
 @router.get("/{fact_id}", responses=problems(404))
 async def get_fact(fact_id: FactId, facts: FactServiceDep) -> Answer[schemas.Fact]:
     """Get one fact, whatever became of it."""
-    return answer(await facts.get(fact_id))
+    fact = await facts.get(fact_id)
+    return answer(fact, {"ETag": etag(fact)})
 
 
 @router.delete("/{fact_id}", status_code=204, response_class=Response, responses=problems(404, 409, 412))

@@ -7,7 +7,17 @@ from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import AfterSeq, Answer, BeforeSeq, InListing, RecordQuery, StrictRoute, answer, texts_in_query
+from app.api.strict import (
+    AfterSeq,
+    Answer,
+    BeforeSeq,
+    InListing,
+    RecordQuery,
+    StrictRoute,
+    answer,
+    etag,
+    texts_in_query,
+)
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -173,7 +183,8 @@ async def delete_memories(
 @router.get("/{memory_id}", responses=problems(404))
 async def get_memory(memory_id: MemoryId, memories: MemoryServiceDep) -> Answer[schemas.Memory]:
     """Get one memory. Reading it so is no access: it fades on."""
-    return answer(await memories.get(memory_id))
+    memory = await memories.get(memory_id)
+    return answer(memory, {"ETag": etag(memory)})
 
 
 @router.patch("/{memory_id}", responses=problems(404, 409, 412, *BODY))

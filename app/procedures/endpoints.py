@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
-from app.api.strict import Answer, InListing, StrictRoute, answer
+from app.api.strict import Answer, InListing, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.memories.repository import Embeddings
@@ -64,7 +64,8 @@ async def search_procedures(
 @router.get("/{procedure_id}", responses=problems(404))
 async def get_procedure(procedure_id: ProcedureId, procedures: Procedures) -> Answer[schemas.Procedure]:
     """Get one procedure."""
-    return answer(await procedures.get(procedure_id))
+    procedure = await procedures.get(procedure_id)
+    return answer(procedure, {"ETag": etag(procedure)})
 
 
 @router.patch("/{procedure_id}", responses=CHANGE)

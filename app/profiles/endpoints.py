@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, StrictRoute, answer
+from app.api.strict import Answer, InListing, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
 from app.facts.endpoints import FactServiceDep
@@ -17,7 +17,7 @@ from app.profiles import agents, users
 from app.profiles.agents import AgentService, OwnerDirectory
 from app.profiles.users import ProfileReader, UserService
 from app.storage.repository import Repository
-from app.writes.executor import InPrecondition, Writer, etag
+from app.writes.executor import InPrecondition, Writer
 
 
 async def user_service(request: Request, facts: FactServiceDep, memories: MemoryServiceDep) -> UserService:
@@ -180,7 +180,8 @@ async def list_agents(owners: Directory, listing: InListing) -> Answer[Page[agen
 @agents_router.get("/{agent_id}", responses=problems(404))
 async def get_agent(agent_id: AgentId, agents: Agents) -> Answer[agents.Agent]:
     """Get an agent with its settings and experience."""
-    return answer(await agents.get(agent_id))
+    agent = await agents.get(agent_id)
+    return answer(agent, {"ETag": etag(agent)})
 
 
 @agents_router.patch("/{agent_id}", responses=CHANGE)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer
+from app.api.strict import Answer, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Page
 from app.jobs.queue import Operation
@@ -81,7 +81,8 @@ async def list_sessions(
 @router.get("/{session_id}", responses=problems(404))
 async def get_session(session_id: SessionId, sessions: Sessions) -> Answer[schemas.Session]:
     """Get one session, without its messages."""
-    return answer(await sessions.get(session_id))
+    session = await sessions.get(session_id)
+    return answer(session, {"ETag": etag(session)})
 
 
 @router.patch("/{session_id}", responses=problems(404, 409, 412, *BODY))

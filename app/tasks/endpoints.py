@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer
+from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import MAX_SEQ, Identifier, Object, Page
 from app.tasks import schemas
@@ -59,7 +59,8 @@ async def list_tasks(
 @router.get("/{task_id}", responses=problems(404))
 async def get_task(task_id: TaskId, tasks: Tasks) -> Answer[schemas.Task]:
     """Get a task with all its state."""
-    return answer(await tasks.get(task_id))
+    task = await tasks.get(task_id)
+    return answer(task, {"ETag": etag(task)})
 
 
 @router.patch("/{task_id}", responses=WRITES)
