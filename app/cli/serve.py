@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -634,8 +634,10 @@ def serve_with(openers: Openers) -> None:
         if sys.stdin is None or not sys.stdin.isatty():
             does_nothing = "SIGHUP does nothing with one worker: restart the service, or set RECALLD_WORKERS"
             signal.signal(signal.SIGHUP, lambda *_: log.warning(does_nothing))
-        sockets = bound(settings.host, settings.port)  # a port that is taken is said before the model is loaded
-        DrainingServer(_loaded(settings, openers), openers.tuning).run(sockets)
+        with ExitStack() as opened:
+            # a port that is taken is said before the model is loaded
+            sockets = [opened.enter_context(listener) for listener in bound(settings.host, settings.port)]
+            DrainingServer(_loaded(settings, openers), openers.tuning).run(sockets)
 
 
 def worker() -> None:
