@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import chain, islice
 from math import isfinite
 from types import UnionType
@@ -20,7 +19,6 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import orjson
 from fastapi import Query, Request, Response, params
-from fastapi.dependencies import utils
 from fastapi.dependencies.utils import get_flat_params
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -423,10 +421,6 @@ def answer(body: A, headers: Mapping[str, str] | None = None) -> Answer[A]:
 
 
 # --- The route of a request ------------------------------------------------------------------------------------------
-
-# FastAPI reads from the type of each parameter, at each request anew, whether it is a list: a seventh of the time of a
-# list of memories
-utils.field_annotation_is_sequence = cache(utils.field_annotation_is_sequence)  # type: ignore[attr-defined]
 
 SMALL_BODY = 16 << 10
 """Bytes. What comes beyond them is taken in at `BYTES_PER_SECOND`."""

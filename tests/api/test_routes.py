@@ -1,12 +1,9 @@
 """What holds for every route: the error body, the methods, the page envelope, the request id."""
 
 import re
-from typing import Any
 
 import httpx
 import pytest
-from fastapi.dependencies import utils
-from fastapi.routing import APIRoute
 
 from app.main import ROUTERS
 from app.settings import Settings
@@ -151,15 +148,3 @@ async def test_a_body_where_none_is_asked_for_is_refused(api: httpx.AsyncClient,
             refused = await api.post(bad_input.url(op), json={"reason": "x"})
             assert (refused.status_code, refused.json()["code"]) == (422, "invalid"), op.name
             assert (await api.post(bad_input.url(op), json={})).status_code != 422, op.name
-
-
-@pytest.mark.before_store
-async def test_the_type_of_no_parameter_is_read_at_each_request(service: Service) -> None:
-    is_list: Any = vars(utils)["field_annotation_is_sequence"]
-    for route in (route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)):
-        for field in utils.get_flat_params(route.dependant):
-            is_list(field.field_info.annotation)
-    known = is_list.cache_info()
-    assert (await service.client.get("/v1/memories", params={"user_id": "ada"})).status_code == 200
-    asked = is_list.cache_info()
-    assert (asked.misses, asked.hits > known.hits) == (known.misses, True)
