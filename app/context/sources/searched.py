@@ -145,33 +145,34 @@ def related(
     Asked "Who turns the beans?", "Dodong will turn the boxes" is found by its words, and "Dodong left for Saudi, his
     boxes are mine" is not: what changed is often told without the words that ask for it.
     """
-    told = [hit for hit in below if hit.score >= LEAST_RELATED and _is_statement(hit.doc)]
-    first = [(place, hit) for place, hit in enumerate(shown) if _is_statement(hit.doc)][:RELATED]
+    told = [(said, hit) for hit in below if hit.score >= LEAST_RELATED and (said := _words_stated(hit))]
+    first = [(place, said) for place, hit in enumerate(shown) if (said := _words_stated(hit))][:RELATED] if told else []
     found = list[tuple[int, Hit[MemoryRecord]]]()
-    for place, hit in first if told else ():
-        own, session = _words_of(hit), hit.doc["source"]["session_id"]
+    for place, own in first:
+        session = shown[place].doc["source"]["session_id"]
         alike = [
             (in_common, other.score, at)
-            for at, other in enumerate(told)
-            if (in_common := len(own & _words_of(other))) > 1
-            and in_common >= IN_COMMON * min(len(own), len(_words_of(other)))
+            for at, (words_of_other, other) in enumerate(told)
+            if (in_common := len(own & words_of_other)) > 1
+            and in_common >= IN_COMMON * min(len(own), len(words_of_other))
             and (session is None or session != other.doc["source"]["session_id"])
         ]
         if alike:
-            found.insert(0, (place, told.pop(max(alike)[-1])))
+            found.insert(0, (place, told.pop(max(alike)[-1])[1]))
     return found
 
 
-def _is_statement(memory: MemoryRecord) -> bool:
-    return memory["source"].get("role") != "assistant" and not is_question(memory["content"][-LAST_WORDS:])
+def _words_stated(hit: Hit[MemoryRecord]) -> frozenset[int]:
+    """Returns the words of a person's statement; none of a question, of an assistant's line, and of a long text, which
+    says many things."""
 
+    def read(memory: MemoryRecord) -> frozenset[int]:
+        text = memory["content"]
+        is_other = len(text) > LONG_TEXT or memory["source"].get("role") == "assistant"
+        return frozenset() if is_other or is_question(text[-LAST_WORDS:]) else frozenset(text_ids(text).tolist())
 
-def _words_of(hit: Hit[MemoryRecord]) -> frozenset[int]:
-    """Returns the words of a memory; none of a long one, which says many things."""
-    if len(text := hit.doc["content"]) > LONG_TEXT:
-        return frozenset()
-    read: frozenset[int] = hit.memo.once("words", lambda _: frozenset(text_ids(text).tolist()), hit.doc)
-    return read
+    stated: frozenset[int] = hit.memo.once("words stated", read, hit.doc)
+    return stated
 
 
 def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryRecord]]:
