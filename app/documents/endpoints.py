@@ -12,6 +12,7 @@ from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
 from app.documents.schemas import ENDINGS, MAX_BYTES, MEDIA_TYPES, UNNAMED, Document, DocumentAccepted, DocumentName
 from app.documents.service import DocumentService
+from app.errors import UnsupportedMediaType
 from app.writes.executor import InPrecondition, Writer, quota_of
 
 
@@ -63,6 +64,13 @@ async def create_document(
     media_type, charset = sent.partition(";")[0].strip(), _CHARSET.search(sent)
     if media_type in UNNAMED:
         media_type = ENDINGS.get(name.rpartition(".")[2].lower(), media_type)
+    if charset is not None and media_type.startswith("text/"):  # `file -bi` says of a PDF `charset=binary`
+        try:
+            "a".encode(charset[1])
+        except (LookupError, UnicodeError):  # `hex` and `zlib` are names of codecs, but of no text
+            raise UnsupportedMediaType(
+                f"Send a charset that is an encoding of text, such as utf-8 or iso-8859-1, not {charset[1]}."
+            ) from None
     upload = await documents.receive(agent_id, user_id, media_type, request.stream())
     accepted = None
     try:

@@ -224,7 +224,9 @@ def sections_of(media_type: str, path: str, figures: dict[str, Any], charset: st
     """Yields the sections of a file. `charset`: its encoding, as the upload has it. Raises FileUnreadable."""
     if media_type == PDF:
         return pdf_sections(path, figures)
-    text = re.sub("\r\n?", "\n", _decoded(Path(path).read_bytes(), media_type == HTML, charset)).replace("\0", "")
+    decoded = _decoded(Path(path).read_bytes(), media_type == HTML, charset)
+    decoded = decoded.encode(errors="replace").decode()  # some encodings, as utf-7, have halves of characters
+    text = re.sub("\r\n?", "\n", decoded).replace("\0", "")
     if text.count("\ufffd") * 100 > len(text):  # a few broken characters are less than a file that is refused
         raise FileUnreadable("The file is not text in UTF-8: convert it, as with `iconv -t utf-8`.")
     return {MARKDOWN: markdown_sections, HTML: html_sections, TEXT: text_sections}[media_type](text)

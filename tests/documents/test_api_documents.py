@@ -46,6 +46,10 @@ async def test_the_upload_says_in_which_encoding_it_is(service: Service) -> None
     assert [item["content"] for item in await passages(service.client)] == [latin.decode("latin-1")]
     _, document = await read(service, latin, "text/plain", name="a.txt")
     assert document["status"] == "failed"
+    for name in ("hex", "none-such"):
+        headers = {"Content-Type": f"text/plain; charset={name}"}
+        refused = await service.client.post("/v1/documents?user_id=u&name=a.txt", content=latin, headers=headers)
+        assert (refused.status_code, name in refused.json()["detail"]) == (415, True)
 
 
 async def test_a_pdf_is_cited_by_its_page(service: Service) -> None:
