@@ -290,6 +290,10 @@ class FilteredSearch(Owned):
     def _of_somebody(self) -> Self:  # replaces that of `Owned`: `filters` may name the owner, {"user_id": "ann"}
         for name, value in owner_of(self.filters or {}, self.record_fields, {}).items():
             setattr(self, name, value)
+        return self._with_owner()
+
+    def _with_owner(self) -> Self:
+        """Replaced where a search may be of everyone."""
         if self.agent_id is None and self.user_id is None:
             raise ValueError(OWNED.rstrip("."))
         return self

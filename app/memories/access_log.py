@@ -18,7 +18,7 @@ from app.storage.protocol import Store
 from app.storage.schema import In
 
 FLUSH_SECONDS = 0.4
-AT_ONCE = 20
+AT_ONCE = 100
 """Memories that a flush writes, those that have waited longest. A memory that is accessed while it waits is written
 once, and each write costs some 0.2 ms: searches read and check the memory anew."""
 FLUSHES = 25
