@@ -42,7 +42,7 @@ from app.memories.schemas import (
     MemoryStatus,
     Source,
 )
-from app.storage.changes import Change, DeleteWhere, IndexEntry, Insert, Update
+from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Fetched, Store
 from app.storage.record_filters import metadata_terms
 from app.storage.repository import Listing, Repository, expired, pages
@@ -616,6 +616,14 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
                 "An instruction or a pinned memory is a rule, and a model neither stores nor changes nor deletes one: "
                 "use preference. The service's setting RECALLD_MCP_INSTRUCTIONS=on allows it."
             )
+
+    def delete(self, doc: MemoryRecord) -> Delete:
+        """As of any record, and its links must not have changed: of "one", "two", "three", each of which supersedes the
+        one before, a deletion of "two" hands "one" over to "three", whose version stays."""
+        made = super().delete(doc)
+        return replace(
+            made, expect={**made.expect, **{name: doc.get(name) for name in ("supersedes", "superseded_by")}}
+        )
 
     def remove(self, records: Sequence[MemoryRecord]) -> list[Change]:
         """Returns the changes that delete memories, at the versions that were read, with their history, feedback notes

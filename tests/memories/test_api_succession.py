@@ -6,6 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.clock import rfc3339
+from app.memories.repository import MemoryRepository
+from app.memories.service import Succession
+from app.storage.changes import CommitConflict
+from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import consolidate
 from tests.support.memories import found, history, listed, problem, remember
@@ -198,6 +203,20 @@ async def test_two_links_of_a_chain_deleted_at_once_leave_the_first_active(api: 
     _, second, third = await chain(api, "one", "two", "three")
     await asyncio.gather(delete(api, second), delete(api, third))
     assert await listed(api, status="any") == ["one"]
+    assert await listed(api) == ["one"]
+
+
+async def test_a_deletion_that_read_its_links_before_another_one_is_made_again(service: Service) -> None:
+    """The deletion of "three" knows of "two" alone, and that of "two" hands "one" over to "three"."""
+    api, held = service.client, service.resources
+    _, second, third = await chain(api, "one", "two", "three")
+    memories = MemoryRepository(held.store, Scope("default"))
+    read_before = await memories.get(third["memory_id"])
+    await delete(api, second)
+    changes = await Succession(memories, rfc3339(held.clock.now())).deletion(read_before)
+    with pytest.raises(CommitConflict):
+        await held.store.commit(changes)
+    await delete(api, third)
     assert await listed(api) == ["one"]
 
 
