@@ -90,7 +90,7 @@ async def revoke_key(
     """Take a key back: the next request with it is refused. The last valid key that administers the tenant (verb
     `admin`, no bindings) is revoked only with `force`; otherwise the answer is 409 `last_admin_key`."""
     with using_reserve():  # a full disk must not keep a key valid
-        return await write(lambda: keys.revoke(key_id, body, precondition), frees=True)
+        return await write(lambda: keys.revoke(key_id, body, precondition), quota_exempt=True)
 
 
 @caller_router.get("", responses=problems())

@@ -38,7 +38,7 @@ from app.core.schemas import (
     TextWarning,
     owner_of,
 )
-from app.core.secret_text import PRIVATE, Secret, spans, without
+from app.core.secret_text import PRIVATE, Secret, redacted, spans
 from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, off_loop, turn, work_for
 from app.errors import (
     MAX_ERRORS,
@@ -217,7 +217,8 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
     name records at any depth, `{"filters": {"AND": [{"user_id": …}]}}`."""
     containers: list[tuple[Place, Any]] = [((), root)] if isinstance(root, list | dict) else []
     for place, container in containers:  # the list grows during the iteration
-        # {"items": [{"user_id": …}]}: an item is two steps below the body
+        # {"items": [{"user_id": …}]}: the body, at (), and an item, at (((), "items"), 0), two steps below it, are
+        # records; the metadata of the body, at ((), "metadata"), are none
         is_record = not place or (len(place[0]) == 2 and not place[0][0] and place[1].__class__ is int)
         renamed = dict[str, str]()
         for name, value in container.items() if isinstance(container, dict) else enumerate(container):
@@ -225,7 +226,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
                 continue
             shown = name
             if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
-                shown = renamed[name] = without(name, found)
+                shown = renamed[name] = redacted(name, found)
                 yield from ((_pointer(place), span) for span in found)
             kind = value.__class__
             if kind is dict or kind is list:
@@ -240,7 +241,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
             if found := spans(text, own):
                 yield from ((_pointer((place, shown)), span) for span in found)
                 if replaces:
-                    container[name] = without(text, found)
+                    container[name] = redacted(text, found)
         if renamed and replaces:
             entries = [(renamed.get(name, name), value) for name, value in container.items()]
             container.clear()
@@ -280,7 +281,7 @@ def slash_in_id() -> Invalid:
     return Invalid(f"An id in a path {RULE}.")
 
 
-def check(query: bytes, known: frozenset[str]) -> dict[str, str]:
+def checked_query(query: bytes, known: frozenset[str]) -> dict[str, str]:
     """Returns the parameters of a query string. Raises BadRequest if it is not UTF-8, and Invalid with a pointer to
     each unknown, repeated or invalid parameter."""
     if not query:
@@ -453,9 +454,10 @@ class StrictRequest(Request):
     """
 
     field: Any = None
-    """FastAPI's own of the body."""
+    """FastAPI's `ModelField` of the body, which validates it; None where there is none."""
     query_params: Any = {}
-    """What `check` returns: FastAPI would parse the query string once more, and looks each parameter up in it."""
+    """What `checked_query` returns. FastAPI would parse the query string once more, and looks each parameter up in
+    it."""
     lenient: frozenset[str] = frozenset()
     """Fields of the body with values of any size. A model of a body names them as `LENIENT`."""
     secrets: SecretPolicy = "off"
@@ -506,37 +508,38 @@ class StrictRequest(Request):
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
         policy, is_kept, own = self.secrets, not self.only_read, state_of(self)["resources"].settings.secrets.own
-        found = [*secrets_in(value, own, replaces=policy != "flag", only_read=self.only_read)]
-        if found and policy != "flag":
+        # also under `block`: a private block is left out and refuses nothing, and a search is made without its secrets
+        placed = [*secrets_in(value, own, replaces=policy != "flag", only_read=self.only_read)]
+        if placed and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
         if not is_kept:
             return
-        for _, span in found:
-            SECRETS.labels(span.kind, policy).inc()
-        if policy == "block" and (refused := [one for one in found if one[1].kind != PRIVATE]):
+        for _, secret in placed:
+            SECRETS.labels(secret.kind, policy).inc()
+        if policy == "block" and (refused := [one for one in placed if one[1].kind != PRIVATE]):
             raise invalid_fields(
                 FieldError(
-                    pointer, f"holds a secret ({span.kind}, characters {span.start} to {span.end}): it is refused"
+                    where, f"holds a secret ({secret.kind}, characters {secret.start} to {secret.end}): it is refused"
                 )
-                for pointer, span in refused
+                for where, secret in refused
             )
-        self.warnings = [_warning(pointer, span, policy) for pointer, span in found[:MOST_WARNINGS]]
+        self.warnings = [_warning(where, secret, policy) for where, secret in placed[:MOST_WARNINGS]]
 
 
 MOST_WARNINGS = 100
 """Most secrets that one answer names."""
 
 
-def _warning(pointer: str, span: Secret, policy: SecretPolicy) -> TextWarning:
-    """Returns what an answer says of a secret: what and where, never the value."""
-    where = f"characters {span.start} to {span.end}"
+def _warning(where: str, secret: Secret, policy: SecretPolicy) -> TextWarning:
+    """Returns what an answer says of a secret: what and where (`/items/0/content`), never the value."""
+    kind, span = secret.kind, f"characters {secret.start} to {secret.end}"
     if policy == "flag":
-        code, detail = "secret_found", f"{span.kind} at {where}: it is stored as it was sent."
-    elif span.kind == PRIVATE:
-        code, detail = "private_left_out", f"{span.end - span.start} characters are not stored, {where}."
+        code, detail = "secret_found", f"{kind} at {span}: it is stored as it was sent."
+    elif kind == PRIVATE:
+        code, detail = "private_left_out", f"{secret.end - secret.start} characters are not stored, {span}."
     else:
-        code, detail = "secret_replaced", f"{span.kind} at {where} is not stored: [secret: {span.kind}] stands there."
-    return {"code": code, "pointer": pointer, "detail": detail, **span._asdict()}  # type: ignore[typeddict-item]
+        code, detail = "secret_replaced", f"{kind} at {span} is not stored: [secret: {kind}] stands there."
+    return {"code": code, "pointer": where, "detail": detail, **secret._asdict()}  # type: ignore[typeddict-item]
 
 
 class StrictRoute(APIRoute):
@@ -575,7 +578,7 @@ class StrictRoute(APIRoute):
             work_for(principal.scope.tenant)
             state_of(request)["principal"] = principal
             check_path(request.scope.get("raw_path") or b"", self.path)
-            query_params = check(request.scope["query_string"], parameters)
+            query_params = checked_query(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads query and body through it
             request.query_params = query_params
             request.field, request.lenient = body, lenient

@@ -16,7 +16,7 @@ from zlib import crc32
 
 
 class Secret(NamedTuple):
-    """Where one stands: the characters from `start` up to `end`."""
+    """A secret in a text: its kind, and the characters from `start` up to `end`."""
 
     kind: str
     start: int
@@ -191,7 +191,7 @@ _TAG = re.compile(r"<(/?)private>", re.IGNORECASE)
 
 
 def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Secret]:
-    """Returns what stands in a text, in order. What overlaps is one, of the kind of the longer. `own`: kinds and
+    """Returns the secrets in a text, in order. Those that overlap are one, of the kind of the longer. `own`: kinds and
     patterns of the operator."""
     found = [*_private(text)]
     marked = "://" in text or _RUN.search(text)
@@ -218,7 +218,7 @@ def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Se
     return kept
 
 
-def without(text: str, found: Sequence[Secret]) -> str:
+def redacted(text: str, found: Sequence[Secret]) -> str:
     """Returns the text with `[secret: card]` in the place of each secret, and nothing in that of a private block."""
     parts, end = list[str](), 0
     for secret in found:

@@ -19,7 +19,7 @@ import app
 from app import metrics
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import differing
-from app.core.secret_text import PRIVATE, Secret, spans, without
+from app.core.secret_text import PRIVATE, Secret, redacted, spans
 from app.core.work import in_turn
 from app.documents.extract import FileUnreadable
 from app.documents.schemas import DOCUMENTS, PARTS, DocumentRecord
@@ -133,7 +133,7 @@ class DocumentJobs:
             start, end = item["start"], item["end"]
             here = [secret for secret in secrets if secret.start < end and start < secret.end]
             inside = [Secret(kind, max(begin, start) - start, min(last, end) - start) for kind, begin, last in here]
-            item["text"] = without(item["text"], inside)
+            item["text"] = redacted(item["text"], inside)
         found[:] = [item for item in found if item["text"].strip()]
         return len(secrets)
 

@@ -427,7 +427,7 @@ class Embedder(Protocol):
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """Returns, for each text, the parts that the model reads in full: one for most texts, at most
-        `MAX_WINDOWS` (`windows.py`).
+        `MAX_WINDOWS` (`model.py`).
 
         The parts are input for `embed_texts`.
         """

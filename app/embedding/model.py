@@ -109,7 +109,7 @@ class Model(Protocol):
         ...
 
     def split(self, text: str) -> list[str]:
-        """Returns the parts of a text that `encode` reads in full, at most `MAX_WINDOWS` (`windows.py`).
+        """Returns the parts of a text that `encode` reads in full, at most `MAX_WINDOWS`.
 
         The result is the text itself if it fits into one. Token counts may be estimates. It is called from any thread.
         """

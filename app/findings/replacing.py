@@ -27,7 +27,7 @@ from app.findings.service import (
     of_memory,
     quoted,
 )
-from app.memories.repository import MemoryRepository, repeats, same_partition
+from app.memories.repository import MemoryRepository, same_partition, says_its_source
 from app.memories.schemas import STATEMENTS, EvidenceName, MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
@@ -253,7 +253,7 @@ def _is_same(memory: MemoryRecord, record: EvidenceRecord) -> bool:
     """Returns whether a memory is the record, or was learned from it word for word."""
     if not isinstance(record, MemoryEvidence):
         return False
-    return memory["memory_id"] == record.id or repeats(memory, record.memory)
+    return memory["memory_id"] == record.id or says_its_source(memory, record.memory)
 
 
 def _reached(start: int, replaced_by: Mapping[int, set[int]]) -> set[int]:

@@ -35,7 +35,7 @@ class Endpoint:
         check_origin(request)  # checked even with a key, since the protocol requires it
         principal = await authenticate(request)
         work_for(principal.scope.tenant)
-        query = strict.check(scope["query_string"], _NAMES)
+        query = strict.checked_query(scope["query_string"], _NAMES)
         scope = {**scope, "headers": _json_headers(request)}
         if self._sdk is None:  # importing the SDK takes a second, so it waits for the first call
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")

@@ -29,7 +29,7 @@ import numpy as np
 
 from app.core.clock import rfc3339, to_ms
 from app.core.work import characters, off_loop
-from app.errors import Conflict, FieldError, Invalid, invalid
+from app.errors import Conflict, invalid
 from app.memories.agents import Decays
 from app.memories.repository import (
     Embeddings,
@@ -39,9 +39,9 @@ from app.memories.repository import (
     is_rule,
     needs_new_entry,
     new_memory,
-    repeated_original,
     revision,
     same_partition,
+    source_said_alike,
     text_to_index,
 )
 from app.memories.schemas import (
@@ -179,8 +179,7 @@ class MemoryPlanner:
         for index, body in enumerate(bodies):
             scoped_key = (body.agent_id, body.user_id, body.key)
             if body.key is not None and scoped_key in seen:
-                error = FieldError(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
-                raise Invalid(error.detail, errors=(error,))
+                raise invalid(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
             seen.add(scoped_key)
         if derivations is None:
             derivations = [{}] * len(bodies)
@@ -212,15 +211,15 @@ class MemoryPlanner:
         return MemoryPlan(answers, created, self._changes)
 
     async def _item(self, body: MemoryCreate, pointer: str, derivation: Source) -> _Item:
-        provenance: Source = {} if body.source is None else body.source.stated()
+        source: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
-            provenance["origin"] = body.origin
-        provenance = {**provenance, **derivation, "api_key_id": self._memories.scope.key_id}
+            source["origin"] = body.origin
+        source = {**source, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
         size = characters(body.content, body.context, body.metadata)
 
         def make() -> MemoryRecord:
-            return new_memory(MEMORIES.as_record(body.model_dump()), provenance, self._now, unique=unique)
+            return new_memory(MEMORIES.as_record(body.model_dump()), source, self._now, unique=unique)
 
         fresh = await off_loop(size, make)
         return _Item(body, pointer, fresh, await self._decide(body, fresh))
@@ -249,15 +248,15 @@ class MemoryPlanner:
         )
         return Repeat(stored) if equal_after else Contend(stored)
 
-    def _first_unexpired(self, memories: Sequence[MemoryRecord]) -> MemoryRecord | None:
-        """Returns the first of `memories` that has not expired, and adds the changes that remove the expired ones."""
+    def _first_unexpired(self, candidates: Sequence[MemoryRecord]) -> MemoryRecord | None:
+        """Returns the first of `candidates` that has not expired, and adds the changes that remove the expired ones."""
         gone = [
-            memory for memory in memories if expired(memory, self._now) and memory["memory_id"] not in self._removed
+            memory for memory in candidates if expired(memory, self._now) and memory["memory_id"] not in self._removed
         ]
         if gone:
             self._removed.update(memory["memory_id"] for memory in gone)
             self._changes += self._memories.remove(gone)
-        return next((memory for memory in memories if not expired(memory, self._now)), None)
+        return next((memory for memory in candidates if not expired(memory, self._now)), None)
 
     async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[MemoryCreated, bool]:
         """Adds the changes of one item. Returns its answer, and whether the memory is new."""
@@ -286,7 +285,7 @@ class MemoryPlanner:
             case _:
                 assert_never(outcome)
         for earlier in superseded:
-            if earlier["memory_id"] not in self._superseded:
+            if earlier["memory_id"] not in self._superseded:  # one that is near and named, too, is in the list twice
                 self._superseded.add(earlier["memory_id"])
                 latest = self._latest.get(earlier["memory_id"], earlier)
                 self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
@@ -295,7 +294,8 @@ class MemoryPlanner:
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
         """Returns the outcome of an item where earlier items of the batch have added or changed memories.
 
-        Raises Conflict if one of them has superseded the memory that the item concerns.
+        Raises Conflict if one of them has superseded the memory that the item revises or repeats. A dispute may name a
+        superseded one.
         """
         outcome = item.outcome
         if isinstance(outcome, New) and item.body.deduplicate and item.body.key is None:
@@ -319,7 +319,7 @@ class MemoryPlanner:
     ) -> tuple[list["NearDuplicate"], list[MemoryRecord]]:
         """Returns the near-duplicates that the answer lists, and those that the body supersedes."""
         visible = await self._near.visible(draft.memory, draft.entry, self._superseded)
-        if body.on_similar == "keep" or not visible:
+        if body.on_similar == "keep" or not visible:  # what is supersedable is visible, too
             return visible, []
         supersedable = await self._near.supersedable(draft.memory, draft.entry, self._superseded)
         by_id = {near.memory["memory_id"]: near for near in [*visible, *supersedable]}
@@ -351,7 +351,7 @@ class MemoryPlanner:
             self._added.setdefault(_equality(memory), memory)
         # A job has learned "Lives in Rome" from the message "Lives in Rome": with its hash a search returns one of the
         # two. No memory that a caller posts was learned.
-        original = repeated_original(memory, self._learned_from)
+        original = source_said_alike(memory, self._learned_from)
         if original is not None:
             memory["identity_hash"] = original["identity_hash"]
         return self._insert(memory, entry)
@@ -374,7 +374,7 @@ class MemoryPlanner:
         if not changed:
             return stored
         entry = None if draft is None else draft.entry
-        memory, changes = self._memories.with_entry(stored, changed, self._now, entry, self._embeddings)
+        memory, changes = self._memories.rewritten_with(stored, changed, self._now, entry, self._embeddings)
         self._changes += changes
         self._latest[memory["memory_id"]] = memory
         if entry is not None:
@@ -496,7 +496,7 @@ class NearDuplicates:
         limit: int | None,
         without: Collection[str],
     ) -> list[NearDuplicate]:
-        if entry.vector is None or memory["memory_type"] == FILE:
+        if entry.vector is None or memory["memory_type"] == FILE:  # all files have the vector of one word (`HARMLESS`)
             return []
         without = {*without, memory["memory_id"]}
         stored = await self._stored(

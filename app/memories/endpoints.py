@@ -115,11 +115,11 @@ Filters = Annotated[MemoryFilters, Depends(list_filters)]
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: SearchRequest, memories: MemorySearchDep, request: Request) -> Answer[SearchResult]:
+async def search_memories(body: SearchRequest, search: MemorySearchDep, request: Request) -> Answer[SearchResult]:
     """Find what matters for a query, best first. What has just been remembered is found."""
     if body.everyone:
         get_caller(request)[1].require("admin")
-    return Answer(await memories.search(body))  # JSON already
+    return Answer(await search.search(body))  # JSON already
 
 
 @router.post(

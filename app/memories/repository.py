@@ -56,7 +56,7 @@ from app.storage.text import IndexedTerms, content_hash, index_text, normalise_c
 
 log = logging.getLogger(__name__)
 HARMLESS = "word"
-"""A text that every working model accepts."""
+"""A text that every working model accepts. All files are embedded as it, so their vectors are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Embeddings:
         entries = list[IndexEntry]()
         for text, terms in zip(texts, indexed, strict=True):
             made = self._made.get(text.content)  # shape (windows, dim)
-            vector, others = (None, None) if made is None else (made[0], made[1:] if len(made) > 1 else None)
-            entries.append(IndexEntry(terms, vector, self._embedder.name, others))
+            vector, further = (None, None) if made is None else (made[0], made[1:] if len(made) > 1 else None)
+            entries.append(IndexEntry(terms, vector, self._embedder.name, further))
         return entries
 
     async def _embed(self, contents: Sequence[str]) -> None:
@@ -275,6 +275,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "updated_at": now,
     }
     memory["identity_hash"] = identity_hash(memory)
+    # "fact:-81985529216486896": of two requests that store equal memories at once, the second one finds the first
     memory["dedupe_key"] = f"{memory['memory_type']}:{memory['identity_hash']}" if unique else None
     memory["standing"] = standing(memory)
     return memory
@@ -431,16 +432,16 @@ def gains_of_repeat(memory: MemoryRecord, fields: MemoryRecord, importance: floa
     return revision(memory, gains, now)
 
 
-def repeats(memory: MemoryRecord, original: MemoryRecord) -> bool:
+def says_its_source(memory: MemoryRecord, original: MemoryRecord) -> bool:
     """Returns whether a learned memory has exactly the text of the memory `original` that it was learned from."""
     learned = original["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
     return learned and memory["content_hash"] == original["content_hash"]
 
 
-def repeated_original(memory: MemoryRecord, memories: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
-    """Returns the one of `memories` (by id) that a memory was learned from word for word, or None."""
-    originals = (memories.get(memory_id) for memory_id in memory["source"]["memory_ids"])
-    return next((original for original in originals if original is not None and repeats(memory, original)), None)
+def source_said_alike(memory: MemoryRecord, by_id: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
+    """Returns the one of these memories that a memory was learned from word for word, or None."""
+    originals = (by_id.get(memory_id) for memory_id in memory["source"]["memory_ids"])
+    return next((each for each in originals if each is not None and says_its_source(memory, each)), None)
 
 
 def text_to_index(memory: MemoryRecord) -> TextToIndex:
@@ -522,9 +523,9 @@ class VersionedRepository(Repository[R]):
         entry = None
         if changed and self._kind.needs_new_entry(changed):
             (entry,) = await embeddings.entries([self._kind.text_to_index(self.as_updated(record, changed, now=now))])
-        return self.with_entry(record, changed, now, entry, embeddings)
+        return self.rewritten_with(record, changed, now, entry, embeddings)
 
-    def with_entry(
+    def rewritten_with(
         self, record: R, changed: R, now: str, entry: IndexEntry | None, embeddings: Embeddings
     ) -> tuple[R, list[Change]]:
         """Returns the same as `rewritten`, where the new index entry is there already. None: the text stays. Of `mem_1`
@@ -592,6 +593,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         equal = list[MemoryRecord]()
         async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
             equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]
+            # equal ones expire together, with the body: only one that has expired itself looks for all of them
             if any(not expired(other, now) for other in equal):
                 break
         return equal

@@ -37,7 +37,7 @@ async def forget_memories(
     if body.dry_run:
         principal.require("read")
         return answer(await forgetting.plan(body))
-    return await write(lambda: forgetting.request(body), frees=True)
+    return await write(lambda: forgetting.request(body), quota_exempt=True)
 
 
 ErasedUserId = Annotated[Identifier, Path(examples=["ada"])]

@@ -20,7 +20,7 @@ from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
 
 from app.api.strict import Answer
-from app.api.strict import etag as etag  # of a record: writes answer with it, too
+from app.api.strict import etag as etag  # as itself: services import it from here, since writes answer with it
 from app.audit.trail import Actor, audit_entries
 from app.auth.dependencies import get_caller
 from app.auth.keys import Principal
@@ -178,9 +178,9 @@ def users_of(result: WriteResult) -> set[str]:
     """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
     user_ids = {change.doc.get("user_id") for change in result.changes if isinstance(change, Insert)}
     user_ids |= {change.user for change in result.changes if isinstance(change, Update | Delete)}
-    body = result.body
-    items = body.get("items") if isinstance(body, dict) else None
-    records = [body, *(items if isinstance(items, list) else ())]
+    shown = result.body
+    items = shown.get("items") if isinstance(shown, dict) else None
+    records = [shown, *(items if isinstance(items, list) else ())]
     user_ids |= {record.get("user_id") for record in records if isinstance(record, dict)}
     return {user_id for user_id in user_ids if isinstance(user_id, str)} | result.users
 
@@ -257,10 +257,10 @@ async def _run_and_commit(
         for change in result.changes:
             if isinstance(change, Insert):
                 RECORDS.labels(change.collection.name).inc()
-        body, numbers = result.body, committed.allocated
+        shown, numbers = result.body, committed.allocated
         if numbers:
-            body = await off_loop(characters(body), resolve, body, numbers)
-        return SentAnswer(result.status, result.headers, body)
+            shown = await off_loop(characters(shown), resolve, shown, numbers)
+        return SentAnswer(result.status, result.headers, shown)
     raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
 
 
@@ -383,10 +383,10 @@ class RequestWriter:
         self._request, self._principal, self._resources, self._key = request, principal, resources, key
 
     async def __call__(
-        self, handler: WriteHandler[A], *, keyed: bool = True, frees: bool = False, file: bytes | None = None
+        self, handler: WriteHandler[A], *, keyed: bool = True, quota_exempt: bool = False, file: bytes | None = None
     ) -> Answer[A]:
         """Commits what the handler returns. `keyed=False` ignores the idempotency key, as does any method but POST.
-        `file`: the digest of a body that was a file. `frees`: it is done whatever the quota says, as any DELETE,
+        `file`: the digest of a body that was a file. `quota_exempt`: it is done whatever the quota says, as any DELETE,
         because it makes room or takes a right away."""
         request, tenant, keyed_request = self._request, self._principal.scope.tenant, None
         if keyed and self._key is not None and request.method == "POST":
@@ -400,14 +400,14 @@ class RequestWriter:
         async def with_warnings() -> WriteResult[A]:
             """Adds to the answer what was found in the texts of the body (`StrictRequest.warnings`)."""
             result = await handler()
-            found, body = getattr(request, "warnings", ()), result.body
-            if not found or not isinstance(body, dict):
+            found, shown = getattr(request, "warnings", ()), result.body
+            if not found or not isinstance(shown, dict):
                 return result
-            warned = {**body, "warnings": [*body.get("warnings", ()), *found]}
+            warned = {**shown, "warnings": [*shown.get("warnings", ()), *found]}
             return replace(result, body=cast(A, warned))
 
         actor = Actor(tenant, self._principal.key_id, request.scope["route"].name)
-        exempt = frees or request.method == "DELETE"
+        exempt = quota_exempt or request.method == "DELETE"
         quota = None if exempt else quota_of(self._resources.settings.quotas, tenant)
         try:
             answer = await run_write(

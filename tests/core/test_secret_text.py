@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from app.core.secret_text import FORMS, spans, without
+from app.core.secret_text import FORMS, redacted, spans
 
 ALNUM = string.ascii_letters + string.digits
 DRAWN = random.Random(7)
@@ -134,9 +134,9 @@ def test_several_stand_in_order_and_do_not_overlap() -> None:
 def test_what_overlaps_is_one_and_nothing_of_it_is_left() -> None:
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{drawn(64)}\n{drawn(40)}\n-----END RSA PRIVATE KEY-----"
     text = f"aws secret: {key} in it"
-    assert without(text, spans(text)) == "aws secret: [secret: private_key] in it"
+    assert redacted(text, spans(text)) == "aws secret: [secret: private_key] in it"
     text = f"AB12 IBAN DE89 3704 0044 0532 0130 00 and redis://u:{'p@ss' + 'w0rd'}@host"
-    assert without(text, spans(text)) == "AB12 IBAN [secret: iban] and redis://u:[secret: url_password]@host"
+    assert redacted(text, spans(text)) == "AB12 IBAN [secret: iban] and redis://u:[secret: url_password]@host"
 
 
 def test_a_private_key_without_its_end_goes_as_far_as_it_does() -> None:

@@ -216,18 +216,18 @@ class SearchRowWriter:
         self._collections: dict[int, Collection] = {}
 
     @property
-    def keys(self) -> set[ReadKey]:
-        """What reads of partitions are kept by (`ReadCache`), of those that were touched."""
+    def stale_reads(self) -> set[ReadKey]:
+        """What cached reads forget (`ReadCache`): those of the partitions that were touched."""
         return {(collection, tenant, PARTITIONS) for collection, tenant, _, _ in self._open}
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
         """Writes the row of a new document."""
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         self._write(collection, state, doc, row, pack(collection.spec, doc, entry, state.version), new=True)
 
     def add_like(self, collection: Collection, doc: Doc, row: int, like: int) -> None:
         """Writes the row of a new document with the text and vectors of the row `like`, if it exists."""
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         old = self._packed(collection, state.number, like)
         if old is None:
             return
@@ -241,12 +241,12 @@ class SearchRowWriter:
 
     def take_in(self, collection: Collection, doc: Doc, row: int, packed: PackedRecord) -> None:
         """Writes the row of a new document from a record of another store."""
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         self._write(collection, state, doc, row, at_version(collection.spec, packed, state.version), new=True)
 
     def put(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry, *, keep: bool = False) -> None:
         """Writes or overwrites the row of a document. `keep` keeps the replaced vector as an alternate vector."""
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         if not self._there(collection, state.number, row):
             self.add(collection, doc, row, entry)
             return
@@ -275,7 +275,7 @@ class SearchRowWriter:
         its vectors stay."""
         if terms is None and changed.isdisjoint(sources_of(collection.spec)):
             return
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         old = self._packed(collection, state.number, row)
         if old is None:
             return
@@ -301,7 +301,7 @@ class SearchRowWriter:
 
     def remove(self, collection: Collection, doc: Doc, row: int) -> None:
         """Replaces the row of a deleted document with a tombstone, if it exists."""
-        state = self._raised(collection, doc)
+        state = self._partition_at_next_version(collection, doc)
         if not self._there(collection, state.number, row):
             return
         state.removed()
@@ -332,7 +332,7 @@ class SearchRowWriter:
                 ),
             )
 
-    def _raised(self, collection: Collection, doc: Doc) -> PartitionState:
+    def _partition_at_next_version(self, collection: Collection, doc: Doc) -> PartitionState:
         """Returns the partition of a document, at the version that this list of changes makes. A new partition gets its
         row here."""
         user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""

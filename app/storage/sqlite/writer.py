@@ -237,11 +237,11 @@ class WriteTurns(Generic[T]):
             while self._lanes and len(group) < MAX_GROUP and changes < MAX_GROUP_CHANGES:
                 tenant = next(iter(self._lanes))
                 lane = self._lanes.pop(tenant)
-                work, made = lane.popleft()
+                work, number = lane.popleft()
                 if lane:
                     self._lanes[tenant] = lane  # at the end
                 group.append(work)
-                changes += made
+                changes += number
             return group
 
 
@@ -264,12 +264,13 @@ log = logging.getLogger(__name__)
 class QueuedTask:
     """A task that waits for the writer's thread."""
 
-    work: WriterTask[Any]
+    run: WriterTask[Any]
     future: "asyncio.Future[Any]"
     reserve: bool = False
     """Whether the task may use the space kept back for deletions."""
-    keys: Set[ReadKey] | None = None
-    """What the task wrote, once it has run; None: perhaps anything."""
+    stale_reads: Set[ReadKey] | None = None
+    """What cached reads forget, as `("agent_memories", "acme", "mem_1")`: complete once the task has run. None: perhaps
+    anything."""
     alone: bool = False
     """Whether the task uses a connection of its own, and runs while this process writes nothing."""
     outcome: Any = None
@@ -308,11 +309,14 @@ class WriterThread:
     async def commit(self, changes: Sequence[Change], at: str | None = None) -> Committed:
         """Makes all changes durably, or none, and logs them with the time `at`; None: they are not logged. Raises
         CommitConflict or StoreUnavailable, also if the disk does not answer in time; the changes may be made then."""
-        reserve, keys = may_use_reserve(changes), set[ReadKey]()
-        made = self.submit(
-            lambda connection: self._execute(connection, changes, at, keys), len(changes), reserve, keys=keys
+        stale_reads = set[ReadKey]()
+        write = self.submit(
+            lambda connection: self._execute(connection, changes, at, stale_reads),
+            len(changes),
+            may_use_reserve(changes),
+            stale_reads=stale_reads,
         )
-        return await self._in_time(made)
+        return await self._in_time(write)
 
     async def refuse_failing(self) -> None:
         """Raises StorageFull or StoreUnavailable if new data cannot be written. If the last write failed, one more is
@@ -339,16 +343,16 @@ class WriterThread:
 
     async def submit(
         self,
-        work: WriterTask[T],
+        task: WriterTask[T],
         changes: int = MAX_GROUP_CHANGES,
         reserve: bool | None = None,
         *,
-        keys: Set[ReadKey] | None = None,
+        stale_reads: Set[ReadKey] | None = None,
         alone: bool = False,
     ) -> T:
         """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
-        it makes. `keys`: what it has changed, once it has run; None: perhaps anything. `alone`: it uses a connection of
-        its own, and all writes wait meanwhile.
+        it makes. `stale_reads`: what cached reads forget, once it has run; None: perhaps anything. `alone`: it uses a
+        connection of its own, and all writes wait meanwhile.
 
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
@@ -357,7 +361,7 @@ class WriterThread:
             reserve = may_use_reserve()
         if self._closed:
             raise StoreUnavailable("The store is closed.")
-        queued = QueuedTask(work, self._loop.create_future(), reserve, keys, alone)
+        queued = QueuedTask(task, self._loop.create_future(), reserve, stale_reads, alone)
         self._queue.put(queued, tenant_at_work(), changes)
         result: T = await queued.future
         return result
@@ -408,7 +412,7 @@ class WriterThread:
                     try:
                         with self._faults.translated():
                             refuse_moved(self._connection)
-                            queued.work(self._connection)
+                            queued.run(self._connection)
                     except Exception as error:  # noqa: BLE001 (handed to its caller)
                         queued.outcome = error
                     # it writes no record (`scrub` overwrites what was deleted), so `written` is not called
@@ -486,8 +490,8 @@ class WriterThread:
                     self._connection.execute("RELEASE one")
             if self._connection.total_changes() != before:
                 commits = count_commit(self._connection)
-                keys = [queued.keys for queued in group]
-                self.own.note(commits, None if None in keys else set().union(*filter(None, keys)))
+                stale_reads = [queued.stale_reads for queued in group]
+                self.own.note(commits, None if None in stale_reads else set().union(*filter(None, stale_reads)))
             self._connection.execute("COMMIT")
         except BaseException:
             if commits is not None:
@@ -499,7 +503,7 @@ class WriterThread:
 
     def _run_one(self, queued: QueuedTask) -> Any:
         try:
-            queued.outcome = queued.work(self._connection)
+            queued.outcome = queued.run(self._connection)
         except (apsw.FullError, apsw.IOError, apsw.BusyError, apsw.CorruptError):
             raise  # SQLite may have rolled the whole transaction back
         except Exception as error:  # noqa: BLE001 (handed to its caller)
@@ -533,36 +537,42 @@ _INSERT = f"INSERT INTO changes ({LOG_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 
 
 
 def execute(
-    connection: apsw.Connection, changes: Sequence[Change], at: str | None = None, keys: set[ReadKey] | None = None
+    connection: apsw.Connection,
+    changes: Sequence[Change],
+    at: str | None = None,
+    stale_reads: set[ReadKey] | None = None,
 ) -> Committed:
-    """Executes all changes, and logs them with the time `at`; None: they are not logged. Adds what they change to
-    `keys`. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
+    """Executes all changes, and logs them with the time `at`; None: they are not logged. Adds what cached reads forget
+    to `stale_reads`. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
     notes = ChangeNotes(at)
-    work = _Work(connection, notes, set() if keys is None else keys)
+    writer = _ListWriter(connection, notes, set() if stale_reads is None else stale_reads)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
-        work.do(change)
-    work.rows.write_partitions()
-    work.keys.update(work.rows.keys)
+        writer.make(change)
+    writer.rows.write_partitions()
+    writer.stale_reads.update(writer.rows.stale_reads)
     for tenant, entries in notes.by_tenant().items():
         append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
         quota.check(used, usage_of(connection, quota.tenant))
-    return Committed(work.allocated, work.deleted)
+    return Committed(writer.allocated, writer.deleted)
 
 
-class _Work:
-    def __init__(self, connection: apsw.Connection, notes: ChangeNotes, keys: set[ReadKey]) -> None:
-        self._connection, self._notes, self.keys = connection, notes, keys
+class _ListWriter:
+    """Makes one list of changes, one after the other: documents, search rows and notes for the change log."""
+
+    def __init__(self, connection: apsw.Connection, notes: ChangeNotes, stale_reads: set[ReadKey]) -> None:
+        self._connection, self._notes, self.stale_reads = connection, notes, stale_reads
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.rows = search_rows.SearchRowWriter(connection)
 
     def _wrote(self, collection: Collection, doc: Doc, row: int) -> None:
-        self.keys.update((collection.name, doc["tenant_id"], what) for what in (doc[collection.id_field], row, LISTS))
+        read = doc[collection.id_field], row, LISTS  # "mem_1", the row 17, each list
+        self.stale_reads.update((collection.name, doc["tenant_id"], what) for what in read)
 
-    def do(self, change: Change) -> None:
+    def make(self, change: Change) -> None:
         match change:
             case Insert():
                 self._insert(change)
@@ -639,9 +649,9 @@ class _Work:
         doc |= change.fields(doc, self.allocated)
         changed = frozenset({*change.set, *change.inc})
         columns, statement = sql.assignment(collection.name, collection.columns, changed)
-        text = orjson.dumps(doc)
-        values = (*sql.values_of(doc, columns), text.decode(), sum_of(text), row)
-        _run(self._connection, collection, change.id, statement, values)
+        encoded = orjson.dumps(doc)
+        values = (*sql.values_of(doc, columns), encoded.decode(), sum_of(encoded), row)
+        _execute_row(self._connection, collection, change.id, statement, values)
         self._wrote(collection, doc, row)
         self._notes.updated(collection, doc, change)
         if collection.searched is None:
@@ -662,13 +672,13 @@ class _Work:
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
-    doc_id, text = str(doc[collection.id_field]), orjson.dumps(doc)
-    values = (doc["tenant_id"], doc_id, *sql.values_of(doc, collection.columns), text.decode(), sum_of(text))
-    _run(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
+    doc_id, encoded = str(doc[collection.id_field]), orjson.dumps(doc)
+    values = (doc["tenant_id"], doc_id, *sql.values_of(doc, collection.columns), encoded.decode(), sum_of(encoded))
+    _execute_row(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
 
-def _run(
+def _execute_row(
     connection: apsw.Connection, collection: Collection, doc_id: str, statement: str, values: Sequence[sql.Value]
 ) -> None:
     try:
