@@ -322,7 +322,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
     },
     unique=(
         Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),
-        # no two equal memories: the hash in `dedupe_key` is of the content, the times, the metadata …
+        # equal memories: `dedupe_key` hashes more than the content (`IDENTITY`); null without deduplication
         Unique(
             "content", ("agent_id", "user_id", "dedupe_key"), And((Eq("status", "active"), Not(Absent("dedupe_key"))))
         ),
