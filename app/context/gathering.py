@@ -85,18 +85,17 @@ async def gather_sections(sources: Sequence[ContextSource], request: SourceReque
 
 
 def raise_if_unreadable(sections: Sequence[Gathered]) -> None:
-    """Raises NotFound if the task that the request names does not exist, and if no section could be read, the error of
-    all of them: a client error if every source reports one, else Unavailable."""
+    """Raises NotFound if the task that the request names does not exist. If no section could be read, raises the first
+    error if every source reports one of the client (4xx), else Unavailable."""
     errors = [section.error for section in sections if section.error is not None]
     for error in errors:
         if isinstance(error, NotFound):
             raise error
     if not sections or len(errors) < len(sections):
         return
-    first = errors[0]
-    if all(error.status < Unavailable.status for error in errors) and first.status < RecalldError.status:
-        raise first
-    raise Unavailable(f"No section could be read: {first.detail}", retry_after=1)
+    if all(error.status < RecalldError.status for error in errors):
+        raise errors[0]
+    raise Unavailable(f"No section could be read: {errors[0].detail}", retry_after=1)
 
 
 def warnings_of(sections: Sequence[Gathered]) -> list[SearchWarning]:

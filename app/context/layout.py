@@ -8,16 +8,16 @@ from app.context import rendering
 from app.context.gathering import Gathered
 from app.context.packing import Packer, Packing, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
-from app.context.source import DOCUMENT_PART, SMALL_DOCUMENTS, Candidate, min_score_of, part_of
+from app.context.source import DOCUMENT_PART, SMALL_RECORDS, Candidate, min_score_of, part_of
 from app.core import prompt_text
 from app.retrieval.calibration import QueryEvidence
 
 ANSWERS = 0.2
-"""Minimum score of a section that counts for the intent. `Tuning.unsure_below` has the same value by default. It is the
-limit of "nothing surely answers", and who changes it changes no intent."""
+"""Minimum score of a section that counts for the intent. `Tuning.unsure_below` is another limit, below which "nothing
+surely answers". By default it has the same value; who changes that setting changes no intent."""
 
 
-def infer(best: Mapping[str, float], *, has_task: bool) -> Intent:
+def intent_of(best: Mapping[str, float], *, has_task: bool) -> Intent:
     """Returns the intent. `best`: the highest score of each section.
 
     It is execute if a procedure answers best or a task is named, recall if another kind of memory answers, else
@@ -55,7 +55,7 @@ def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
 # --- The layout -------------------------------------------------------------------------------------------------------
 
 SMALL_TOKENS = 300
-"""A scope of at most `SMALL_DOCUMENTS` whose entries take so many tokens is given whole, as far as the budget holds."""
+"""A scope of at most `SMALL_RECORDS` whose entries take no more tokens is given whole, as far as the budget holds."""
 NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
 """Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
@@ -88,7 +88,8 @@ class PromptPlan:
 
     @property
     def frame_tokens(self) -> int:
-        """Tokens of the delimiters, and of the message that they make: none in the user's own."""
+        """Tokens of the lines from `<recalld_context>` to the first entry, and of `</recalld_context>`. With the format
+        `messages` and a `memory_role` but `user`, the block is a message of its own, whose tokens are added."""
         message = rendering.MESSAGE_TOKENS if self.body.format == "messages" and self.body.memory_role != "user" else 0
         return prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING) + message
 
@@ -110,7 +111,7 @@ class PackedContext:
 
 def pack(plan: PromptPlan, sections: Sequence[Gathered]) -> PackedContext:
     """Packs all sections."""
-    bounded = [section_of(plan, section) for section in sections]
+    bounded = [bounded_section(plan, section) for section in sections]
     competing = {section.name for section in bounded if not section.fixed}
 
     def packing_under(line_above: str) -> Packing:
@@ -133,31 +134,32 @@ def is_small(sections: Sequence[Gathered]) -> bool:
     competing = [section for section in sections if not section.source.fixed]
     found = {item.id: (section, item) for section in competing for item in section.items}
     items = [(section, item) for section, item in found.values() if item.type != DOCUMENT_PART]
-    documents = sum(evidence.count for evidence in evidence_in(sections))
-    if documents > SMALL_DOCUMENTS or len(items) > SMALL_DOCUMENTS:
+    records = sum(evidence.count for evidence in evidence_in(sections))
+    if records > SMALL_RECORDS or len(items) > SMALL_RECORDS:
         return False
     headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
     tokens = sum(section.tokens(item) for section, item in items)
     return tokens + sum(headings.values()) <= SMALL_TOKENS
 
 
-def section_of(plan: PromptPlan, gathered: Gathered) -> Section:
-    """Returns a section with its bounds."""
-    source, bounds = gathered.source, plan.body.sections.get(gathered.source.section)
+def bounded_section(plan: PromptPlan, section: Gathered) -> Section:
+    """Returns what packing reads of a section, with its bounds."""
+    source, bounds = section.source, plan.body.sections.get(section.source.section)
     max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
     if max_tokens is not None and source.max_tokens is not None:
         max_tokens = min(max_tokens, source.max_tokens)
     if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
         max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
     are_messages = source.holds_turns and plan.body.format == "messages"
-    items = gathered.items
-    # all that was said is given, and no document surely answers
+    items = section.items
+    # all memories and facts are given, because they are few, and no part of a manual surely answers: without a score
+    # `ranked` passes over such parts. They are dropped for their `score`, for which `explain` shows null
     if plan.small and (plan.unsure or not plan.asks_anything):
         items = [replace(item, score=None) if item.type == DOCUMENT_PART else item for item in items]
     return Section(
         source.section,
         items,
-        gathered.tokens,
+        section.tokens,
         rendering.heading_tokens,
         0 if are_messages else prompt_text.count(rendering.title(source.title)),
         source.limit_in(plan.body),

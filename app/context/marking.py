@@ -45,6 +45,7 @@ async def mark_sections(
     judged = [statement for section in sections for statement in section.result.judged]
     items = [item for section in sections if section.source.gets_marks for item in section.items]
     facts = [fact for section in sections for fact in section.result.facts]
+    # nothing gets marks: neither texts, nor facts that were learned from judged words
     if not items and not (judged and facts):
         return list(sections), []
     values, warnings = list[ReplacedValue](), list[SearchWarning]()
@@ -78,22 +79,22 @@ async def mark_sections(
 
 
 class Mark(NamedTuple):
-    """A mark and the words of a text that it is about, as a span of characters."""
+    """A mark and the place of the words that it is about: of "I live in Oslo" (10, 14)."""
 
-    span: tuple[int, int]
+    place: tuple[int, int]
     text: str
 
 
 def inserted(text: str, placed: Sequence[Mark]) -> str:
     """Returns the text with each mark behind its words. Of marks about the same words the one about fewer is taken."""
     taken: list[Mark] = []
-    for mark in sorted(placed, key=lambda mark: mark.span[1] - mark.span[0]):
-        if not any(mark.span[0] < other.span[1] and other.span[0] < mark.span[1] for other in taken):
+    for mark in sorted(placed, key=lambda mark: mark.place[1] - mark.place[0]):
+        if not any(mark.place[0] < other.place[1] and other.place[0] < mark.place[1] for other in taken):
             taken.append(mark)
     for (_, end), shown in sorted(taken, reverse=True):
         # at the end of the text it stands behind the full stop
-        place = end if any(map(str.isalnum, text[end:])) else len(text)
-        text = f"{text[:place]} {shown}{text[place:]}"
+        behind = end if any(map(str.isalnum, text[end:])) else len(text)
+        text = f"{text[:behind]} {shown}{text[behind:]}"
     return text
 
 
@@ -125,9 +126,9 @@ def value_marks(
     letters, marks = Letters.of(text), list[Mark]()
     for value in outdated(letters, memory_id, utterance, values, names):
         quote = Letters.of(value.earlier["source"].get("quote") or "")
-        span = letters.place_of(value.letters) or letters.place_of(quote) or (len(text), len(text))
+        place = letters.place_of(value.letters) or letters.place_of(quote) or (len(text), len(text))
         shown = one_line(str(value.present["object"]), SHOWN_CHARS)
-        marks.append(Mark(span, f"({value.stated(shown, zone)})"))
+        marks.append(Mark(place, f"({value.stated(shown, zone)})"))
     return marks
 
 
@@ -178,9 +179,9 @@ def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinf
     """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
     ordered = sorted(judged, key=lambda statement: (statement.replaced, statement.other_at), reverse=True)
     return [
-        Mark(span, judged_mark(statement, zone))
+        Mark(place, judged_mark(statement, zone))
         for statement in ordered
-        if (span := _place(item, statement)) is not None
+        if (place := _place(item, statement)) is not None
     ]
 
 
@@ -206,7 +207,9 @@ def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | Non
         return (0, len(item.text)) if is_part else place
     if place is None or len(words(statement.text)) < LEAST_WORDS:
         return None
-    is_read_in_order = not statement.replaced and statement.later and place_of(statement.other, item.text) is not None
+    is_read_in_order = (
+        not statement.replaced and statement.other_is_later and place_of(statement.other, item.text) is not None
+    )
     return None if is_read_in_order else place
 
 
@@ -216,4 +219,4 @@ def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
     day, other = day_of(statement.other_at, zone), one_line(statement.other, SHOWN_OTHER)
     if statement.replaced:
         return f"(until {day}: {other})"
-    return f"(uncertain; {'later' if statement.later else 'earlier'}, {day}: {other})"
+    return f"(uncertain; {'later' if statement.other_is_later else 'earlier'}, {day}: {other})"

@@ -47,7 +47,7 @@ TokenBound = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Items of one section, best first, and their tokens."""
+    """What packing reads of a `Gathered` section: its items, best first, their tokens and its bounds."""
 
     name: str
     items: Sequence[Candidate]
@@ -148,7 +148,7 @@ class Packer:
         self._has_enough = False
         self._states = {section.name: _State(section) for section in sections}
         self._budget, self._frame_tokens = budget, frame_tokens
-        self._left: TokenBound = budget  # of 1,000, parts of 420, of which 390 are used: 580 are left to compete for
+        self._left: TokenBound = budget
         self._framed = False
         self._keys: set[str] = set()
         """Keys of what the prompt says (`Candidate.keys`)."""
@@ -171,6 +171,7 @@ class Packer:
         for state, part in zip(fixed, parts, strict=True):
             for item in state.section.items:
                 self._take(state, item, part)
+        # of 1,000 tokens, without a frame: fixed parts of 420, of which 390 are used, leave 580 to compete for
         left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
         self._left = math.floor(left)  # of what costs whole tokens as much fits, and integers are faster
         ordered = ranked([state.section for state in self._states.values()], self._min_score, fill=self._fill)
@@ -188,7 +189,8 @@ class Packer:
         for name, item in ordered:
             state = self._states[name]
             cost = state.cost(item)
-            # what the prompt says already counts as packed, but repetitions alone are not enough
+            # a duplicate takes no tokens and counts still, because the prompt has what it says: two memories of turns
+            # that are shown may be 50 of 150 tokens. Until one item is packed (`has_some`), they end nothing
             if has_some and self._most_competing_tokens is not None and tokens + cost > self._most_competing_tokens:
                 self._has_enough = True
                 return
@@ -261,7 +263,7 @@ class Packer:
         return sum(weights[word] for word in weights.keys() & known) > most * sum(weights.values())
 
     def _dropped(self, competed: Set[str]) -> Iterator[tuple[Candidate, DropReason]]:
-        """Yields each dropped item once, also a turn that stands there as another one's partner, too."""
+        """Yields each item that no section has packed, once: a reminder that is due may be found by the search, too."""
         seen = set(self._ids)
         for state in self._states.values():
             for item in state.section.items:
@@ -313,11 +315,12 @@ def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list
         for order, item in enumerate(section.items)
         if item.score is not None and item.score >= min_score
     ]
-    first = sorted((score for score, *_ in competing), reverse=True)[FIRST - 1 : FIRST]
+    # of the scores .9 .8 .7 .6 .5 .4 the fifth best is .5; of fewer than five items none falls below the minimum
+    fifth_best = sorted((score for score, *_ in competing), reverse=True)[FIRST - 1 : FIRST]
     counted = []
     for score, section, order, item in competing:
         value = score if fill else score * item.factor
-        if not first or score >= first[0]:
+        if not fifth_best or score >= fifth_best[0]:
             value = max(value, min_score)
         if value >= min_score:
             length = max(1, len(item.text))

@@ -16,7 +16,7 @@ PIECE_TOKENS = 60
 
 CHUNK = 1_000
 """Characters of a long text that are looked at together. A passage has some 500."""
-LONG_TEXT = 4 * CHUNK
+FULLY_READ_CHARACTERS = 4 * CHUNK
 """Characters up to which every sentence of a text is looked at. Of a longer one it is those around the best chunk: to
 cut 32,000 characters into sentences, count their tokens and read their terms takes 20 ms, and to read the terms of
 chunks 3 ms."""
@@ -63,7 +63,7 @@ def _with_cuts(text: str, span: CharRange, limit: int) -> str:
 def _best_part(text: str, weights: Mapping[int, float]) -> CharRange:
     """Returns (start, end) of the chunk that contains most of the query, the first of equal ones, with the chunk before
     it and the one behind; the whole of a text that is not long. Without weights a long text is not read."""
-    if len(text) <= LONG_TEXT:
+    if len(text) <= FULLY_READ_CHARACTERS:
         return 0, len(text)
     if not weights:
         return 0, 2 * CHUNK

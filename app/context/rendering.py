@@ -128,7 +128,7 @@ def citing(body: ContextRequest, numbers: dict[str, str]) -> Citation:
 def item_tokens(body: ContextRequest, source: ContextSource) -> Callable[[Candidate], int]:
     """Returns the function that counts the tokens of an item's line, or of its messages.
 
-    Lines are short and often the same, so counts are cached.
+    The same lines go into many prompts: `prompt_text.count` keeps the counts of short ones.
     """
     if source.holds_turns and body.format == "messages":
         return turn_tokens

@@ -1,7 +1,7 @@
 """The answer of `POST /v1/context`: the rendered prompt, with what was put in, left out and not read."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from app.context import rendering
@@ -27,22 +27,22 @@ from app.storage.records import damage_warnings
 # --- What was left out ------------------------------------------------------------------------------------------------
 
 
-def dropped_of(context: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
+def dropped_of(packed: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
     """Returns the dropped items: memories below the least importance first, those below the minimum score last. An item
     that two sections found is listed once."""
-    chosen = list(context.chosen)
+    chosen = list(packed.chosen)
     packed_ids = {item.id for item in chosen}
-    left_out = [left for section in context.sections for left in section.result.left_out]
+    left_out = [unfit for section in packed.sections for unfit in section.result.left_out]
     reasons: dict[str, DropReason] = {
-        left.memory["memory_id"]: left.reason for left in left_out if left.reason == "importance"
+        unfit.memory["memory_id"]: unfit.reason for unfit in left_out if unfit.reason == "importance"
     }
     items = dict[str, Candidate]()
     said = {key for entry in chosen for key in entry.keys}
-    for item, reason in context.packing.dropped:
+    for item, reason in packed.packing.dropped:
         # one below the least importance keeps its place, but the reason why another section dropped it counts
         reasons[item.id], items[item.id] = reason, item
-    for left in left_out:
-        reasons.setdefault(left.memory["memory_id"], left.reason)
+    for unfit in left_out:
+        reasons.setdefault(unfit.memory["memory_id"], unfit.reason)
     dropped: list[Dropped] = [
         {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
     ]
@@ -57,28 +57,20 @@ def dropped_of(context: PackedContext, explained: Mapping[str, DroppedEntry]) ->
     return dropped
 
 
-def explain(context: PackedContext) -> dict[str, DroppedEntry]:
+def explain(packed: PackedContext) -> dict[str, DroppedEntry]:
     """Returns what each dropped item is, by id. Its tokens are counted here, also where packing ended before it."""
     explained = dict[str, DroppedEntry]()
-    for section in context.sections:
+    for section in packed.sections:
         for memory, score, _ in section.result.left_out:
             item = memory_item(memory, best_passage(memory["content"], {}), score, section.request)
             explained[item.id] = _entry_answer(item, section)
-    sections = dict(_sections_of_items(context))
-    for item, _ in context.packing.dropped:
+    # of an item that two sections found, the first section is the one for which packing tried it first
+    sections = {item.id: section for section in reversed(packed.sections) for item in section.items}
+    for item, _ in packed.packing.dropped:
         answer = explained[item.id] = _entry_answer(item, sections[item.id])
-        if (misfit := context.packing.misfits.get(item.id)) is not None:
+        if (misfit := packed.packing.misfits.get(item.id)) is not None:
             answer["needed"], answer["left"] = misfit.needed, misfit.left
     return explained
-
-
-def _sections_of_items(context: PackedContext) -> Iterator[tuple[str, Gathered]]:
-    """Yields (id, section) of each item, and of each fact that a chain states. Of an item that two sections found the
-    first section comes last: it is where packing tried it first."""
-    for section in reversed(context.sections):
-        for item in section.items:
-            yield from ((fact_id, section) for fact_id in item.fact_ids)
-            yield item.id, section
 
 
 def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
@@ -95,7 +87,7 @@ def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
 
 def answer_of(
     plan: PromptPlan,
-    context: PackedContext,
+    packed: PackedContext,
     warnings: Sequence[SearchWarning],
     started: float,
     explained: Mapping[str, DroppedEntry],
@@ -104,45 +96,45 @@ def answer_of(
 
     Args:
         plan: What was to be packed.
-        context: What was packed.
+        packed: What was packed.
         warnings: Of what was done with the sections, beside their own.
         started: When the work began, by `time.perf_counter`.
         explained: What each dropped item is, by id, if the request asks for it.
     """
     body = plan.body
-    text, turns, sections = _rendered(body, context)
+    text, turns, sections = _rendered(body, packed)
     errors: list[SectionError] = [
         {"section": section.name, "code": error.code, "detail": error.detail}
-        for section in context.sections
+        for section in packed.sections
         for error in section.faults
     ]
     return {
         "intent": plan.intent,
         "messages": _messages(body, text, turns) if body.format == "messages" else [],
         "text": text,
-        "tokens": context.packing.total,
+        "tokens": packed.packing.total,
         "query_tokens": prompt_text.count(body.query),
         "system_prompt_tokens": prompt_text.count(body.system_prompt or ""),
         "sections": sections,
-        "dropped": dropped_of(context, explained),
+        "dropped": dropped_of(packed, explained),
         "budget": plan.budget,
         "errors": _each_once(errors),
         "warnings": _each_once(
-            [*warnings_of(context.sections), *warnings, *_rules_left_out(context), *damage_warnings()]
+            [*warnings_of(packed.sections), *warnings, *_rules_left_out(packed), *damage_warnings()]
         ),
         "took_ms": {
-            **{section.name: round(section.seconds * 1000, 3) for section in context.sections},
+            **{section.name: round(section.seconds * 1000, 3) for section in packed.sections},
             "total": round((time.perf_counter() - started) * 1000, 3),
         },
     }
 
 
-def _rendered(body: ContextRequest, context: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
+def _rendered(body: ContextRequest, packed: PackedContext) -> tuple[str, list[Candidate], list[PackedSection]]:
     """Returns the text of the prompt, the turns that become messages of their own, and what each section has."""
-    sections = {section.name: section for section in context.sections}
+    sections = {section.name: section for section in packed.sections}
     shown = {
         name: rendering.in_reading_order(sections[name].source.order, items)
-        for name, items in context.packing.chosen.items()
+        for name, items in packed.packing.chosen.items()
     }
     numbers: dict[str, str] = {}
     for items in shown.values():
@@ -158,7 +150,7 @@ def _rendered(body: ContextRequest, context: PackedContext) -> tuple[str, list[C
     manifest: list[PackedSection] = [
         {
             "name": name,
-            "tokens": context.packing.tokens[name],
+            "tokens": packed.packing.tokens[name],
             "items": [
                 {
                     "id": item.id,
@@ -173,7 +165,7 @@ def _rendered(body: ContextRequest, context: PackedContext) -> tuple[str, list[C
         }
         for name, items in shown.items()
     ]
-    return rendering.block(texts, context.line_above), turns, manifest
+    return rendering.block(texts, packed.line_above), turns, manifest
 
 
 def _messages(body: ContextRequest, text: str, turns: Sequence[Candidate]) -> list[PromptMessage]:
@@ -194,14 +186,14 @@ _WHY_LEFT_OUT: Mapping[DropReason, str] = {
 }
 
 
-def _rules_left_out(context: PackedContext) -> list[SearchWarning]:
+def _rules_left_out(packed: PackedContext) -> list[SearchWarning]:
     """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
     in the words of that one."""
-    packed_ids = {item.id for item in context.chosen}
-    rules = {item.id for section in context.sections if section.name == "instructions" for item in section.items}
+    packed_ids = {item.id for item in packed.chosen}
+    rules = {item.id for section in packed.sections if section.name == "instructions" for item in section.items}
     return [
         {"code": "instruction_left_out", "detail": f"{item.id} {_WHY_LEFT_OUT[reason]}"}
-        for item, reason in context.packing.dropped
+        for item, reason in packed.packing.dropped
         if item.id in rules - packed_ids and reason in _WHY_LEFT_OUT
     ]
 

@@ -179,7 +179,11 @@ class DroppedEntry(TypedDict):
     section: Annotated[str, Field(description="For which it was found.")]
     text: Annotated[str, Field(description="As its line would have read.")]
     score: Annotated[
-        float | None, Field(description="Of the search that found it; null for what was not searched for.")
+        float | None,
+        Field(
+            description="Of the search that found it; null for what was not searched for, and for parts of documents "
+            "where all memories are given instead."
+        ),
     ]
     tokens: Annotated[Count, Field(description="Of its line.")]
     needed: Annotated[

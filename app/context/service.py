@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from app.context.gathering import gather_sections, raise_if_unreadable
-from app.context.layout import PromptPlan, best_scores, evidence_in, infer, is_small, is_unsure, pack
+from app.context.layout import PromptPlan, best_scores, evidence_in, intent_of, is_small, is_unsure, pack
 from app.context.marking import mark_sections
 from app.context.response import answer_of, explain
 from app.context.schemas import Context, ContextRequest
@@ -56,20 +56,20 @@ class ContextService:
         asks_anything = asks_for_anything(evidence_in(sections))
         best = best_scores(sections, asks_anything=asks_anything)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
-        intent = infer(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
+        intent = intent_of(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
         plan = PromptPlan(body, request.budget, intent, unsure, asks_anything, small=is_small(sections))
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:
             characters = sum(len(item.text) for section in sections for item in section.items)
-            context = await off_loop(characters, pack, plan, sections)
-            opened.set({"recalld.context.tokens": context.packing.total})
+            packed = await off_loop(characters, pack, plan, sections)
+            opened.set({"recalld.context.tokens": packed.packing.total})
         if body.now is None:  # a prompt of another time, such as a replay of May, does not use its memories now
-            memory_ids = list(dict.fromkeys(item.memory_id for item in context.chosen if item.memory_id is not None))
+            memory_ids = list(dict.fromkeys(item.memory_id for item in packed.chosen if item.memory_id is not None))
             self._resources.accesses.note(self._scope.tenant, memory_ids)
-        explained = await off_loop(characters, explain, context) if body.explain else {}
-        packed_characters = sum(len(item.text) for item in context.chosen)
-        return await off_loop(packed_characters, answer_of, plan, context, warnings, started, explained)
+        explained = await off_loop(characters, explain, packed) if body.explain else {}
+        packed_characters = sum(len(item.text) for item in packed.chosen)
+        return await off_loop(packed_characters, answer_of, plan, packed, warnings, started, explained)
 
     async def _request(self, body: ContextRequest) -> SourceRequest:
         """Returns the request as sources read it, with its budget, its time and the time that the query names."""

@@ -107,7 +107,8 @@ class SourceRequest:
     budget: int
     """Tokens of the whole context."""
     limit: int = 0
-    """Maximum number of items of the section. `gather_section` sets it for each source."""
+    """Maximum number of items of the section. `gather_section` sets it for each source. A source may return more, since
+    some repeat others; packing keeps to the limit."""
     interval: TimeInterval | None = None
     """The time interval that the query names."""
 
@@ -164,8 +165,8 @@ class JudgedStatement:
     other: str
     other_at: str
     """When the other was said."""
-    later: bool
-    """Whether the other was said later."""
+    other_is_later: bool
+    """Whether the other was said after the text."""
     replaced: bool = False
     """Whether the other stands in the place of the text: the finding was accepted, or a link counts at once. If not,
     the text is uncertain."""
@@ -178,7 +179,7 @@ class JudgedStatement:
             statement.words,
             statement.later_words,
             statement.later.said_at,
-            later=True,
+            other_is_later=True,
             replaced=True,
         )
 
@@ -217,8 +218,8 @@ MIN_SCORE, FILLED_MIN_SCORE = 0.005, 0.001
 """Least score of what competes for a place in a context, unless a request says, and of what fills one (decision 13)."""
 DOCUMENT_PART = "document"
 """Type of a candidate that is a part of a document, such as a page of a manual."""
-SMALL_DOCUMENTS = 60
-"""A scope of so many documents may be given whole."""
+SMALL_RECORDS = 60
+"""A scope of so many memories, facts, procedures and actions, not counting parts of documents, may be given whole."""
 
 
 def min_score_of(body: ContextRequest) -> float:
@@ -335,7 +336,7 @@ def visible(request: SourceRequest) -> SplitFilter:
     trusted = None if trust is None else Range("trust", ge=trust)
     told = None if body.now is None else told_by(body.now)
     where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
-    # what was learned from a turn says when the turn was: at that time nobody knew it
+    # what was learned in June from a turn of May bears the turn's time, but in May nobody knew it: `created_at` counts
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     return SplitFilter(both(where, FINDABLE, known), keep)
 
@@ -348,6 +349,7 @@ async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord
 
 
 async def matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
+    """Returns all records of a collection that match, within what the agent may see of the user, whatever was asked."""
     scope, resources = request.scope, request.resources
     no_terms = np.empty(0, np.uint32)
     query = SearchQuery(scope.tenant, request.partitions, where, None, resources.embedder.name, no_terms)

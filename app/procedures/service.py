@@ -362,13 +362,13 @@ async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
     candidates = max(LEAST_CANDIDATES, 4 * k)
     while True:
         hits = await find(candidates)
-        best_hits = ranked(hits, now)[:k]
+        best_hits = ranked_procedures(hits, now)[:k]
         if len(hits) < candidates or best_hits[-1].score >= hits[-1].score:
             return best_hits
         candidates *= 4
 
 
-def ranked(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
+def ranked_procedures(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
     """Returns the hits with their scores, best first."""
     scored = []
     for hit in hits:

@@ -481,7 +481,7 @@ class RankedLesson:
     """Whether it has a rare word of the query."""
 
 
-def ranked(query: str, experience: Experience, known_at: str | None = None) -> list[RankedLesson]:
+def ranked_lessons(query: str, experience: Experience, known_at: str | None = None) -> list[RankedLesson]:
     """Returns every lesson, or those that had been learned by `known_at`, best first. Of equal scores hand-written
     knowledge comes before lessons, then the lessons of the latest day, then the most seen ones.
 

@@ -13,7 +13,7 @@ from app.context.service import ContextService
 from app.context.source import Candidate, ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
-from app.errors import StoreUnavailable, Unavailable
+from app.errors import Invalid, RecalldError, StoreUnavailable, Unavailable
 from app.settings import JobSettings, Settings
 from app.storage.scope import Scope
 from tests.conftest import Service, Starter, TestParts
@@ -125,6 +125,21 @@ async def test_an_arm_that_found_something_and_names_a_fault_is_served(service: 
 async def test_where_every_arm_fails_nothing_is_served(service: Service) -> None:
     with pytest.raises(Unavailable):
         await assembled(service, source("one", raises(StoreUnavailable())), source("two", raises(ValueError())))
+
+
+@pytest.mark.parametrize(
+    ("errors", "raised"),
+    [
+        ([Invalid("no such zone"), Invalid("other")], Invalid),
+        ([Invalid("no such zone"), RecalldError()], Unavailable),
+        ([RecalldError(), Invalid("no such zone")], Unavailable),
+    ],
+)
+async def test_an_error_of_the_client_is_one_of_every_arm(
+    service: Service, errors: Sequence[RecalldError], raised: type[RecalldError]
+) -> None:
+    with pytest.raises(raised):
+        await assembled(service, *(source(f"arm_{at}", raises(error)) for at, error in enumerate(errors)))
 
 
 async def test_no_more_than_the_limit_is_served_whatever_an_arm_brings(service: Service) -> None:

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from app.context.layout import ANSWERS, infer
+from app.context.layout import ANSWERS, intent_of
 from app.context.schemas import Intent
 from app.context.sources import SOURCES
 
@@ -25,13 +25,13 @@ HIGH, LOW = ANSWERS * 2, ANSWERS / 2
     ],
 )
 def test_it_is_that_of_the_kind_of_memory_that_answers_best(best: dict[str, float], intent: Intent) -> None:
-    assert infer(best, has_task=False) == intent
-    assert infer(dict(reversed(best.items())), has_task=False) == intent
+    assert intent_of(best, has_task=False) == intent
+    assert intent_of(dict(reversed(best.items())), has_task=False) == intent
 
 
 def test_with_a_task_it_is_to_execute() -> None:
     for best in ({}, {"memories": HIGH}, {"procedures": HIGH}):
-        assert infer(best, has_task=True) == "execute"
+        assert intent_of(best, has_task=True) == "execute"
 
 
 def boosts(intent: Intent) -> dict[str, float]:

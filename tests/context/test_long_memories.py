@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.context.passages import CUT, LONG_TEXT, LONGEST, best_passage
+from app.context.passages import CUT, FULLY_READ_CHARACTERS, LONGEST, best_passage
 from app.context.sources.searched import _shown_texts
 from app.core import prompt_text
 from app.core.work import LONG_TEXT as PART
@@ -60,5 +60,5 @@ async def test_others_have_a_turn_between_long_texts() -> None:
 def test_a_long_text_shows_the_sentence_that_answers_wherever_it_is(place: int) -> None:
     often = "The weather was as it often is. "
     text = often * place + "A zeppelin came. " + often * (900 - place)
-    assert len(text) > LONG_TEXT
+    assert len(text) > FULLY_READ_CHARACTERS
     assert "A zeppelin came." in best_passage(text, WEIGHTS)

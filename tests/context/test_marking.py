@@ -113,7 +113,7 @@ def test_a_text_is_kept_whole(text: str, value: ReplacedValue, said: Utterance) 
 # --- Findings of a judge ----------------------------------------------------------------------------------------------
 
 DOUBT = JudgedStatement(
-    "m1", "My lesson is on 7 March in the hall.", "It is on 19 March.", "2026-02-01T00:00:00Z", later=True
+    "m1", "My lesson is on 7 March in the hall.", "It is on 19 March.", "2026-02-01T00:00:00Z", other_is_later=True
 )
 UNCERTAIN = "(uncertain; later, 2026-02-01: It is on 19 March.)"
 
@@ -154,16 +154,16 @@ def test_who_reads_both_in_their_order_needs_no_mark() -> None:
 
 
 def test_what_was_replaced_is_marked_with_what_stands_in_its_place() -> None:
-    settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", later=True, replaced=True)
+    settled = JudgedStatement("m", "a", "x" * 200, "2026-01-01", other_is_later=True, replaced=True)
     assert judged_mark(settled) == f"(until 2026-01-01: {'x' * 80}…)"
-    earlier = JudgedStatement("m", "a", "b\nc", "2026-01-01", later=False)
+    earlier = JudgedStatement("m", "a", "b\nc", "2026-01-01", other_is_later=False)
     assert judged_mark(earlier) == "(uncertain; earlier, 2026-01-01: b c)"
 
 
 @given(st.lists(st.text("ab .7", max_size=30), max_size=5), st.text("ab .7", max_size=30))
 def test_a_mark_changes_no_word_and_marks_nothing_twice(texts: list[str], said: str) -> None:
     items = [Candidate(str(at), "message", text) for at, text in enumerate(texts)]
-    doubt = JudgedStatement("x", said, "b", "2026-01-01", later=True)
+    doubt = JudgedStatement("x", said, "b", "2026-01-01", other_is_later=True)
     for before in items:
         after = inserted(before.text, judged_marks(before, [doubt, doubt]))
         mark = f" {judged_mark(doubt)}"

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.context.passages import LONG_TEXT
+from app.context.passages import FULLY_READ_CHARACTERS
 from app.context.source import MIN_SCORE
 from app.context.sources.searched import LEAST_RELATED, PARTNER_WORTH, related
 from app.retrieval.retriever import Hit
@@ -46,7 +46,7 @@ def test_the_statement_with_most_words_in_common_stands_beside_it() -> None:
         hit(f"{LEFT}, or not?"),
         hit(LEFT, LEAST_RELATED * 0.9),
         hit("Dodong sleeps"),
-        hit(f"{LEFT} {'and so on ' * LONG_TEXT}"),
+        hit(f"{LEFT} {'and so on ' * FULLY_READ_CHARACTERS}"),
     ],
     ids=["the same session", "an assistant's", "a question", "far from the query", "one word in common", "a long text"],
 )

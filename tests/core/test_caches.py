@@ -16,7 +16,7 @@ import app
 from app.core import caches, prompt_text
 from app.core.caches import ENTRY_BYTES, ByteCache, digest, kept, kept_by_digest
 from app.core.language import words
-from app.profiles.agents import EMPTY_EXPERIENCE, ranked
+from app.profiles.agents import EMPTY_EXPERIENCE, ranked_lessons
 from app.retrieval.query import analyse
 from app.storage.text import text_ids
 from tests.support.server import serving
@@ -126,7 +126,7 @@ def test_long_texts_leave_little_behind() -> None:
         text_ids(text)
         prompt_text.count(text[-500:])
         words(text)
-        ranked(text, {**EMPTY_EXPERIENCE, "procedural_knowledge": text})
+        ranked_lessons(text, {**EMPTY_EXPERIENCE, "procedural_knowledge": text})
 
     read(0)
     tracemalloc.start()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.core.clock import rfc3339
-from app.procedures.service import LEAST_CANDIDATES, best, ranked, track_record_of
+from app.procedures.service import LEAST_CANDIDATES, best, ranked_procedures, track_record_of
 from app.retrieval.retriever import Hit
 from app.storage.schema import Doc
 from app.storage.search import Memo
@@ -42,7 +42,7 @@ async def test_what_works_is_found_wherever_its_relevance_puts_it(many: int, k: 
         return hits[:wanted]
 
     found = await best(find, k, NOW)
-    assert [one.hit for one in found] == [one.hit for one in ranked(hits, NOW)[:k]]
+    assert [one.hit for one in found] == [one.hit for one in ranked_procedures(hits, NOW)[:k]]
     assert len(asked) <= 3
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from app.memories.agents import AGENTS, Experience, Lesson
-from app.profiles.agents import EMPTY_EXPERIENCE, likely_helps, ranked
+from app.profiles.agents import EMPTY_EXPERIENCE, likely_helps, ranked_lessons
 
 
 def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experience:
@@ -19,7 +19,7 @@ def experience(knowledge: str = "", **lists: list[tuple[str, int]]) -> Experienc
 
 
 def texts(query: str, *args: Any, **lists: Any) -> list[str]:
-    return [lesson.text for lesson in ranked(query, experience(*args, **lists))]
+    return [lesson.text for lesson in ranked_lessons(query, experience(*args, **lists))]
 
 
 def test_words_decide_and_how_often_it_was_seen_breaks_ties() -> None:
@@ -37,7 +37,7 @@ def test_of_equal_lessons_the_newest_comes_first() -> None:
         {"text": "Ask twice.", "learned_at": "2026-05-01", "seen": 9},
         {"text": "Be kind.", "learned_at": "2026-05-02", "seen": 1},
     ]
-    found = ranked("refund", {**experience("Say hello."), "heuristics": dated})
+    found = ranked_lessons("refund", {**experience("Say hello."), "heuristics": dated})
     assert [one.text for one in found] == ["Say hello.", "Be kind.", "Ask twice.", "Be brief."]
 
 
@@ -47,13 +47,13 @@ def test_a_rare_word_counts_more_than_one_that_most_lessons_hold() -> None:
 
 
 def test_scores_lie_between_the_least_and_the_most() -> None:
-    found = ranked("refund the parcel", experience(heuristics=[("Refund the parcel", 1), ("Be brief", 1)]))
+    found = ranked_lessons("refund the parcel", experience(heuristics=[("Refund the parcel", 1), ("Be brief", 1)]))
     assert [lesson.score for lesson in found] == [pytest.approx(likely_helps(1)), pytest.approx(likely_helps(0))]
-    assert ranked("...", experience(heuristics=[("Be brief", 1)]))[0].score == likely_helps(0)
+    assert ranked_lessons("...", experience(heuristics=[("Be brief", 1)]))[0].score == likely_helps(0)
 
 
 def test_knowledge_competes_paragraph_by_paragraph() -> None:
-    found = ranked("returns", experience("Say hello.\n\n  Returns take\n30 days.  \n \nSay goodbye."))
+    found = ranked_lessons("returns", experience("Say hello.\n\n  Returns take\n30 days.  \n \nSay goodbye."))
     assert [(one.name, one.index, one.text) for one in found] == [
         ("procedural_knowledge", 1, "Returns take\n30 days."),
         ("procedural_knowledge", 0, "Say hello."),
@@ -67,4 +67,4 @@ def test_any_script_is_read() -> None:
 
 
 def test_without_experience_there_is_nothing() -> None:
-    assert ranked("refund", experience()) == []
+    assert ranked_lessons("refund", experience()) == []

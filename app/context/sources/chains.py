@@ -65,12 +65,12 @@ class FactChain:
         return tuple(fact["fact_id"] for fact in self.facts)
 
     def steps(
-        self, at: str, facts: Sequence[FactRecord], scores: Callable[[FactRecord], float], named: IsNamed
+        self, at: str, facts: Sequence[FactRecord], score_of: Callable[[FactRecord], float], named: IsNamed
     ) -> Iterator["FactChain"]:
         """Yields the chain with each fact that leads on from the entity `at`, if its share is large enough."""
         known = self.ids
         onward = [fact for fact in facts if fact["fact_id"] not in known]
-        parts = [sqrt(max(0.0, scores(fact))) for fact in onward]
+        parts = [sqrt(max(0.0, score_of(fact))) for fact in onward]
         total = sum(parts)
         for fact, part in zip(onward, parts, strict=True):
             share = part / total if total else 0.0
@@ -89,12 +89,14 @@ async def chains_from(
     """
     least, worth = min(scores.values(), default=0.0), LEAST_WORTH * max(scores.values(), default=0.0)
 
-    def score(fact: FactRecord) -> float:
+    def score_of(fact: FactRecord) -> float:
         return scores.get(fact["fact_id"], least)
 
     chains: list[FactChain] = []
-    heads = [fact for fact in facts[:HEADS] if score(fact) >= worth]
-    begun = [FactChain((fact,), (score(fact),), tuple(end for end in _ends(fact) if not named(end))) for fact in heads]
+    heads = [fact for fact in facts[:HEADS] if score_of(fact) >= worth]
+    begun = [
+        FactChain((fact,), (score_of(fact),), tuple(end for end in _ends(fact) if not named(end))) for fact in heads
+    ]
     deadline = asyncio.get_running_loop().time() + seconds
     for _ in range(STEPS):
         keys = list(dict.fromkeys(key for chain in begun for key in chain.open))
@@ -102,10 +104,15 @@ async def chains_from(
             break
         try:
             async with asyncio.timeout_at(deadline):
-                at = await graph.facts_at(keys, FACTS_AT_ONCE)
+                facts_by_key = await graph.facts_at(keys, FACTS_AT_ONCE)
         except TimeoutError:
             break
-        steps = (step for chain in begun for key in chain.open for step in chain.steps(key, at[key], score, named))
+        steps = (
+            step
+            for chain in begun
+            for key in chain.open
+            for step in chain.steps(key, facts_by_key[key], score_of, named)
+        )
         begun = sorted((step for step in steps if step.score >= worth), key=lambda chain: -chain.score)[:MOST_CHAINS]
         chains += begun
     return sorted(chains, key=lambda chain: -chain.score)[:MOST_CHAINS]

@@ -89,11 +89,11 @@ async def _read_findings(request: SourceRequest) -> _Findings:
     if not request.partitions:
         return _Findings()
     repository, of_doubt = FindingRepository(store, request.scope), In("kind", ("contradiction", "stale"))
-    counts = both(In("status", ("open", "accepted")), of_doubt)
+    still_counts = both(In("status", ("open", "accepted")), of_doubt)
     latest = [
         finding
         for of_user in of_partitions(request.partitions)  # one after the other: an index finds those of each user
-        for finding in await repository.find(both(of_user, counts), limit=MOST_OPEN)
+        for finding in await repository.find(both(of_user, still_counts), limit=MOST_OPEN)
     ]
     latest = sorted(latest, key=lambda finding: (finding["created_at"], finding["finding_id"]), reverse=True)[
         :MOST_OPEN
@@ -138,8 +138,8 @@ def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, Evidenc
         quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
     )
     return [
-        JudgedStatement(earlier.id, before, after, later.said_at, later=True),
-        JudgedStatement(later.id, after, before, earlier.said_at, later=False),
+        JudgedStatement(earlier.id, before, after, later.said_at, other_is_later=True),
+        JudgedStatement(later.id, after, before, earlier.said_at, other_is_later=False),
     ]
 
 
@@ -192,7 +192,9 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
                 words = quoted(named.get("judged", named), memory["content"])
-                statements.append(JudgedStatement(named["id"], words, later_words, said_at, later=True, replaced=True))
+                statements.append(
+                    JudgedStatement(named["id"], words, later_words, said_at, other_is_later=True, replaced=True)
+                )
     return statements
 
 

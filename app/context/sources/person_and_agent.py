@@ -28,7 +28,7 @@ from app.facts.profile import USERS, Interaction, UserProfile
 from app.facts.schemas import FACTS, USER, FactRecord, sentence
 from app.memories.agents import AGENTS, Decays
 from app.memories.schemas import STANDING, AlwaysKind, MemoryRecord
-from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, likely_helps, overlaps, ranked
+from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, likely_helps, overlaps, ranked_lessons
 from app.profiles.users import ProfileReader, recorded_interactions
 from app.storage.repository import Repository
 from app.storage.schema import Eq, In, Range, both
@@ -47,15 +47,15 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
         memory_id = memory["memory_id"]
         return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
 
-    return SourceResult([instruction_item(memory) for memory in sorted(memories, key=rank)])
+    return SourceResult([standing_item(memory) for memory in sorted(memories, key=rank)])
 
 
 RULES = Eq("standing", STANDING)
 """Memories that are pinned, or instructions. `standing` of a fact is something else: whether it is held or disputed."""
 
 
-def instruction_item(memory: MemoryRecord) -> Candidate:
-    """Returns a rule as a candidate."""
+def standing_item(memory: MemoryRecord) -> Candidate:
+    """Returns a memory that stands in the prompt whatever is asked: a rule, or what is marked `always`."""
     memory_id, content, condition = memory["memory_id"], memory["content"], memory["context"]
     text = f"{content} ({condition})" if condition else content
     return Candidate(
@@ -88,7 +88,7 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     memories, facts = await asyncio.gather(
         remembered(request, marked), matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
     )
-    items = [(memory["always"], memory["created_at"], instruction_item(memory)) for memory in memories]
+    items = [(memory["always"], memory["created_at"], standing_item(memory)) for memory in memories]
     items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
     items.sort(key=lambda entry: entry[1], reverse=True)
     items.sort(key=lambda entry: ALWAYS_KINDS.index(entry[0] or ALWAYS_KINDS[-1]))
@@ -184,7 +184,9 @@ async def gather_experience(request: SourceRequest) -> SourceResult:
         return SourceResult()
     experience = agent["experience"]
     texts = [experience[KNOWLEDGE], *(lesson["text"] for name in LESSONS for lesson in experience[name])]
-    lessons = await off_loop(sum(map(len, texts)), ranked, request.body.query, experience, request.body.known_at)
+    lessons = await off_loop(
+        sum(map(len, texts)), ranked_lessons, request.body.query, experience, request.body.known_at
+    )
     near, far = [one for one in lessons if one.is_near], [one for one in lessons if not one.is_near][:MOST_FAR_LESSONS]
     shown = [*near, *far][: request.limit]
     return SourceResult([_lesson_item(lesson, request.day(lesson.learned_at)) for lesson in shown])

@@ -7,11 +7,11 @@ from dataclasses import replace
 from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
-from app.context.passages import LONG_TEXT, LONGEST, best_passage
+from app.context.passages import FULLY_READ_CHARACTERS, LONGEST, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
     DOCUMENT_PART,
-    SMALL_DOCUMENTS,
+    SMALL_RECORDS,
     Candidate,
     ContextSource,
     Heading,
@@ -49,7 +49,7 @@ from app.procedures.service import (
     ProcedureHit,
     as_served,
     procedure_filter,
-    ranked,
+    ranked_procedures,
     record_sentence,
     served,
     trial_sentence,
@@ -80,16 +80,17 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     if request.interval is None:  # who names a time is answered by what held then
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
-    # what may be shown: of a store of up to 60 memories any score (`is_small` and `PromptPlan.min_score` decide), else
-    # .005 and more, as of parts of documents
-    min_score, evidence = min_score_of(request.body), retrieved.evidence
-    may_be_small = evidence is None or evidence.count <= SMALL_DOCUMENTS
+    # parts of documents need a score of .005 (`min_score_of`), and so do memories of a large store. Of up to 60 all are
+    # kept, because the prompt may get all of them: `is_small` says so later, when the other sources have answered
+    min_score, query_evidence = min_score_of(request.body), retrieved.evidence
+    may_be_small = query_evidence is None or query_evidence.count <= SMALL_RECORDS
     least = request.body.min_importance
     if least is None:
         least = await decays.least_importance(request.body.agent_id)
     query_hash, now, left_out = content_hash(request.body.query), to_ms(request.now), list[LeftOut]()
 
-    async def is_important(memory: MemoryRecord, score: float) -> bool:
+    async def keeps_if_important(memory: MemoryRecord, score: float) -> bool:
+        """Returns whether a memory is important enough, and notes as left out one that is not."""
         if least == 0 or is_rule(memory) or await decays.importance(memory, now) >= least:
             return True
         left_out.append(LeftOut(memory, score, "importance"))
@@ -98,7 +99,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     # of 124 hits some 25 remain: without the query itself, scores below the minimum and what has lost its importance
     shown, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()
     for hit in hits:
-        if _is_query(hit.doc, query_hash, request):
+        if _is_memory_of_query(hit.doc, query_hash, request):
             continue
         if hit.score < min_score and not (may_be_small and hit.doc["memory_type"] != DOCUMENT_PART):
             found = (hit.doc, hit.partner, *hit.others)
@@ -106,18 +107,22 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
             below.append(hit)
             continue
         # of memories with one text the first that is important enough stands for all
-        equal = [memory for memory in (hit.doc, *hit.others) if await is_important(memory, hit.score)]
+        equal = [memory for memory in (hit.doc, *hit.others) if await keeps_if_important(memory, hit.score)]
         if not equal:
             continue
         partner, worth = hit.partner, hit.score * PARTNER_WORTH
-        if partner is not None and (_is_query(partner, query_hash, request) or not await is_important(partner, worth)):
+        if partner is not None and (
+            _is_memory_of_query(partner, query_hash, request) or not await keeps_if_important(partner, worth)
+        ):
             partner = None
         shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     shown = newest_first_of_equal(shown)
     if request.body.min_score is None:
+        # a hit of a small store that is below the minimum stands in `shown`, in case the store is given whole, and may
+        # be related as well: of the two one is packed. Scores fall, so places of the hits above it are those in `shown`
         below += [hit for hit in shown if hit.score < min_score]
         for place, other in related([hit for hit in shown if hit.score >= min_score], below):
-            if await is_important(other.doc, other.score):
+            if await keeps_if_important(other.doc, other.score):
                 score = max(min_score, shown[place].score * PARTNER_WORTH)
                 shown.insert(place + 1, other._replace(score=score, partner=None, others=()))
     # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
@@ -127,7 +132,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         [item for hit in shown for item in _memory_items(hit, shown_texts, request)],
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
-        query_evidence=evidence,
+        query_evidence=query_evidence,
         left_out=left_out,
     )
 
@@ -168,7 +173,7 @@ def _words_stated(hit: Hit[MemoryRecord]) -> frozenset[int]:
 
     def read(memory: MemoryRecord) -> frozenset[int]:
         text = memory["content"]
-        is_other = len(text) > LONG_TEXT or memory["source"].get("role") == "assistant"
+        is_other = len(text) > FULLY_READ_CHARACTERS or memory["source"].get("role") == "assistant"
         return frozenset() if is_other or is_question(text[-LAST_WORDS:]) else frozenset(text_ids(text).tolist())
 
     stated: frozenset[int] = hit.memo.once("words stated", read, hit.doc)
@@ -207,8 +212,8 @@ def within_half(
         document_place = hit.doc["source"].get("document")
         if document_place is not None:
             # any number of up to three digits stands for the citation: each is one token
-            shown = f"- [12] {shown_texts[hit.doc['memory_id']]} ({hit.doc['context']})"
-            left[document_place["document_id"]] -= prompt_text.count(shown)
+            line = f"- [12] {shown_texts[hit.doc['memory_id']]} ({hit.doc['context']})"
+            left[document_place["document_id"]] -= prompt_text.count(line)
         if document_place is None or left[document_place["document_id"]] >= 0:
             kept.append(hit)
     return kept
@@ -224,11 +229,13 @@ async def _shown_texts(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, 
     texts = {memory["memory_id"]: _content(memory) for memory in memories}
     left, work = budget // LONGEST + 1, list[tuple[str, Mapping[int, float]]]()
     for text in texts.values():
-        is_long = len(text) > LONG_TEXT
+        is_long = len(text) > FULLY_READ_CHARACTERS
         work.append((text, {} if is_long and left <= 0 else weights))
         left -= is_long
     shown_texts = await in_parts(
-        work, lambda pair: best_passage(*pair), lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), LONG_TEXT)
+        work,
+        lambda pair: best_passage(*pair),
+        lambda pair: len(pair[0]) if pair[1] else min(len(pair[0]), FULLY_READ_CHARACTERS),
     )
     return dict(zip(texts, shown_texts, strict=True))
 
@@ -242,14 +249,15 @@ def _content(memory: MemoryRecord) -> str:
     return f"{problem} → {fix}" if content == f"{problem}\n{fix}" else content
 
 
-def _is_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:
+def _is_memory_of_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:
     """Returns whether the memory is the query itself, as a message of this session."""
     in_session = request.body.session_id is not None and memory["source"]["session_id"] == request.body.session_id
     return in_session and memory["content_hash"] == query_hash
 
 
 def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
-    """Returns the hit with its partner, and what says the same as it: one of them at most is packed."""
+    """Returns the hit, its partner, which may be packed as well, and the memories that say the same as the hit: of the
+    hit and these one at most is packed."""
 
     def item_of(memory: MemoryRecord, score: float) -> Candidate:
         return memory_item(memory, shown_texts[memory["memory_id"]], score, request)
@@ -273,7 +281,7 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     speaker = f"{said_by}: " if said_by else ""
     status = status_of(memory)
     issue = "" if status is None else f"issue ({status}): "
-    context = f" ({memory['context']})" if memory["context"] else ""
+    condition = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
     day = happened[: SHOWN_OF[precision]] if (precision := memory.get("event_at_precision")) in SHOWN_OF else ""
     day = day or request.day(happened)
@@ -281,18 +289,18 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, from 12
     # characters on, `text:<hash>` of the user or `text:<hash>:Ann` of another
     spoken = session is not None and seq is not None and source["speaker"] is not None
-    if not spoken:
-        keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
-    else:
+    if spoken:
         keys.add(same_message(session or "", seq or 0))
         if len(memory["content"]) >= LEAST_REPEATED:
             keys.add(
                 same_content(memory["content_hash"], "" if utterance.by == USER else utterance.by or said_by or "")
             )
+    else:
+        keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
     return Candidate(
         memory["memory_id"],
         memory["memory_type"],
-        f"{text}{context}",
+        f"{text}{condition}",
         score,
         prefix=f"{issue}{speaker}",
         keys=frozenset(keys),
@@ -398,7 +406,7 @@ async def gather_procedures(request: SourceRequest) -> SourceResult:
     where = procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
     k = max(LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
-    best = ranked(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
+    best = ranked_procedures(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
     items = [_procedure_item(procedure) for procedure in best]
     return SourceResult(items, warnings=retrieved.warnings, query_evidence=retrieved.evidence)
 

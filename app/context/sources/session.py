@@ -213,19 +213,19 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     sessions = SessionRepository(request.resources.store, request.scope)
     session = await session_of(request, sessions)
     if session is not None and session["message_count"] >= BEGUN_MESSAGES:
-        return await _with_marks(request, await _so_far(request, session))
+        return await _with_replaced(request, await _so_far(request, session))
     bounds = request.body.sections.get("summary")
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
-    items = await _last_times(request, sessions, most)
+    items = await _last_sessions(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
         told_days = {item.place[0][:10] for item in items}
         recorded = await interactions(request)
         items += [item for item in recorded if item.place[0][:10] not in told_days][:most]
-    return await _with_marks(request, sorted(items, key=lambda item: item.place, reverse=True))
+    return await _with_replaced(request, sorted(items, key=lambda item: item.place, reverse=True))
 
 
-async def _with_marks(request: SourceRequest, items: Sequence[Candidate]) -> SourceResult:
-    """Returns the items, with what was replaced of the summaries among them."""
+async def _with_replaced(request: SourceRequest, items: Sequence[Candidate]) -> SourceResult:
+    """Returns the items, with statements of theirs that later ones replaced: `mark_sections` marks them."""
     store, ids = request.resources.store, [item.memory_id for item in items if item.memory_id is not None]
     memories = await MemoryRepository(store, request.scope).get_many(ids)
     statements = await replaced(store, request.scope, request.viewpoint, list(memories.values()))
@@ -246,7 +246,7 @@ async def session_of(request: SourceRequest, sessions: SessionRepository) -> Ses
 async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candidate]:
     """Returns the session's own summary, if it has messages before the turns that the context shows."""
     summary = session["summary"] or ""
-    if not summary.strip() or session["message_count"] <= _turns(request):
+    if not summary.strip() or session["message_count"] <= _most_turns(request):
         return []
     memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
@@ -259,7 +259,7 @@ async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candid
     return [_summary_item(summary, memory, "earlier in this session: ")]
 
 
-def _turns(request: SourceRequest) -> int:
+def _most_turns(request: SourceRequest) -> int:
     """Returns how many turns the context shows at most."""
     if "messages" in request.body.exclude:
         return 0
@@ -267,7 +267,7 @@ def _turns(request: SourceRequest) -> int:
     return MESSAGES_SOURCE.default_limit if bounds is None or bounds.limit is None else bounds.limit
 
 
-async def _last_times(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
+async def _last_sessions(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
     """Returns what the last other sessions of this agent and user came to: `most` of them, the latest first, each by
     its summary, or by its lines if it has ended without one.
 
@@ -291,7 +291,7 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
         and said_last(memory) <= now
         and (body.min_trust is None or memory["trust"] >= body.min_trust)
     }
-    told = [(said_last(memory), [summary_item(memory, request)]) for memory in summaries.values()]
+    told = [(said_last(memory), [_other_sessions_summary(memory, request)]) for memory in summaries.values()]
     if body.session_id is not None:
         ended = [
             session
@@ -307,8 +307,8 @@ async def _last_times(request: SourceRequest, sessions: SessionRepository, most:
     return [item for _, items in told[:most] for item in items]
 
 
-def summary_item(memory: MemoryRecord, request: SourceRequest) -> Candidate:
-    """Returns the summary of another session, with the day of its last message."""
+def _other_sessions_summary(memory: MemoryRecord, request: SourceRequest) -> Candidate:
+    """Returns the memory that sums up another session, with the day of its last message: "session of 2026-05-08: …"."""
     item = _summary_item(memory["content"], memory, f"session of {request.day(said_last(memory))}: ")
     return replace(item, place=(said_last(memory), 0))
 
@@ -373,13 +373,17 @@ async def _turns_before_query(
     request: SourceRequest, session: SessionRecord, newest_first: list[MessageRecord]
 ) -> list[Candidate]:
     """Returns the messages as turns, newest first, without the last one if it is the query itself."""
-    if newest_first and newest_first[0]["role"] == "user" and await _is_query(newest_first[0], request.body.query):
+    if (
+        newest_first
+        and newest_first[0]["role"] == "user"
+        and await _is_message_of_query(newest_first[0], request.body.query)
+    ):
         newest_first = newest_first[1:]
-    characters = sum(len(message["text"]) for message in newest_first)
-    return (await off_loop(characters, turn_items, session, newest_first[::-1]))[::-1]
+    length = sum(len(message["text"]) for message in newest_first)
+    return (await off_loop(length, turn_items, session, newest_first[::-1]))[::-1]
 
 
-async def _is_query(message: MessageRecord, query: str) -> bool:
+async def _is_message_of_query(message: MessageRecord, query: str) -> bool:
     """Returns whether a message has the text of the query, as `content_hash` compares them."""
     text = message["text"]
     return await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query))

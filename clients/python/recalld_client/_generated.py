@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 98352d81ca1835eae371d693315576e3."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 92f7722889d76b9645ca596f624f1539."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
