@@ -300,7 +300,9 @@ class Found(TypedDict):
         Field(
             default=None,
             description="With `explain`: the log-odds that each feature adds in a hybrid search, more is better. "
-            "`kind`: what the kind of memory adds. Their sum orders the hits. Features that add nothing are left out.",
+            "`kind`: what the kind of memory adds; `first`: what it gains among the first hits. Features that add "
+            "nothing are left out. Their sum orders the hits, until a reranker changes the order, or a hit is put "
+            "before what it replaced: `present_value` is what its score gains by that.",
         ),
     ]
 
@@ -351,9 +353,10 @@ def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     return SplitFilter(where, keep)
 
 
-def small_talk_filter(body: SearchRequest) -> SplitFilter:
-    """Returns the filter that leaves out small talk ("👍"), unless the request names the session. A query that is small
-    talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
+def findable_filter(body: SearchRequest) -> SplitFilter:
+    """Returns the filter that leaves out whole files, whose passages are found in their place, and small talk ("👍").
+    Where the request names the session, small talk is found, too. A query that is small talk itself finds small talk of
+    its own words: "🎉" finds "🎉", and not "🎉🎈"."""
     if body.session_id is not None:
         return SplitFilter(NO_FILE, None)
     if not says_nothing(body.query):
@@ -486,7 +489,7 @@ class MemorySearch:
             least = await self._decays.least_importance(body.agent_id)
         # the time is read from the part that the retriever searches with: of a transcript, from the last turn
         interval = await interval_of(leading_part(body.query), now, body.timezone)
-        filters = search_filter(body, rfc3339(now)).and_also(small_talk_filter(body))
+        filters = search_filter(body, rfc3339(now)).and_also(findable_filter(body))
         partitions = await partitions_of(
             self._store,
             self._scope,
@@ -531,6 +534,7 @@ class MemorySearch:
         for hit, memory, score in zip(hits, memories, scores, strict=True):
             replaced = b',"replaced_by":' + orjson.dumps(hit.replaced_by) if hit.replaced_by else b""
             repeated = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
+            # {"scores": {…}, "contributions": {…}} without its braces
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
             items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
         answer: HowSearched | HowUnderstood = retrieved.how()

@@ -463,7 +463,7 @@ def _memory(memory: MemoryRecord) -> str:
 KNOWLEDGE: Final = "procedural_knowledge"
 SHARES_NONE, SHARES_ALL = -4.7, 1.4
 """Log-odds that a lesson helps that shares no word with the query, and one that has all of its words. Fitted as
-`OF_KIND` of `app/retrieval/model_weights.py` is, on 20 lessons."""
+`OF_COLLECTION` of `app/retrieval/model_weights.py` is, on 20 lessons."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,18 @@ far the best one stands out. Each number is the same for all documents of a quer
 
     score = 1 / (1 + e^-z)
     z = base + share * max(s, -2) + tail * min(s + 2, 0)
-        + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c
+        + nearest * n * (1 - f) + coverage * c + foreign * f + foreign_coverage * f * c + UNKNOWN + AT_ANOTHER_TIME * e
 
 `s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
-the share of the query's letters that are not Latin. The other factors are `CalibrationFactors` (`model_weights.py`).
-Of a record that is no memory the score is that of `base + slope * z`, fitted for each kind (`OfKind`). This is Platt
-scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this document is
-evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py fits it on
-questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md.
+the share of the query's letters that are not Latin. `UNKNOWN` is added if the query asks for an identifier that no
+searched document has. `e` is the share of the odds that lies outside the time that the query names, 0 where it names
+none. The terms that all documents have in common (all but those of `s`) count as `LARGEST` together at the most. The
+other factors are `CalibrationFactors` (`model_weights.py`).
+
+Of a record that is no memory the score is that of `base + slope * z`, fitted for its collection (`OfCollection`). This
+is Platt scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this
+document is evidence" on the log share, with a knee, since one line is too steep for later hits. scripts/fit_ranking.py
+fits it on questions that have an answer and on questions that have none; figures: docs/contributing/ranking.md.
 
 `QueryEvidence` says something about the query itself: whether it asks for anything, and whether anything answers it.
 "ok, thanks" has few rare words. All functions are pure.
@@ -67,7 +71,7 @@ class QueryProperties(NamedTuple):
 
 def probabilities(
     columns: Columns,
-    query: SettledQuery,
+    settled: SettledQuery,
     odds: Floats,
     query_features: Floats,
     calibration: Calibration,
@@ -81,29 +85,31 @@ def probabilities(
     if not len(odds):
         return odds
     among = columns.matching
-    shares, on_plain = log_shares(columns, odds, among)
+    logs, on_plain = log_shares(columns, odds, among)
     factors = calibration.plain if on_plain else calibration.turn
     if 0 < on_plain < 1:  # mixed by the part of the odds that each of the two kinds has
         turn, plain = _FACTORS(calibration.turn), _FACTORS(calibration.plain)
         factors = CalibrationFactors(*(a + on_plain * (b - a) for a, b in zip(turn, plain, strict=True)))
-    of_query = describe(columns, query, query_features, among)
+    of_query = describe(columns, settled, query_features, among)
     base = factors.base + factors.nearest * of_query.nearest + factors.coverage * of_query.coverage
     base += factors.foreign * of_query.foreign + factors.foreign_coverage * of_query.foreign_coverage
-    if query.unknown:
+    if settled.unknown:
         base += UNKNOWN
     if when is not None:
         # only a memory of no conversation that says when it happened (`event_at`) is surely of another time: a message
         # of May may tell what happened in March
         elsewhen = np.where(columns.plain & (columns.flags & HAS_EVENT_TIME != 0), ONE - when, np.float32(0))
-        parts = np.exp(shares[among])
-        base += AT_ANOTHER_TIME * float(np.add.reduce(parts * elsewhen[among]) / max(np.add.reduce(parts), TINY))
-    # -z = -share * s + (share - tail) * (min(s, -2) + 2) - base, written into the array of the shares
-    slope, beyond = calibration.of_kind.slope, factors.share - factors.tail
-    beyond_knee = np.minimum(shares, _KNEE)
+        relative_odds = np.exp(logs[among])
+        total = max(np.add.reduce(relative_odds), TINY)
+        base += AT_ANOTHER_TIME * float(np.add.reduce(relative_odds * elsewhen[among]) / total)
+    # -z = -share * s + beyond * (min(s, -2) + 2) - min(base, 14), `beyond` is share - tail, `s` one of the logs; of a
+    # record that is no memory `slope` times that, less its own base; written into the array of the logs
+    slope, beyond = calibration.of_collection.slope, factors.share - factors.tail
+    beyond_knee = np.minimum(logs, _KNEE)
     beyond_knee *= slope * beyond
-    minus_z = np.multiply(shares, -slope * factors.share, out=shares)
+    minus_z = np.multiply(logs, -slope * factors.share, out=logs)
     minus_z += beyond_knee
-    minus_z -= slope * (min(base, LARGEST) + beyond * KNEE) + calibration.of_kind.base
+    minus_z -= slope * (min(base, LARGEST) + beyond * KNEE) + calibration.of_collection.base
     np.minimum(minus_z, _SMALLEST, out=minus_z)
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE
@@ -111,49 +117,50 @@ def probabilities(
 
 
 def log_shares(columns: Columns, odds: Floats, among: DocumentIndex) -> tuple[Floats, float]:
-    """Returns the log of each document's share of the odds of all that matched, of `CROWD` times the best one's at the
-    most, and the part of the odds that plain memories have.
+    """Returns the log of each document's share of the odds of all that matched, and the part of the odds that plain
+    memories have. `odds`: log-odds, as in `ranking.py`. Shared are `CROWD` times the best one's odds at the most.
 
-    The logs have shape (n,) and are at most 0. What is there several times counts once: of documents of one content,
-    and of all questions of a conversation, the best alone takes from the others. "I live in Oslo", told four times, is
-    as probable as told once. `among`: `columns.matching`.
+    The logs have shape (n,) and are at most 0: log-odds of 2.0 and 1.3 are odds of 2 to 1, and the shares 2/3 and 1/3.
+    What is there several times counts once: of documents of one content, and of all questions of a conversation, the
+    best alone takes from the others. "I live in Oslo", told four times, is as probable as told once. `among`:
+    `columns.matching`.
     """
     matched = odds[among]
     if not len(matched):
         return np.full(len(odds), -SMALLEST, np.float32), 0.0
-    shares: Floats = odds - matched[matched.argmax()]
-    parts = np.exp(shares[among])
+    logs: Floats = odds - matched[matched.argmax()]
+    relative_odds = np.exp(logs[among])
     plain = columns.plain
     on_plain = columns.memo.get("all plain", (plain,), lambda: float(plain.mean()))  # 1.0: all, 0.0: none
     if on_plain < 1:
-        of_questions = parts * columns.questions[among]
+        of_questions = relative_odds * columns.questions[among]
         together = float(np.add.reduce(of_questions))
         if together:
-            parts -= of_questions * np.float32(1 - largest(of_questions) / together)
-    total = _sum_of_contents(columns, parts, among)
+            relative_odds -= of_questions * np.float32(1 - largest(of_questions) / together)
+    total = _sum_of_contents(columns, relative_odds, among)
     if 0 < on_plain < 1:
-        on_plain = _sum_of_contents(columns, parts * plain[among], among) / total
-    if len(columns.repeated):
-        total += REPEATED * float(np.exp(largest(shares[columns.repeated])))
-    shares -= np.float32(math.log(min(total, CROWD)))
-    return np.minimum(shares, 0, out=shares), on_plain
+        on_plain = _sum_of_contents(columns, relative_odds * plain[among], among) / total
+    if len(columns.standing_for):
+        total += REPEATED * float(np.exp(largest(logs[columns.standing_for])))
+    logs -= np.float32(math.log(min(total, CROWD)))
+    return np.minimum(logs, 0, out=logs), on_plain
 
 
-def _sum_of_contents(columns: Columns, parts: Floats, among: DocumentIndex) -> float:
+def _sum_of_contents(columns: Columns, relative_odds: Floats, among: DocumentIndex) -> float:
     """Returns the sum over contents of the largest part of each."""
     groups = columns.contents
     if groups is None:
-        return float(np.add.reduce(parts))
+        return float(np.add.reduce(relative_odds))
     every = np.zeros(len(columns.content), np.float32)
-    every[among] = parts
+    every[among] = relative_odds
     return float(np.add.reduce(groups.most(every)))
 
 
-def describe(columns: Columns, query: SettledQuery, query_features: Floats, among: DocumentIndex) -> QueryProperties:
+def describe(columns: Columns, settled: SettledQuery, query_features: Floats, among: DocumentIndex) -> QueryProperties:
     """Returns the properties of the whole query. `among`: `columns.matching`."""
     nearest = max(largest(columns.cosine[among]), 0.0)  # 0 if no document has a vector
     coverage = largest(query_features[COVERAGE][among])
-    return QueryProperties(nearest * (1 - query.foreign), coverage, query.foreign, query.foreign * coverage)
+    return QueryProperties(nearest * (1 - settled.foreign), coverage, settled.foreign, settled.foreign * coverage)
 
 
 # --- What the documents have of a query -------------------------------------------------------------------------------
@@ -176,7 +183,7 @@ class QueryEvidence:
     """The number of words of the document with most of them, weighed alike."""
     count: int
     """Searched documents, without the passages of files."""
-    asks: float | None = None
+    asks_by_words: float | None = None
     """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
 
 
@@ -187,29 +194,30 @@ def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
     entries and is not rare."""
     if any(collection.best >= ALL_WORDS and collection.covered >= RARE for collection in evidence):
         return True
-    return max((known.asks for known in evidence if known.asks is not None), default=1.0) >= LEAST_ASKS
+    known = [collection.asks_by_words for collection in evidence if collection.asks_by_words is not None]
+    return max(known, default=1.0) >= LEAST_ASKS
 
 
-def evidence_of(columns: Columns, query: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:
+def evidence_of(columns: Columns, settled: SettledQuery, weights: AsksWeights | None) -> QueryEvidence:
     """Returns what the documents have of a query. `weights`: of the model of its vector."""
     (of_term, total), of_word = term_weights(columns), _weight_of_a_word(columns)
     most = largest(np.add.reduce((columns.term_counts > 0) * of_term, axis=0)[columns.matching])
     words, covered = total / of_word, most / of_word
-    asks = None if weights is None or query.along is None else likely_asks(query.along, covered, weights)
-    own = columns.count - int(np.count_nonzero(columns.flags & PASSAGE))
-    return QueryEvidence(covered / max(words, TINY), words, covered, own, asks)
+    asks_by_words = None if weights is None or settled.along is None else likely_asks(settled.along, covered, weights)
+    without_passages = columns.count - int(np.count_nonzero(columns.flags & PASSAGE))
+    return QueryEvidence(covered / max(words, TINY), words, covered, without_passages, asks_by_words)
 
 
 def asks_of(
-    columns: Columns, query: SettledQuery, query_features: Floats | None, weights: AsksWeights | None
+    columns: Columns, settled: SettledQuery, query_features: Floats | None, weights: AsksWeights | None
 ) -> float | None:
     """Returns the probability that the query asks for anything that memory may have; None: nothing is known of it.
     `weights`: of the model of its vector. It reads the coverage of the ranking, as the fit does. `evidence_of` works in
     every mode, also without features, and weighs the words alone: a negated query has less coverage than words."""
-    if query_features is None or weights is None or query.along is None:
+    if query_features is None or weights is None or settled.along is None:
         return None
     words = term_weights(columns)[1] / _weight_of_a_word(columns)
-    return likely_asks(query.along, largest(query_features[COVERAGE][columns.matching]) * words, weights)
+    return likely_asks(settled.along, largest(query_features[COVERAGE][columns.matching]) * words, weights)
 
 
 def _weight_of_a_word(columns: Columns) -> float:

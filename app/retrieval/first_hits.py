@@ -148,24 +148,24 @@ def said_once(columns: Columns, repetitions: Sequence[Sequence[int]]) -> Columns
         matched=matched,
         df=np.maximum(columns.df - with_term, 0).astype(np.float32),
         count=columns.count - len(others),
-        repeated=[newest for newest, *_ in repetitions],
+        standing_for=[newest for newest, *_ in repetitions],
     )
 
 
 def repetitions_of_hits(
-    columns: Columns, findable: Bools, best: Sequence[int], repetitions: Sequence[Sequence[int]]
+    columns: Columns, matched_before: Bools, best: Sequence[int], repetitions: Sequence[Sequence[int]]
 ) -> dict[int, Ints]:
     """Returns the other documents that say what a hit says, the newest first, by the hit's index, for hits that are not
-    alone. `findable`: what matched before `said_once`. `repetitions`: those that it was given."""
+    alone. `matched_before`: what matched before `said_once`. `repetitions`: those that it was given."""
     groups = columns.contents
     if not repetitions and groups is None:
         return {}
     said_as = {indices[0]: indices for indices in repetitions}
     others_of: dict[int, Ints] = {}
     for index in best:
-        own = said_as.get(index, [index])
-        same = np.array(own) if groups is None else groups.like(own)
-        others = np.sort(same[findable[same] & (same != index)])  # as they are stored
+        saying_it = said_as.get(index, [index])
+        same = np.array(saying_it) if groups is None else groups.like(saying_it)
+        others = np.sort(same[matched_before[same] & (same != index)])  # as they are stored
         if len(others):
             others_of[index] = others[np.argsort(-columns.time[others], kind="stable")]
     return others_of
@@ -204,7 +204,7 @@ FAR = 4.0
 ENOUGH_OF_QUERY = 0.4
 """Minimum share of the weight of a query's words that two hits have in common where the later hit replaces the earlier.
 With a lower minimum, recall@10 falls by .07 in MemDaily, a benchmark of daily notes that resemble each other."""
-TURNED = 4.0
+REVERSED = 4.0
 """Log-odds that a document loses that has the words of the query the other way round, beside one that has them in its
 order."""
 EQUAL = 1e-4
@@ -216,7 +216,8 @@ Pairs: TypeAlias = Sequence[tuple[int, int]]  # [(4, 9)]: the indices of an earl
 
 
 class KnownOfTexts(NamedTuple):
-    """What is known of each text alone; the rows of one array, each of shape (n,), 1 and 0 for true and false."""
+    """What is known of each text alone; the rows of one array, each of shape (n,). `statement` and `may_hold_now` are 1
+    for true and 0 for false, the others are numbers: 0.4, say."""
 
     statement: Floats
     """It is neither a question nor what an assistant says."""
@@ -258,25 +259,25 @@ class FirstHits:
     """Groups of memories with the same words of the query, of which some may have them the other way round."""
 
 
-def first_hits(ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights) -> FirstHits:
+def first_hits(ranked: Ranked, columns: Columns, settled: SettledQuery, weights: Weights) -> FirstHits:
     """Returns the first hits, turns and plain memories, at least two of a kind that has weights for its order. A query
     of a time alone, which is ordered by that time, has none.
 
     Turns are ordered if an assistant said one of the first documents, be it "Noted.", or if all turns are of a user
     without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
     """
-    start = ranked.order[: 2 * FIRST] if query.subject else ranked.order[:0]
+    start = ranked.order[: 2 * FIRST] if settled.subject else ranked.order[:0]
     with_assistant = True in columns.assistants.take(start).tolist()
     start = start[says_something(ranked.other_parts, start)]
     plain = columns.plain.take(start)
     turns, memories = start[~plain][:FIRST], start[plain][:FIRST]
-    alike = find_alike(columns, query, memories, ranked.score)
+    alike = find_alike(columns, settled, memories, ranked.score)
     of_one_person = with_assistant or {*columns.speaker.take(turns).tolist()} == {USER}
     if len(turns) < 2 or weights.first_turns == NO_ORDER or not of_one_person:
         turns = turns[:0]
     if len(memories) < 2 or weights.first_plain == NO_ORDER:
         memories = memories[:0]
-    past = asks_for_past(query, ranked.other_parts)
+    past = asks_for_past(settled, ranked.other_parts)
     first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
     first.alike = alike
     return first
@@ -286,9 +287,10 @@ def _known(columns: Columns) -> Floats:
     """Returns the rows of `KnownOfTexts` for all documents as one array, of which the columns of some are taken."""
 
     def compute() -> Floats:
-        own, length = columns.flags & SUMMARY == 0, np.log1p(columns.length) / LONG_TEXT
+        length, is_original = np.log1p(columns.length) / LONG_TEXT, columns.flags & SUMMARY == 0
         statement, brief = ~(columns.assistants | columns.questions), np.maximum(1 - length, 0)
-        return np.array((statement, length, brief, statement * brief * own, own & ~columns.questions), np.float32)
+        by_newness, may_hold_now = statement * brief * is_original, is_original & ~columns.questions
+        return np.array((statement, length, brief, by_newness, may_hold_now), np.float32)
 
     return columns.memo.get("texts", (columns.session, columns.speaker, columns.flags, columns.length), compute)
 
@@ -306,10 +308,10 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     weights, total = term_weights(columns)
     has = columns.term_counts.take(group, axis=1) > 0
     common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
-    own = common.diagonal()[:, None]
+    own_weight = common.diagonal()[:, None]
     of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
     known, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time > time[:, None]
-    share = common / np.maximum(own, TINY)
+    share = common / np.maximum(own_weight, TINY)
     first = FirstHits(group, plain, of_kinds, known=known, newest=time, later=later, share=share)
     later &= speaker == speaker[:, None]
     later &= known.may_hold_now > 0
@@ -326,10 +328,10 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     if past:
         later[:] = False
     elif True in plain.tolist():
-        all_of_it = later & (common >= own) & (own >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
-        newest = np.where(all_of_it, time, np.iinfo(np.int64).min).argmax(axis=1)
+        all_of_it = later & (common >= own_weight) & (own_weight >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
+        newest_place = np.where(all_of_it, time, np.iinfo(np.int64).min).argmax(axis=1)
         places = all_of_it.any(axis=1).nonzero()[0]
-        first.may_replace = [*zip(group[places].tolist(), group[newest[places]].tolist(), strict=True)]
+        first.may_replace = [*zip(group[places].tolist(), group[newest_place[places]].tolist(), strict=True)]
     return first
 
 
@@ -342,7 +344,7 @@ def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> tup
         if earlier in texts and later in texts and same_subject(texts[earlier], texts[later], query)
     ]
     groups = [{index: texts[index] for index in group if index in texts} for group in first.alike]
-    return replaced, [index for group in groups for index in find_turned(group, query)]
+    return replaced, [index for group in groups for index in find_reversed(group, query)]
 
 
 def order_first_hits(
@@ -351,16 +353,16 @@ def order_first_hits(
     first: FirstHits,
     weights: Weights,
     replaced: Pairs = (),
-    turned: Sequence[int] = (),
+    reversed_words: Sequence[int] = (),
 ) -> None:
     """Orders the first hits among themselves, turns and plain memories apart. The part `first` is what each document
-    gains by this, in log-odds, less than 0 if it falls. `replaced`, `turned`: what `compare_texts` returns."""
+    gains by this, in log-odds, less than 0 if it falls. `replaced`, `reversed_words`: what `compare_texts` returns."""
     gained = np.zeros(len(ranked.score), np.float32)
     if len(first.group):
         values = properties(columns, ranked.score, first, ranked.other_parts, replaced)
         gained[first.group] = gains(values, first, weights)
-    for index in turned:
-        gained[index] -= TURNED
+    for index in reversed_words:
+        gained[index] -= REVERSED
     if gained.any():
         ranked.other_parts["first"] = gained
         ranked.score = ranked.score + gained
@@ -369,9 +371,9 @@ def order_first_hits(
         ranked.order = ranked.order[(-ranked.score[ranked.order]).argsort(kind="stable")]
 
 
-def asks_for_past(query: SettledQuery, parts: Mapping[str, Floats]) -> bool:
+def asks_for_past(settled: SettledQuery, parts: Mapping[str, Floats]) -> bool:
     """Returns whether the query names a time or asks for the earliest."""
-    return "when" in parts or query.order == "earliest"
+    return "when" in parts or settled.order == "earliest"
 
 
 def properties(
@@ -489,26 +491,26 @@ def _read(text: str) -> tuple[frozenset[str], list[list[str]]]:
 _CLAUSE_END = re.compile(r"[,:;.!?\n](?=\s|\Z)|[\uff0c\u3002\uff01\uff1f\uff1b\u3001\uff1a]")
 
 
-def find_alike(columns: Columns, query: SettledQuery, memories: Ints, odds: Floats) -> list[list[int]]:
+def find_alike(columns: Columns, settled: SettledQuery, memories: Ints, odds: Floats) -> list[list[int]]:
     """Returns groups of the first plain `memories` that have the same words of the query, two words at least, and about
-    the same log-odds: the documents whose texts tell who does what to whom (`find_turned`)."""
+    the same log-odds: the documents whose texts tell who does what to whom (`find_reversed`)."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     if len(memories) > 1:
-        own = odds.take(memories).tolist()
-        has = has_words(columns, query).take(memories, axis=1).T.tolist()
-        for index, words, value in zip(memories.tolist(), has, own, strict=True):
-            if value >= own[0] - TURNED and sum(words) > 1:  # what lies farther behind stays behind
+        log_odds = odds.take(memories).tolist()
+        has = has_words(columns, settled).take(memories, axis=1).T.tolist()
+        for index, words, value in zip(memories.tolist(), has, log_odds, strict=True):
+            if value >= log_odds[0] - REVERSED and sum(words) > 1:  # one farther behind is below it anyway
                 groups.setdefault(tuple(words), []).append(index)
     return [group for group in groups.values() if len(group) > 1]
 
 
-def find_turned(texts: Mapping[int, str], query: str) -> list[int]:
+def find_reversed(texts: Mapping[int, str], query: str) -> list[int]:
     """Returns which texts have more neighbouring words of the query the other way round than another one of them.
 
-        find_turned({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
+        find_reversed({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
 
-    A genitive turns the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf". A by-phrase says who
-    does it, whatever the order: asked "From whom did Grace learn swimming?", "Grace taught Harvey to swim" is turned,
+    A genitive reverses the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf". A by-phrase says who
+    does it, whatever the order: asked "From whom did Grace learn swimming?", "Grace taught Harvey to swim" is one,
     and "Aunt Jo taught Grace to swim" is not. In a text without one it is whom the text begins with.
     """
     spoken = [grammar.code for grammar in likeliest(fold(query)) if grammar.code in _BY]

@@ -116,21 +116,21 @@ class CalibrationFactors:
     foreign_coverage: float = 0.0
 
 
-class OfKind(NamedTuple):
+class OfCollection(NamedTuple):
     """Log-odds of a record that is no memory: `base + slope * z`, where `z` are those of a memory found alike."""
 
     base: float = 0.0
     slope: float = 1.0
 
 
-LIKE_A_MEMORY = OfKind()
+LIKE_A_MEMORY = OfCollection()
 # Fitted on stores of 12 actions and 5 procedures each with questions that one of them answers or none does, over the
 # log-odds of the default model: of actions that a memory's calibration gives .5 one of ten helps. Facts have that of a
 # memory: what fits them best by themselves (-3.2, 1.5) loses the links of chains, 11 of 24 answered instead of 23.
 # The figures stand in docs/contributing/context.md.
-OF_KIND = {
-    "action_logs": OfKind(-2.46, 1.38),
-    "procedures": OfKind(-2.8, 1.2),
+OF_COLLECTION = {
+    "action_logs": OfCollection(-2.46, 1.38),
+    "procedures": OfCollection(-2.8, 1.2),
 }
 
 
@@ -143,7 +143,7 @@ class Calibration:
 
     turn: CalibrationFactors
     plain: CalibrationFactors
-    of_kind: OfKind = LIKE_A_MEMORY
+    of_collection: OfCollection = LIKE_A_MEMORY
 
 
 @dataclass(frozen=True, slots=True)

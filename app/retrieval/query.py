@@ -1,15 +1,15 @@
 """A query, as far as it is read before the ranking: its text, its vector, and what the searched documents
 have of its words.
 
-    query = analyse("When did Ann sign the NDA?", ["Ann", "Bob"])
-    query.stripped  # "When did sign the NDA?", the text to embed
-    query.speaker  # name_id("Ann")
+    analysed = analyse("When did Ann sign the NDA?", ["Ann", "Bob"])
+    analysed.stripped  # "When did sign the NDA?", the text to embed
+    analysed.speaker  # name_id("Ann")
 
 The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied`; and
 after the store was searched for its terms, `settle` weighs them by what the searched documents have of them:
 
-    corrections = find_corrections(columns, query)  # mistyped words; if there are any, it is searched again
-    columns, settled = settle(columns, query, corrections, vector, model)
+    corrections = find_corrections(columns, analysed)  # mistyped words; if there are any, it is searched again
+    columns, settled = settle(columns, analysed, corrections, vector, model)
 
 All functions are pure: columns come back as new ones.
 """
@@ -30,8 +30,7 @@ from app.core.language import FUNCTION_WORDS, fold, sentences, word_count
 from app.core.language import whole as pattern_of_word
 from app.core.work import in_turn
 from app.embedding.model import knows_all_scripts, without_runtime
-from app.retrieval.time_expressions import MAX_CHARS, asked_order, likeliest
-from app.retrieval.time_expressions import fold as fold_time
+from app.retrieval.time_expressions import MAX_CHARS, asked_order, fold_in_place, likeliest
 from app.retrieval.time_grammar import TimeOrder
 from app.storage.search import Bools, Columns, Floats, Ints
 from app.storage.text import (
@@ -115,6 +114,8 @@ class AnalysedQuery:
     """The distinct term ids to look for, ascending."""
     speaker: int
     """Name id of the one speaker that the query names, or 0."""
+    name: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The terms of the name of that one speaker."""
     foreign: float = 0.0
     """Share of its letters that are not Latin."""
     order: TimeOrder | None = None
@@ -130,8 +131,6 @@ class AnalysedQuery:
     """Where `terms` has the others."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are numbers, in digits or in words."""
-    name: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
-    """The terms of the name of that one speaker."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
     little: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -194,10 +193,10 @@ def analyse(query: str, speakers: Sequence[str]) -> AnalysedQuery:
     return _ANALYSED.get(key) or _ANALYSED.keep(key, _analyse_uncached(*key))
 
 
-def adapted_to_model(model: str, query: AnalysedQuery) -> AnalysedQuery:
+def adapted_to_model(model: str, analysed: AnalysedQuery) -> AnalysedQuery:
     """Adapts the query to an embedding model, by its name: `foreign` becomes 0 for a model that supports all
     scripts."""
-    return replace(query, foreign=0.0) if query.foreign and knows_all_scripts(model) else query
+    return replace(analysed, foreign=0.0) if analysed.foreign and knows_all_scripts(model) else analysed
 
 
 def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
@@ -259,7 +258,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
 
 def _little(query: str) -> TermIds:
     """Returns the function words of the language that a query is written in, as terms. What denies is none of them."""
-    words = [_LITTLE.get(grammar.code, set()) for grammar in likeliest(fold_time(query[:MAX_CHARS]))]
+    words = [_LITTLE.get(grammar.code, set()) for grammar in likeliest(fold_in_place(query[:MAX_CHARS]))]
     return term_ids(sorted(words[0].intersection(*words)))
 
 
@@ -285,13 +284,13 @@ def _parts_by_id(identifiers: Sequence[Whole]) -> dict[int, tuple[int, ...]]:
     }
 
 
-def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) -> AnalysedQuery:
+def with_names(analysed: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) -> AnalysedQuery:
     """Returns the query with the terms of other names of what its `text` names. `names`: those of each entity.
 
     As the names of speakers, those names are left out of the text to embed: what is looked for may have another one.
     """
     folded = normalise_content(text[:LONG_QUERY])
-    entities, stripped, ids = list[NamedEntity](), query.stripped, query.terms
+    entities, stripped, ids = list[NamedEntity](), analysed.stripped, analysed.terms
     for group in names:
         named = [
             name
@@ -303,24 +302,24 @@ def with_names(query: AnalysedQuery, text: str, names: Sequence[Sequence[str]]) 
         others = tuple(text_ids(name) for name in group if name not in named)[:MAX_NAMES]
         of_name = np.unique(np.concatenate([text_ids(name) for name in named]))
         if others and len(of_name):
-            added = np.setdiff1d(np.concatenate(others), query.terms)
+            added = np.setdiff1d(np.concatenate(others), analysed.terms)
             entities.append(NamedEntity(of_name, others, added))
             ids = np.union1d(ids, added)
             forms = "|".join(pattern_of_word(name) for name in sorted(named, key=len, reverse=True))
             stripped = re.sub(rf"(?:{forms})(?:['\u2019]s\b)?", " ", stripped, flags=re.IGNORECASE)
     if not entities:
-        return query
+        return analysed
     if not any(character.isalnum() for character in stripped):
-        stripped = query.stripped
+        stripped = analysed.stripped
     of_names = {int(term) for entity in entities for term in entity.name}
-    is_conditional = _are(ids, query.only_if_present)
+    is_conditional = _are(ids, analysed.only_if_present)
     return replace(
-        query,
+        analysed,
         stripped=" ".join(stripped.split()),
         terms=ids,
         if_present_rows=np.flatnonzero(is_conditional),
         always_rows=np.flatnonzero(~is_conditional),
-        spelled={term: word for term, word in query.spelled.items() if term not in of_names},
+        spelled={term: word for term, word in analysed.spelled.items() if term not in of_names},
         entities=entities,
     )
 
@@ -499,7 +498,8 @@ class SettledQuery:
     foreign: float = 0.0
     """Share of its letters that are not Latin."""
     order: TimeOrder | None = None
-    """Which end of the time of what answers it the query asks for."""
+    """Which end of the time of what answers it the query asks for. The part `latest` of the score serves all of them,
+    "earliest", too."""
     subject: bool = True
     """False for a query of a time alone, such as "What happened yesterday?", whose words and vector tell nothing."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -519,28 +519,28 @@ class SettledQuery:
     """Where its vector lies along the direction in which queries ask (`along`); None: nowhere that is known."""
 
 
-def find_corrections(columns: Columns, query: AnalysedQuery) -> dict[int, int]:
+def find_corrections(columns: Columns, analysed: AnalysedQuery) -> dict[int, int]:
     """Returns, for each word of the query that no searched document has, the term that it stands for: of the words at
     edit distance 1 that some have, the one of most documents."""
-    of_query = set(query.terms.tolist())
+    of_query = set(analysed.terms.tolist())
     corrections: dict[int, int] = {}
-    for term in query.terms[columns.df == 0].tolist():
+    for term in analysed.terms[columns.df == 0].tolist():
         close = {other: count for other, count in columns.close.get(term, {}).items() if other not in of_query}
         if close:
             corrections[term] = max(close, key=lambda other: (close[other], other))
     return corrections
 
 
-def looked_for(query: AnalysedQuery, corrections: Mapping[int, int]) -> TermIds:
+def looked_for(analysed: AnalysedQuery, corrections: Mapping[int, int]) -> TermIds:
     """Returns the terms to search the store for: the query's own, and those that mistyped ones stand for."""
     if not corrections:
-        return query.terms
-    return np.union1d(query.terms, np.array([*corrections.values()], np.uint32))
+        return analysed.terms
+    return np.union1d(analysed.terms, np.array([*corrections.values()], np.uint32))
 
 
 def settle(
     columns: Columns,
-    query: AnalysedQuery,
+    analysed: AnalysedQuery,
     corrections: Mapping[int, int],
     vector: Floats | None = None,
     model: str = "",
@@ -548,68 +548,69 @@ def settle(
     subject: bool = True,
 ) -> tuple[Columns, SettledQuery]:
     """Returns the columns with the terms that count here, each with its weight, and the query for the ranking.
-    `columns`: of a search for `looked_for(query, corrections)`. `vector`: the vector, by this `model`, that was
-    searched with. That of a negated query has been moved (`towards_what_is_denied`), so that its negation is near 1.
+    `columns`: of a search for `looked_for(analysed, corrections)`. `vector`: the vector, by this `model`, that was
+    searched with. In a hybrid search without `min_similarity` that of a negated query has been moved
+    (`towards_what_is_denied`), so that its negation is near 1.
 
     An identifier that no document has whole is looked for by its parts alone. One that some have takes most of the
     weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for
     as a word and as the initials of others.
     """
-    settled = SettledQuery(query.terms, query.speaker, query.foreign, query.order, subject)
+    settled = SettledQuery(analysed.terms, analysed.speaker, analysed.foreign, analysed.order, subject)
     if vector is not None:
         settled.along, settled.negation = along(vector, model), negation_of(vector, model)
     if not (
-        query.identifiers
+        analysed.identifiers
         or corrections
-        or query.entities
-        or query.acronyms
-        or len(query.numbers)
-        or len(query.characters)
-        or len(query.name)
-        or len(query.little)
+        or analysed.entities
+        or analysed.acronyms
+        or len(analysed.numbers)
+        or len(analysed.characters)
+        or len(analysed.name)
+        or len(analysed.little)
     ):
         return columns, settled
-    emphasised = len(query.numbers) or len(query.characters) or len(query.name) or len(query.little)
-    all_if_present = len(query.identifiers) == len(query.only_if_present) and not emphasised
+    emphasised = len(analysed.numbers) or len(analysed.characters) or len(analysed.name) or len(analysed.little)
+    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present) and not emphasised
     if all_if_present and not (
-        corrections or query.entities or query.acronyms or columns.df[query.if_present_rows].any()
+        corrections or analysed.entities or analysed.acronyms or columns.df[analysed.if_present_rows].any()
     ):
         # the usual query: no two of its words are an identifier that a searched document has
-        settled.terms = query.terms.take(query.always_rows)
-        term_counts, df = columns.term_counts.take(query.always_rows, axis=0), columns.df.take(query.always_rows)
+        settled.terms = analysed.terms.take(analysed.always_rows)
+        term_counts, df = columns.term_counts.take(analysed.always_rows, axis=0), columns.df.take(analysed.always_rows)
         return columns.having(term_counts=term_counts, df=df), settled
 
-    terms, term_counts, df = looked_for(query, corrections), columns.term_counts.copy(), columns.df.copy()
-    _count_other_names(query.entities, terms, term_counts, df)
-    _count_initials(query.acronyms, terms, term_counts, df)
+    terms, term_counts, df = looked_for(analysed, corrections), columns.term_counts.copy(), columns.df.copy()
+    _count_other_names(analysed.entities, terms, term_counts, df)
+    _count_initials(analysed.acronyms, terms, term_counts, df)
 
     present = set(terms[df > 0].tolist())
-    identifiers = {term: parts for term, parts in query.identifiers.items() if term in present}
+    identifiers = {term: parts for term, parts in analysed.identifiers.items() if term in present}
     expanded = [
         acronym
-        for acronym in query.acronyms
+        for acronym in analysed.acronyms
         if acronym.term in present and not (acronym.lower and present.issuperset(acronym.word.tolist()))
     ]
-    counting = ~_are(terms, _not_counting(query, present, identifiers, expanded))
+    counting = ~_are(terms, _not_counting(analysed, present, identifiers, expanded))
     term_counts, df, settled.terms = term_counts[counting], df[counting], terms[counting]
 
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
-    is_number = _are(settled.terms, query.numbers.tolist())
+    is_number = _are(settled.terms, analysed.numbers.tolist())
     settled.exact |= is_number
-    in_words = is_number & _are(settled.terms, query.only_if_present)
+    in_words = is_number & _are(settled.terms, analysed.only_if_present)
     emphasis[in_words] = np.minimum(emphasis[in_words], NUMBER_IN_WORDS)
-    emphasis[_are(settled.terms, query.characters.tolist())] = CHARACTER
-    is_little = _are(settled.terms, query.little.tolist())
+    emphasis[_are(settled.terms, analysed.characters.tolist())] = CHARACTER
+    is_little = _are(settled.terms, analysed.little.tolist())
     if is_little.any() and not is_little.all():
         emphasis[is_little], settled.telling = LITTLE_WORD, ~is_little
-    is_name = _are(settled.terms, query.name.tolist())
+    is_name = _are(settled.terms, analysed.name.tolist())
     if not is_name.all():
         emphasis[is_name] *= np.float32(NAME)
-    settled.dates = _are(settled.terms, query.dates.tolist())
+    settled.dates = _are(settled.terms, analysed.dates.tolist())
     settled.identifiers = identifiers
     settled.unknown = any(
-        term not in present and term not in query.only_if_present and present.isdisjoint(parts)
-        for term, parts in query.identifiers.items()
+        term not in present and term not in analysed.only_if_present and present.isdisjoint(parts)
+        for term, parts in analysed.identifiers.items()
     )
     return columns.having(term_counts=term_counts, df=df, emphasis=emphasis), settled
 
@@ -644,7 +645,7 @@ def _are(terms: TermIds, these: Iterable[int]) -> Bools:
 
 
 def _not_counting(
-    query: AnalysedQuery,
+    analysed: AnalysedQuery,
     present: set[int],
     identifiers: Mapping[int, tuple[int, ...]],
     expanded: Sequence[Acronym],
@@ -652,17 +653,17 @@ def _not_counting(
     """Returns the terms that count for nothing themselves: identifiers and parts of them that no searched document has,
     parts of a time that one has (7:05 in the morning has two of 7:05 pm), other names of an entity, pairs of initials,
     and acronyms that are looked for as words alone."""
-    absent = [term for term in query.identifiers if term not in present]
-    times = set(query.times.tolist())
+    absent = [term for term in analysed.identifiers if term not in present]
+    times = set(analysed.times.tolist())
     parts = [
         part
         for term, parts in identifiers.items()
         for part in parts
         if part not in present or (term in times and part != term)
     ]
-    added = [term for entity in query.entities for term in entity.added.tolist()]
-    pairs = [term for acronym in query.acronyms for term in acronym.pairs.tolist()]
-    words = [acronym.term for acronym in query.acronyms if acronym not in expanded]
+    added = [term for entity in analysed.entities for term in entity.added.tolist()]
+    pairs = [term for acronym in analysed.acronyms for term in acronym.pairs.tolist()]
+    words = [acronym.term for acronym in analysed.acronyms if acronym not in expanded]
     return [*absent, *parts, *added, *pairs, *words]
 
 

@@ -135,7 +135,7 @@ class Ranked:
 
 def by_features(
     columns: Columns,
-    query: SettledQuery,
+    settled: SettledQuery,
     mode: SearchMode,
     now_ms: int,
     weights: Weights,
@@ -157,9 +157,9 @@ def by_features(
     text = bm25(columns)
     if mode == "text":
         return Ranked(_sorted(columns, text, matched & (columns.term_counts > 0).any(axis=0), k), text, {"text": text})
-    of_query = query_features(columns, query, text)
+    of_query = query_features(columns, settled, text)
     of_documents = document_features(columns, now_ms, decay)
-    odds, parts = log_odds(columns, query, of_query, of_documents, weights, readings)
+    odds, parts = log_odds(columns, settled, of_query, of_documents, weights, readings)
     order = _sorted(columns, odds, matched, k)
     return Ranked(order, odds, {"vector": columns.cosine, "text": text, **parts}, of_query, of_documents)
 
@@ -207,13 +207,13 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
     return columns.memo.get("term weights", (columns.df, columns.count, columns.emphasis), weigh)
 
 
-def word_weights(columns: Columns, query: SettledQuery) -> dict[int, float]:
+def word_weights(columns: Columns, settled: SettledQuery) -> dict[int, float]:
     """Returns the weight of each word of the query, without its emphasis. Of an identifier the parts have one, "lh" and
     "1234", and the term of the whole, "lh1234", has none."""
     weights, _ = term_weights(columns)
     of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
-    by_term = zip(query.terms.tolist(), of_words.tolist(), strict=True)
-    return {term: weight for term, weight in by_term if term not in query.identifiers}
+    by_term = zip(settled.terms.tolist(), of_words.tolist(), strict=True)
+    return {term: weight for term, weight in by_term if term not in settled.identifiers}
 
 
 class NeighbourArrays:
@@ -269,7 +269,7 @@ def neighbour_arrays(columns: Columns) -> NeighbourArrays:
 # --- Features ---------------------------------------------------------------------------------------------------------
 
 
-def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Floats:
+def query_features(columns: Columns, settled: SettledQuery, text: Floats) -> Floats:
     """Returns the features that depend on the query, shape (QUERY_FEATURES, n). `text` is `bm25(columns)`.
 
     Scales come from the documents that matched, so other documents cannot change them. Cosines that lie within
@@ -277,38 +277,41 @@ def query_features(columns: Columns, query: SettledQuery, text: Floats) -> Float
 
     Of a query without a subject all features are 0: its words and its vector tell nothing about the memories.
     """
-    if not query.subject:
+    if not settled.subject:
         return np.zeros((len(QUERY_FEATURES), len(text)), np.float32)
     rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
     # `QUERY_FEATURES` in their order, as views: each is written in place
-    near, words, by_rank, covered, repeated, spoken, session, neighbour = rows
+    vector_scaled, text_scaled, vector_rank, coverage, repeats, speaker, session, neighbour = rows
     arrays, (weights, total) = neighbour_arrays(columns), term_weights(columns)
-    seen = columns.matched & columns.has_vector
-    all_seen = np.count_nonzero(seen) == len(seen)
-    _by_vector(columns, seen, near, by_rank, is_all=all_seen)
-    best = largest(text if all_seen else text[columns.matched])
-    np.multiply(text, 1 / max(best, TINY), out=words)
-    if not all_seen:
-        np.minimum(words, ONE, out=words)
-        near *= columns.has_vector
-    np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=covered)
+    with_vector = columns.matched & columns.has_vector
+    all_have_vector = np.count_nonzero(with_vector) == len(with_vector)
+    _by_vector(columns, with_vector, vector_scaled, vector_rank, is_all=all_have_vector)
+    best = largest(text if all_have_vector else text[columns.matched])
+    np.multiply(text, 1 / max(best, TINY), out=text_scaled)
+    if not all_have_vector:
+        np.minimum(text_scaled, ONE, out=text_scaled)
+        vector_scaled *= columns.has_vector
+    np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=coverage)
     # the words of "Which herbs does she not like?" stand in "Likes mint" rather than in "Hates cilantro"
-    telling = 1 - query.negation * WORDS_OF_NEGATION
-    covered *= telling / max(total, TINY)
-    if query.negation:
-        words *= telling
+    kept_weight = 1 - settled.negation * WORDS_OF_NEGATION
+    coverage *= kept_weight / max(total, TINY)
+    if settled.negation:
+        text_scaled *= kept_weight
     # an answer holds the identifier that was asked for: that is no repetition of the question
     repeating, gained = columns.term_counts, weights * np.float32(MOST_REPEATED / max(total, TINY))
-    if query.exact is not None:
-        repeating, gained = repeating[~query.exact], gained[~query.exact]
+    if settled.exact is not None:
+        repeating, gained = repeating[~settled.exact], gained[~settled.exact]
     repeating = repeating * (arrays.per_length * np.float32(1 / max(len(repeating), FEW_TERMS)))
     np.minimum(repeating, gained, out=repeating)
-    np.add.reduce(repeating, axis=0, out=repeated)
-    spoken[:] = columns.speaker == query.speaker if query.speaker else 0
+    np.add.reduce(repeating, axis=0, out=repeats)
+    speaker[:] = columns.speaker == settled.speaker if settled.speaker else 0
+    # BM25 as a fraction of the best, times this, lies halfway between the fraction of the best (1 for the best one,
+    # however little it has) and that of all weights: 0.5 for the best one where it has a quarter of them
     share = math.sqrt(best / max(total, TINY))
     # in a script that the model does not know, one character of ten is no sign that a document is about the query
-    base = base_score(near, words * np.float32(1 + query.foreign * (share - 1)) if query.foreign else words, arrays)
-    words *= share
+    of_words = text_scaled * np.float32(1 + settled.foreign * (share - 1)) if settled.foreign else text_scaled
+    base = base_score(vector_scaled, of_words, arrays)
+    text_scaled *= share
     if arrays.joined:
         best_of_occasion = np.zeros(arrays.occasions, np.float32)
         np.maximum.at(best_of_occasion, arrays.occasion, base)
@@ -414,7 +417,7 @@ def importance_at(columns: Columns, now_ms: int, decay: DecayCurve = DEFAULT_DEC
 
 def log_odds(
     columns: Columns,
-    query: SettledQuery,
+    settled: SettledQuery,
     of_query: Floats,
     of_documents: Floats,
     weights: Weights,
@@ -431,9 +434,9 @@ def log_odds(
     query_weights, odds_of_documents = columns.memo.get("odds of documents", sources, apart_from_query)
     odds: Floats = np.add.reduce(of_query * query_weights, axis=0)
     odds += odds_of_documents
-    if query.foreign:
+    if settled.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
-        odds += np.float32(query.foreign) * np.add.reduce(of_query * change, axis=0)
+        odds += np.float32(settled.foreign) * np.add.reduce(of_query * change, axis=0)
     parts: dict[str, Floats] = {}
     for name, weight, indices in (
         ("echo", weights.echo, echoes(columns, weights.echo_cosine)),
@@ -447,11 +450,11 @@ def log_odds(
         starts = columns.time if columns.starts is None else columns.starts
         fits = [when(starts, reading, columns.ends) for reading in readings]
         parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
-        if query.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
-            parts["when"][(columns.term_counts[query.dates] > 0).any(axis=0)] = 1
+        if settled.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
+            parts["when"][(columns.term_counts[settled.dates] > 0).any(axis=0)] = 1
         odds += np.float32(weights.when) * parts["when"]
-    if query.order is not None:
-        parts["latest"] = _latest(columns, query, of_query, odds, parts, weights.latest)
+    if settled.order is not None:
+        parts["latest"] = _latest(columns, settled, of_query, odds, parts, weights.latest)
         odds += np.float32(weights.latest) * parts["latest"]
     return odds, parts
 
@@ -516,11 +519,11 @@ def turn_kinds(columns: Columns) -> TurnKinds:
 
     def compute() -> TurnKinds:
         flags, question = columns.flags, columns.questions
-        own = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
-        few = own <= np.where(columns.assistants, SHORT_REPLY, SHORT_TURN)
+        own_terms = columns.length - np.float32(DATE_TERMS) * (flags & HAS_EVENT_TIME != 0)
+        few = own_terms <= np.where(columns.assistants, SHORT_REPLY, SHORT_TURN)
         short = np.flatnonzero(~columns.plain & few & (flags & HAS_NUMBER_OR_TIME_WORD == 0))
         asking = np.flatnonzero(question)
-        return TurnKinds(short, asking, own[asking] <= SHORT_QUESTION)
+        return TurnKinds(short, asking, own_terms[asking] <= SHORT_QUESTION)
 
     sources = columns.session, columns.speaker, columns.flags, columns.length
     return columns.memo.get("turns", sources, compute)
@@ -546,9 +549,9 @@ def fillers(columns: Columns) -> Ints:
     return indices
 
 
-def has_words(columns: Columns, query: SettledQuery) -> Bools:
+def has_words(columns: Columns, settled: SettledQuery) -> Bools:
     """Returns which document has which word of the query, function words apart, shape (words, n)."""
-    return (columns.term_counts if query.telling is None else columns.term_counts[query.telling]) > 0
+    return (columns.term_counts if settled.telling is None else columns.term_counts[settled.telling]) > 0
 
 
 def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
@@ -562,7 +565,7 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
 
 
 def _latest(
-    columns: Columns, query: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
+    columns: Columns, settled: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
 ) -> Floats:
     """Returns the part `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something, and have a word of the query or are near to it. A summary is none of them: it repeats what was said
@@ -576,17 +579,17 @@ def _latest(
     latest: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(parts, np.arange(len(odds)))
     best = np.flatnonzero(stating)
-    if query.subject:
+    if settled.subject:
         # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near
-        near = has_words(columns, query).any(axis=0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
+        near = has_words(columns, settled).any(axis=0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
         best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
     times = np.unique(columns.time[best])
     steps = times.searchsorted(columns.time[best])
-    back = steps if query.order == "earliest" else len(times) - 1 - steps
-    if not query.subject:
+    back = steps if settled.order == "earliest" else len(times) - 1 - steps
+    if not settled.subject:
         latest[best] = np.exp2(-1.0 * back)
-    elif query.order == "latest":
+    elif settled.order == "latest":
         latest[best] = back == 0
     else:
         latest[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / most, 1))
@@ -639,18 +642,19 @@ class Explanation:
     scores: dict[str, float]
     """The features by name, before their weights; with `rerank`, the score of the second stage, if there was one."""
     contributions: dict[str, float]
-    """The log-odds that each feature adds, by name, in a hybrid search; else empty. Their sum orders the hits."""
+    """The log-odds that each feature adds, by name, in a hybrid search; else empty. Their sum orders the
+    documents, until a second stage or a present value (`raised_over`, app/facts/outdated.py) moves some."""
 
 
 def explained(
-    ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights, index: int, reranked: float | None
+    ranked: Ranked, columns: Columns, settled: SettledQuery, weights: Weights, index: int, reranked: float | None
 ) -> Explanation:
     """Returns what the score of one document is made of. `reranked`: its score in the second stage, if there was
     one."""
     scores = {name: values[index] for name, values in ranked.parts.items()}
     if reranked is not None:
         scores["rerank"] = reranked
-    added = contributions(ranked, columns, query, weights, index)
+    added = contributions(ranked, columns, settled, weights, index)
     shortened = as_short(np.array([*scores.values(), *added.values()], np.float32))
     return Explanation(
         dict(zip(scores, shortened, strict=False)), dict(zip(added, shortened[len(scores) :], strict=True))
@@ -658,7 +662,7 @@ def explained(
 
 
 def contributions(
-    ranked: Ranked, columns: Columns, query: SettledQuery, weights: Weights, index: int
+    ranked: Ranked, columns: Columns, settled: SettledQuery, weights: Weights, index: int
 ) -> dict[str, float]:
     """Returns the log-odds that each feature adds to one document; those that add nothing are left out.
 
@@ -671,9 +675,9 @@ def contributions(
         rows[..., index if rows.shape[-1] > 1 else 0]  # one column for each document, or one for all
         for rows in weight_columns(columns, weights)
     )
-    if query.foreign:
+    if settled.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
-        query_weights = query_weights + query.foreign * change
+        query_weights = query_weights + settled.foreign * change
     added = {"kind": float(base)}
     added |= dict(zip(QUERY_FEATURES, (ranked.query_features[:, index] * query_weights).tolist(), strict=True))
     added |= dict(zip(DOCUMENT_FEATURES, (ranked.document_features[:, index] * document_weights).tolist(), strict=True))

@@ -12,13 +12,14 @@ The steps, in the order of the data:
    and "Robert")
 2. analyse the query (`query.py`), and embed it
 3. search the store: columns of all searched documents, with a mask of those that match
-4. settle the query: which of its words and times count among the searched documents (`query.py`)
+4. settle the query among the searched documents: which reading of its time counts (`time_expressions.py`), and which of
+   its words (`query.py`)
 5. rank by features (`ranking.py`)
-6. look for repetitions among the first hits (`first_hits.py`); if there are any, leave one document of each and rank
-   again
-7. order the first hits among themselves, with what their texts tell (`first_hits.py`), and make probabilities
-   (`calibration.py`)
-8. rerank the first hits, where a second stage is set
+6. look for repetitions among the best `COMPARED` (`first_hits.py`); if there are any, leave one document of each and
+   rank again
+7. order the first hits, `FIRST` turns and `FIRST` plain memories, among themselves, with what their texts tell
+   (`first_hits.py`), and make probabilities (`calibration.py`)
+8. rerank the best, as many as the second stage takes (`SecondStage.depth`), where one is set
 9. read the documents of the hits
 """
 
@@ -58,7 +59,7 @@ from app.retrieval.first_hits import (
     said_once,
     suspects,
 )
-from app.retrieval.model_weights import OF_KIND, ModelWeights, weights_for
+from app.retrieval.model_weights import OF_COLLECTION, ModelWeights, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
     SettledQuery,
@@ -188,7 +189,13 @@ class Repetition(TypedDict):
     alone."""
 
     count: Annotated[int, Field(description="The texts that say it, this one included.")]
-    since: Annotated[Timestamp, Field(description="The time of the first (`event_at`, else `created_at`).")]
+    since: Annotated[
+        Timestamp,
+        Field(
+            description="The time of the first: `event_at`, else `due_at`, `source.said_at`, `created_at`; of what "
+            "lies ahead, when it was told."
+        ),
+    ]
     ids: Annotated[
         NotRequired[list[str]],
         Field(default=[], description="With `explain`: the others, the newest 20. Else absent."),
@@ -292,7 +299,7 @@ class _Ranking(Generic[R]):
 
     columns: Columns
     settled: SettledQuery
-    interval: TimeInterval | None
+    settled_time: TimeInterval | None
     ranked: Ranked
     best: list[int]
     """Indices of the hits, best first."""
@@ -302,8 +309,8 @@ class _Ranking(Generic[R]):
     The second stage changes the order of the documents but not the scores of the places. The scores therefore stay
     probabilities that fall from hit to hit.
     """
-    findable: Bools
-    """Mask of the documents that matched, including those for which another document of a repetition stands."""
+    matched_before: Bools
+    """Mask of the documents that matched before `said_once`: with those for which another document stands."""
     repetitions: list[list[int]]
     """Lists of indices of documents that say the same. The first document of a list stands for all."""
     documents: dict[int, Fetched[R]]
@@ -313,7 +320,7 @@ class _Ranking(Generic[R]):
     word_weights: Mapping[int, float] = field(default_factory=dict)
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The score of the second stage, by index."""
-    reranking: float | None = None
+    rerank_took: float | None = None
     """How many seconds the second stage took; None: there was none."""
 
 
@@ -375,10 +382,10 @@ class Retriever(Generic[R]):
             analysed = adapted_to_model(self._embedder.name, await analyse_off_loop(request.query, overview.speakers))
             if names:
                 analysed = with_names(analysed, request.query, names)
-        embedding = time.perf_counter()
+        began = time.perf_counter()
         with span("search embedding"):
             vector = await self._vector(request, analysed)
-        embedding = time.perf_counter() - embedding
+        embedding = time.perf_counter() - began
         mode: SearchMode = request.mode
         warnings: list[SearchWarning] = []
         if vector is None and mode == "hybrid":
@@ -388,10 +395,11 @@ class Retriever(Generic[R]):
         fitted = weights_for(self._embedder.name)
         if not self._collection.spec.later_replaces:  # of actions no later one replaces an earlier one
             fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
-        if (of_kind := OF_KIND.get(self._collection.name)) is not None:  # "action_logs": a score is no memory's
-            fitted = replace(fitted, calibration=replace(fitted.calibration, of_kind=of_kind))
-        k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
-        ranking = await self._search(request, mode, analysed, vector, overview, k, fitted)
+        # of "action_logs" and "procedures" fewer help than of memories with the same log-odds
+        if (of_collection := OF_COLLECTION.get(self._collection.name)) is not None:
+            fitted = replace(fitted, calibration=replace(fitted.calibration, of_collection=of_collection))
+        ranked_k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
+        ranking = await self._search(request, mode, analysed, vector, overview, ranked_k, fitted)
         columns = ranking.columns
         if second_stage is not None:
             warnings += await self._rerank(second_stage, request, ranking)
@@ -399,10 +407,10 @@ class Retriever(Generic[R]):
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
         hits = await self._hits(request, ranking, fitted)
         total = time.perf_counter() - started
-        searching = total - embedding - (ranking.reranking or 0.0)
+        searching = total - embedding - (ranking.rerank_took or 0.0)
         took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
-        if ranking.reranking is not None:
-            took["rerank"] = _ms(ranking.reranking)
+        if ranking.rerank_took is not None:
+            took["rerank"] = _ms(ranking.rerank_took)
         SEARCH_SECONDS.observe(took["search"] / 1_000)  # where nothing is stored there is no search
         return RetrievalResult(
             hits,
@@ -410,7 +418,7 @@ class Retriever(Generic[R]):
             mode_used=mode,
             warnings=warnings,
             word_weights=ranking.word_weights,
-            interval=ranking.interval,
+            interval=ranking.settled_time,
             evidence=ranking.evidence,
             asks=ranking.asks,
         )
@@ -442,7 +450,7 @@ class Retriever(Generic[R]):
         analysed: AnalysedQuery,
         vector: Vectors | None,
         overview: ScopeOverview,
-        k: int,
+        ranked_k: int,
         fitted: ModelWeights,
     ) -> _Ranking[R]:
         """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too few of
@@ -484,13 +492,13 @@ class Retriever(Generic[R]):
                 matched = columns.matched.copy()
                 matched[columns.matched] = [passing[row] for row in rows]
                 columns.matched = matched
-            columns, interval = settle_time(columns, request.now_ms, request.interval)
+            columns, settled_time = settle_time(columns, request.now_ms, request.interval)
             # "What happened yesterday?" names no subject; if nothing is from then, its words and its vector count
-            words = "" if interval is None else interval.words
-            subject = (interval is not None and interval.empty) or names_subject(request.query, words)
+            words = "" if settled_time is None else settled_time.words
+            subject = (settled_time is not None and settled_time.empty) or names_subject(request.query, words)
             columns, settled = settle(columns, analysed, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                ranking = await self._rank(request, mode, columns, settled, decay, interval, k, fitted)
+                ranking = await self._rank(request, mode, columns, settled, decay, settled_time, ranked_k, fitted)
             if columns.complete or len(ranking.best) >= request.k:
                 return ranking
             search.depth += 1
@@ -502,42 +510,45 @@ class Retriever(Generic[R]):
         columns: Columns,
         settled: SettledQuery,
         decay: DecayCurve,
-        interval: TimeInterval | None,
-        k: int,
+        settled_time: TimeInterval | None,
+        ranked_k: int,
         fitted: ModelWeights,
     ) -> _Ranking[R]:
-        """Ranks, reads the first hits, and ranks again without repetitions of other documents. At most `ROUNDS` times
-        what comes in their place is read, too. What the texts tell of the first hits goes into their order."""
+        """Ranks, reads the best that may say the same, and ranks again without repetitions of other documents. At most
+        `ROUNDS` times what comes in their place is read, too. What the texts tell of the first hits goes into their
+        order."""
         spec = self._collection.spec
         documents: dict[int, Fetched[R]] = {}
-        # a prompt compares the sentences of all its entries later, so that its search need not read 250 documents
-        compared = COMPARED if request.merge_repetitions == "within a day" else max(COMPARED, 2 * k)
+        # "within a day": a prompt asks. It compares the sentences of all its entries later, so that its search need not
+        # compare twice its k, such as 250 documents
+        most_compared = COMPARED if request.merge_repetitions == "within a day" else max(COMPARED, 2 * ranked_k)
         rounds = ROUNDS if request.merge_repetitions is not None and request.interval is None and spec.said_with else 0
-        findable, known, without = columns.matched, set[int](), set[int]()
+        matched_before, compared, left_out_contents = columns.matched, set[int](), set[int]()
         repetitions: list[list[int]] = []
-        readings = () if interval is None else interval.readings
+        readings = () if settled_time is None else settled_time.readings
         while True:
-            ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=k)
-            without.clear()  # what an earlier round left out no longer matches (`said_once`)
-            first_indices = top(ranked.order, columns, compared) if rounds else []
-            # `known`: those that were compared before, in an earlier round, too
-            while rounds and not known.issuperset(first_indices):
-                groups = suspects(columns, first_indices, of_days=request.merge_repetitions == "within a day")
-                groups = [group for group in groups if not known.issuperset(group)]
-                known.update(first_indices)
+            ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
+            left_out_contents.clear()  # what an earlier round left out no longer matches (`said_once`)
+            to_compare = top(ranked.order, columns, most_compared) if rounds else []
+            # Of the best, [9, 7, 4], 4 is "Likes oat milk in coffee" and 9, which is newer, "likes oat milk in her
+            # coffee.": 9 stands for 4, and [9, 7, 2] are compared next. `compared`: those of any round, {9, 7, 4}
+            while rounds and not compared.issuperset(to_compare):
+                groups = suspects(columns, to_compare, of_days=request.merge_repetitions == "within a day")
+                groups = [group for group in groups if not compared.issuperset(group)]
+                compared.update(to_compare)
                 if not groups:
                     break
                 suspected = [index for group in groups for index in group]
-                await self._read(columns, [*suspected, *first_indices[: request.k]], documents)  # one reading for both
-                new = repetitions_among(columns, groups, documents, spec)  # [[4, 9], …]: both say the same, 4 is newer
+                await self._read(columns, [*suspected, *to_compare[: request.k]], documents)  # one reading for both
+                new = repetitions_among(columns, groups, documents, spec)  # [[9, 4], …]: both say the same, 9 is newer
                 if not new:
                     break
-                # of "Likes oat milk in coffee" and "likes oat milk in her coffee." only the newest stays
                 # [[9, 4]] and [[12, 9]] become [[12, 9, 4]]; only a round that found some is counted
                 repetitions, rounds = merged(columns, repetitions, new), rounds - 1
-                without.update(columns.content[[index for _, *others in repetitions for index in others]].tolist())
-                first_indices = top(ranked.order, columns, compared, without)  # with those that come in their place
-            if not without:  # no repetition was found among its first: this ranking stands
+                others = [index for _, *rest in repetitions for index in rest]
+                left_out_contents.update(columns.content[others].tolist())
+                to_compare = top(ranked.order, columns, most_compared, left_out_contents)  # with those in their place
+            if not left_out_contents:  # no repetition was found among its first: this ranking stands
                 break
             columns = said_once(columns, repetitions)
         if ranked.query_features is not None:
@@ -546,12 +557,13 @@ class Retriever(Generic[R]):
                 await self._read(columns, [*indices, *ranked.order[: request.k].tolist()], documents)
             said = {index: spec.text(documents[index].doc) for index in indices if index in documents}
             order_first_hits(ranked, columns, first, fitted.weights, *compare_texts(first, said, request.query))
+            # only a time that has begun can be missed by what is said to have happened
             when = ranked.other_parts["when"] if readings and readings[0][1] <= request.now_ms else None
             ranked.score = probabilities(
                 columns, settled, ranked.score, ranked.query_features, fitted.calibration, when
             )
-        best = top(ranked.order, columns, k)
-        ranking = _Ranking(columns, settled, interval, ranked, best, best, findable, repetitions, documents)
+        best = top(ranked.order, columns, ranked_k)
+        ranking = _Ranking(columns, settled, settled_time, ranked, best, best, matched_before, repetitions, documents)
         ranking.asks = asks_of(columns, settled, ranked.query_features, fitted.asks)
         if request.evidence:
             ranking.word_weights = word_weights(columns, settled)
@@ -561,7 +573,7 @@ class Retriever(Generic[R]):
     async def _rerank(
         self, stage: SecondStage, request: RetrievalQuery[R], ranking: _Ranking[R]
     ) -> Sequence[SearchWarning]:
-        """Reorders the first hits by the reranker. Returns a warning if it fails.
+        """Reorders the best by the reranker, `SecondStage.depth` of them. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
@@ -576,16 +588,16 @@ class Retriever(Generic[R]):
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
                 scores = await stage.scores(request.query, texts, request.rerank_seconds)
         except RerankingFailed as error:
-            ranking.reranking = time.perf_counter() - started
+            ranking.rerank_took = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
             return [{"code": RERANKER_UNAVAILABLE, "detail": detail}]
         ranking.best, ranking.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
-        ranking.reranked, ranking.reranking = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
+        ranking.reranked, ranking.rerank_took = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
     async def _hits(self, request: RetrievalQuery[R], ranking: _Ranking[R], fitted: ModelWeights) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the query asks for."""
-        columns, documents, findable = ranking.columns, ranking.documents, ranking.findable
+        columns, documents, matched_before = ranking.columns, ranking.documents, ranking.matched_before
         scores = as_short(ranking.ranked.score.take(ranking.scored_as[: request.k]))
         if request.min_score > 0:
             scores = [score for score in scores if score >= request.min_score]  # the first few, since scores fall
@@ -597,11 +609,11 @@ class Retriever(Generic[R]):
             for index in best:
                 before, after = int(columns.previous[index]), int(columns.following[index])
                 partner = after if is_question[index] else before if before >= 0 and is_question[before] else -1
-                if partner >= 0 and findable[partner]:
+                if partner >= 0 and matched_before[partner]:
                     partners[index] = partner
         repeated_by: dict[int, Ints] = {}
         if request.merge_repetitions is not None:
-            repeated_by = repetitions_of_hits(columns, findable, best, ranking.repetitions)
+            repeated_by = repetitions_of_hits(columns, matched_before, best, ranking.repetitions)
         named = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
         others_of = {index: [documents[other].doc for other in rest] for index, *rest in ranking.repetitions}

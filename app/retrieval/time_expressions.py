@@ -1,7 +1,8 @@
 """Time expressions: reads the interval that a query names, and rates how well a memory's time fits it.
 
     "What did we do last May?" -> may_hold_time (single words only, fast) -> languages -> Grammar.read -> one Reading
-    -> TimeInterval(start, end, "last May") -> when(times, interval) of the ranking
+    -> TimeInterval(start, end, "last May") -> settle_time (which reading counts: last Friday or the coming one)
+    -> when(times, reading), which the ranking calls
 
 dateparser reads full dates in all supported languages, and whole expressions in languages without a table of their own
 (`time_words.toml`). It returns a point in time and its precision; the span follows from both.
@@ -66,9 +67,10 @@ class TimeInterval:
     other: tuple[int, int] | None = None
     offset: int = 0
 
-    def settled(self, starts: Ints, ends: Ints, matched: Bools, own: Bools) -> "TimeInterval":
-        """Returns the reading that counts for memories of these times (milliseconds, shape (n,)). `own`: those that
-        happen at their time and were not just told then.
+    def settled(self, starts: Ints, ends: Ints, matched: Bools, happening: Bools) -> "TimeInterval":
+        """Returns the reading that counts for memories of these times (milliseconds, shape (n,)).
+
+        `happening`: those that happen at their time and were not just told then.
 
         A plan for the coming Friday makes it that one, whatever was said on the last. If something happened on the
         last, too, that reading stays behind it. Without a plan it is the earlier one, unless nothing is from then.
@@ -80,7 +82,7 @@ class TimeInterval:
         past = self.start, self.end
         if self.coming is None or not has(matched, self.coming):
             return replace(self, coming=None, empty=not has(matched, past))
-        planned, happened = has(matched & own, self.coming), has(matched & own, past)
+        planned, happened = has(matched & happening, self.coming), has(matched & happening, past)
         if not planned and (happened or has(matched, past)):
             return replace(self, coming=None)
         start, end = self.coming
@@ -118,8 +120,8 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
     if interval is not None:
         shift = np.where(ends > starts, interval.offset, 0)
         starts, ends = starts - shift, ends - shift
-        own = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
-        interval = interval.settled(starts, ends, columns.matched, own)
+        happening = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
+        interval = interval.settled(starts, ends, columns.matched, happening)
     return columns.having(time=time, starts=starts, ends=ends), interval
 
 
@@ -129,7 +131,7 @@ def read_interval(query: str, now: datetime, zone: tzinfo = UTC) -> TimeInterval
 
     The first date in a language takes up to 0.4 s, all others take at most a few milliseconds.
     """
-    if not may_hold_time(fold(query[:MAX_CHARS])):
+    if not may_hold_time(fold_in_place(query[:MAX_CHARS])):
         return None
     try:
         key = _of_minute(query, now, zone)
@@ -159,7 +161,7 @@ async def interval_of(query: str, now: datetime, timezone: str | None = None) ->
     """
     if not anchors.cache_info().currsize:
         await asyncio.to_thread(prepare)
-    if not may_hold_time(fold(query[:MAX_CHARS])):
+    if not may_hold_time(fold_in_place(query[:MAX_CHARS])):
         return None
     zone = UTC if timezone is None else zone_named(timezone)
     with suppress(OverflowError):
@@ -184,7 +186,7 @@ def asked_order(query: str) -> TimeOrder | None:
     newest and the oldest asks for neither. In a text of several sentences only questions count: "I'm back now. Where
     did we stop?" does not ask for the present.
     """
-    text = fold(query[:MAX_CHARS])
+    text = fold_in_place(query[:MAX_CHARS])
     questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
     pairs = [(question, grammar) for question in questions for grammar in likeliest(question)]
     asked = {
@@ -204,8 +206,8 @@ def names_subject(query: str, words: str = "") -> bool:
     """
     if len(query) > MAX_CHARS or not (words or asked_order(query)):
         return True
-    text = fold(query.replace(words, " ", 1) if words else query)
-    return not any(grammar.names_no_subject(text) for grammar in likeliest(fold(query)))
+    text = fold_in_place(query.replace(words, " ", 1) if words else query)
+    return not any(grammar.names_no_subject(text) for grammar in likeliest(fold_in_place(query)))
 
 
 def _interval(query: str, now: datetime, zone: tzinfo) -> TimeInterval | None:
@@ -243,7 +245,7 @@ _TRADITIONAL = "個週後間時這兩號禮現來從過開終變點鐘節聖誕"
 _PLAIN = "个周后间时这两号礼现来从过开终变点钟节圣诞"
 
 
-def fold(text: str) -> str:
+def fold_in_place(text: str) -> str:
     """Folds a text for comparison: lower case, Latin letters without accents, narrow forms, simplified Chinese.
 
     Each character stays at its place.
@@ -279,7 +281,9 @@ def anchors() -> frozenset[str]:
     words = {word for grammar in known_grammars() if grammar.spaced for word in grammar.anchors}
     for language in OTHER_LANGUAGES:
         if language not in _SCRIPTS:
-            words |= {fold(word) for word in library_words(language) if len(word) > (3 if word.isascii() else 2)}
+            words |= {
+                fold_in_place(word) for word in library_words(language) if len(word) > (3 if word.isascii() else 2)
+            }
     return frozenset(words)
 
 
@@ -340,7 +344,7 @@ def _evidence(words: frozenset[str]) -> dict[Grammar, int]:
 
 
 def _best(query: str, now: datetime) -> Reading | None:
-    folded, local = fold(query), now.replace(tzinfo=None)
+    folded, local = fold_in_place(query), now.replace(tzinfo=None)
     tried: list[Grammar] = []
     for grammar, likely in languages(folded):
         tried.append(grammar)
@@ -672,16 +676,16 @@ MOST_HALF_LIFE_MS = 91 * 86_400_000
 """Maximum half-life, a quarter of a year: "before 2020" is long, but its end is meant precisely."""
 
 
-def when(time_ms: Ints, interval: tuple[int, int] | None, ends_ms: Ints | None = None) -> Floats:
-    """Returns how well each time fits the interval (milliseconds since 1970, end excluded), shape (n,).
+def when(time_ms: Ints, reading: tuple[int, int] | None, ends_ms: Ints | None = None) -> Floats:
+    """Returns how well each time fits a reading of the interval (milliseconds since 1970, end excluded), shape (n,).
 
-    The value is 1 inside the interval and halves with each half-life of distance. It is 0 everywhere without an
-    interval. `ends_ms`: the last moment of each, if some last longer: a plan for October fits October with 1, and each
+    The value is 1 inside the interval and halves with each half-life of distance. It is 0 everywhere without a
+    reading. `ends_ms`: the last moment of each, if some last longer: a plan for October fits October with 1, and each
     day of it with the root of 1/31, less than what is on that very day.
     """
-    if interval is None:
+    if reading is None:
         return np.zeros(len(time_ms), np.float32)
-    start, end = interval
+    start, end = reading
     half_life = min(max(HALF_LIFE * (end - start), LEAST_HALF_LIFE_MS), MOST_HALF_LIFE_MS)
     last = time_ms if ends_ms is None else ends_ms
     gap = np.maximum(np.maximum(start - last, time_ms - (end - 1)), 0)

@@ -374,7 +374,7 @@ class Reading:
 
 
 class Grammar:
-    """The time expressions of one language. Texts are folded first (`time_expressions.fold`)."""
+    """The time expressions of one language. Texts are folded first (`time_expressions.fold_in_place`)."""
 
     def __init__(self, code: str, table: WordTable, holidays: Holidays, read_date: ReadDate) -> None:
         self.code, self._table, self._feasts, self._read_date = code, table, holidays, read_date

@@ -106,7 +106,7 @@ class SearchQuery:
     """True if the best by vector, by words and by time suffice, each with its neighbours, as for a ranking. Of large
     partitions an engine may return only these. With False, it may leave out documents that do not match."""
     interval: tuple[int, int] | None = None
-    """Milliseconds since 1970, with a day's margin, that the query names: candidates are from then, too."""
+    """Milliseconds since 1970 that the query names: candidates are from then, too, or from the day before or after."""
     first_windows: bool = False
     """True compares only the first window of long documents, not the best one: sharing a part does not make two texts
     duplicates."""
@@ -197,7 +197,7 @@ class Columns:
     of documents. A partition that has the term itself returns none for it."""
     emphasis: Floats | None = None
     """(terms,): factor of each query term's weight; None: 1 for all. `settle` sets it, no engine does."""
-    repeated: Sequence[int] = ()
+    standing_for: Sequence[int] = ()
     """Indices of the documents that stand for others that say the same. The retriever sets it, no engine does."""
     starts: Ints | None = None
     """When it happens, where `time` is when it was told. The retriever sets it; None: as `time`."""

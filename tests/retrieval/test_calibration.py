@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.retrieval.calibration import describe, probabilities
-from app.retrieval.model_weights import DEFAULT, OF_KIND, Calibration, CalibrationFactors, OfKind
+from app.retrieval.model_weights import DEFAULT, OF_COLLECTION, Calibration, CalibrationFactors, OfCollection
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import bm25, query_features
 from app.storage.search import Columns, Floats
@@ -196,12 +196,12 @@ def test_a_near_memory_is_a_likelier_answer_than_a_far_one_with_nothing_else_the
     assert scores[0] > 0.5 > 0.3 > scores[1]
 
 
-@given(ranked_scopes(), st.sampled_from(list(OF_KIND.values())))
-def test_a_kind_moves_the_log_odds_and_keeps_their_order(ranked: tuple[Columns, Floats], kind: OfKind) -> None:
+@given(ranked_scopes(), st.sampled_from(list(OF_COLLECTION.values())))
+def test_a_kind_moves_the_log_odds_and_keeps_their_order(ranked: tuple[Columns, Floats], kind: OfCollection) -> None:
     columns, odds = ranked
     features = query_features(columns, NOBODY, bm25(columns))
     as_memories = probabilities(columns, NOBODY, odds, features, DEFAULT.calibration)
-    moved = probabilities(columns, NOBODY, odds, features, replace(DEFAULT.calibration, of_kind=kind))
+    moved = probabilities(columns, NOBODY, odds, features, replace(DEFAULT.calibration, of_collection=kind))
     for before, after in zip(as_memories.tolist(), moved.tolist(), strict=True):
         if 1e-6 < before < 1 - 1e-6:
             assert after == pytest.approx(1 / (1 + exp(-kind.base - kind.slope * log(before / (1 - before)))), rel=1e-2)

@@ -16,7 +16,7 @@ from app.retrieval.first_hits import (
     PROPERTIES,
     compare_hits,
     find_alike,
-    find_turned,
+    find_reversed,
     first_hits,
     gains,
     merged,
@@ -308,8 +308,8 @@ def test_equal_texts_under_two_keys_replace_nothing() -> None:
     ],
 )
 def test_words_of_the_query_the_other_way_round_are_another_statement(query: str, right: str, wrong: str) -> None:
-    assert find_turned({3: right, 5: wrong}, query) == [5]
-    assert find_turned({5: wrong}, query) == []
+    assert find_reversed({3: right, 5: wrong}, query) == [5]
+    assert find_reversed({5: wrong}, query) == []
 
 
 @pytest.mark.parametrize(
@@ -331,13 +331,13 @@ def test_words_of_the_query_the_other_way_round_are_another_statement(query: str
     ],
 )
 def test_a_by_phrase_says_who_did_it(query: str, right: str, wrong: str) -> None:
-    assert find_turned({3: right, 5: wrong}, query) == [5]
-    assert find_turned({5: wrong}, query) == []
+    assert find_reversed({3: right, 5: wrong}, query) == [5]
+    assert find_reversed({5: wrong}, query) == []
 
 
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
     assert first.alike == find_alike(columns, NOBODY, ranked.order, ranked.score) == [[0, 1]]
-    order_first_hits(ranked, columns, first, DEFAULT.weights, turned=[0])
+    order_first_hits(ranked, columns, first, DEFAULT.weights, reversed_words=[0])
     assert ranked.order.tolist() == [1, 0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from app.retrieval.time_expressions import (
     TimeInterval,
     asked_order,
-    fold,
+    fold_in_place,
     interval_of,
     may_hold_time,
     names_subject,
@@ -190,7 +190,7 @@ def test_any_text_is_read_without_an_error(text: str, zone: ZoneInfo) -> None:
     read_interval(text, NOW, zone)
     asked_order(text)
     names_subject(text)
-    assert len(fold(text)) == len(text)
+    assert len(fold_in_place(text)) == len(text)
 
 
 @given(st.lists(pieces, max_size=8), st.sampled_from(["", " "]), st.datetimes().map(lambda at: at.replace(tzinfo=UTC)))
@@ -209,7 +209,7 @@ def test_a_long_text_is_read_at_its_beginning_only() -> None:
 
 @pytest.mark.parametrize("query", ["what does she like?", "python 3.11", "which colour is the car", "我喜欢什么颜色"])
 def test_a_query_without_a_time_word_is_told_at_once(query: str) -> None:
-    assert not may_hold_time(fold(query))
+    assert not may_hold_time(fold_in_place(query))
 
 
 @pytest.mark.anyio

@@ -424,7 +424,7 @@ class Segment:
                 facet_lengths=[len(p.facets) for p in packed],
             )
             start = self._size
-            self._place_all(block)
+            self._append_all(block)
             self._post((block.terms, block.term_lengths), (block.facets, block.facet_lengths), start)
             self._link(start, self._size)
         self._view = None
@@ -437,7 +437,7 @@ class Segment:
         self._grow(count)
         terms, facets = list[JoinedParts](), list[JoinedParts]()
         for block in blocks:
-            self._place_all(block)
+            self._append_all(block)
             terms.append((block.terms, block.term_lengths))
             facets.append((block.facets, block.facet_lengths))
         self._post(_join_parts(terms), _join_parts(facets), 0)
@@ -486,7 +486,7 @@ class Segment:
         if self._last.get(code) == at:
             self._last[code] = int(before)
 
-    def _place_all(self, block: Block) -> None:
+    def _append_all(self, block: Block) -> None:
         """Appends the records and vectors of the block."""
         start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
@@ -580,12 +580,12 @@ class Segment:
             self._last[code] = at
             if last >= 0:
                 self._links[1, last], self._links[0, at] = at, last
-                in_order &= self._place(last) < self._place(at)
+                in_order &= self._sort_key(last) < self._sort_key(at)
         if not in_order:
             live = np.flatnonzero(self._alive[: self._size] & (self._sessions[: self._size] >= 0))
             self._link_in(live[np.lexsort((self._ids[live], self._heads["ordinal"][live], self._sessions[live]))])
 
-    def _place(self, at: int) -> tuple[int, int]:
+    def _sort_key(self, at: int) -> tuple[int, int]:
         """Returns the sort key in a session: the ordinal, then the order of insertion."""
         return int(self._heads[at]["ordinal"]), int(self._ids[at])
 
@@ -605,6 +605,7 @@ class Segment:
     def columns(self, query: SearchQuery) -> Columns:
         """Returns the columns of the live entries for the query."""
         view = self._view = self._view or self._new_view()
+        # of a large segment a part, unless the most candidates (`LEADING`) held too few that match: then all
         if self._size > self._large and not (query.candidates and query.depth >= len(self._leading)):
             return self._part_of(view, query)
         if not view.columns:
@@ -649,12 +650,12 @@ class Segment:
             chosen = self._candidates(view, query, matched, np.where(has_vector, cosine, -2), postings, df)
         else:
             chosen = np.flatnonzero(matched)
-        place = np.full(n, -1, np.int32)
-        place[chosen] = np.arange(len(chosen), dtype=np.int32)
+        position_of = np.full(n, -1, np.int32)
+        position_of[chosen] = np.arange(len(chosen), dtype=np.int32)
         term_counts = np.zeros((len(postings), len(chosen)), np.float32)
         for counts_of_term, (entries, counts) in zip(term_counts, postings, strict=True):
-            places = place[entries]
-            counts_of_term[places[places >= 0]] = counts[places >= 0]
+            positions = position_of[entries]
+            counts_of_term[positions[positions >= 0]] = counts[positions >= 0]
         return Columns(
             **self._columns_at(view, chosen),
             matched=matched[chosen],

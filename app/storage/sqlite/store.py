@@ -492,8 +492,8 @@ class EmbeddedStore:
         states = self._states(collection, tenant, wanted)
         for state in states:
             # a search follows: large partitions are loaded while its query is embedded
-            is_large = state.count > INLINE_ROWS and state.model
-            if is_large and self._cache.get((state.number, state.model), state.floor) is None:
+            loads_slowly = state.count > INLINE_ROWS and state.model
+            if loads_slowly and self._cache.get((state.number, state.model), state.floor) is None:
                 self._loading(collection, state, state.model)
         return overview_of(states)
 

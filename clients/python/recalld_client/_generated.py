@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 92f7722889d76b9645ca596f624f1539."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 978c5d092d7cbc1bea4450ec1e0fc475."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
