@@ -538,18 +538,18 @@ class MemorySearch:
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
             items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
         answer: HowSearched | HowUnderstood = retrieved.how()
-        interval = retrieved.interval
-        if body.explain or (interval is not None and interval.empty):
+        settled_time = retrieved.interval
+        if body.explain or (settled_time is not None and settled_time.empty):
             answer = {
                 **answer,
                 "understood": {
                     "time": None
-                    if interval is None
+                    if settled_time is None
                     else {
-                        "from": from_ms(interval.start),
-                        "until": from_ms(interval.end),
-                        "words": interval.words,
-                        "empty": interval.empty,
+                        "from": from_ms(settled_time.start),
+                        "until": from_ms(settled_time.end),
+                        "words": settled_time.words,
+                        "empty": settled_time.empty,
                     }
                 },
             }

@@ -79,8 +79,8 @@ def probabilities(
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
-    `when`: how well each document fits the time that the query names (the part `when`), if that time has passed: what
-    is planned was said before its time, so that only a time that has passed can be missed.
+    `when`: how well each document fits the time that the query names (the part `when`), if that time has begun: what
+    is planned was said before its time, so that only a time that has begun can be missed.
     """
     if not len(odds):
         return odds
