@@ -97,11 +97,11 @@ class Visit:
         self._unanswered.clear()
         self.page.goto(f"{self.base}/console/#/{address}")
         self.page.locator("main").get_by_text(ready).first.wait_for()
-        self._wait_for_answers()
+        self.wait_for_answers()
         assert len(self.requests) <= MOST_REQUESTS, self.requests
         return self.page
 
-    def _wait_for_answers(self) -> None:
+    def wait_for_answers(self) -> None:
         """Until all that the page asked was answered, and it asks nothing more. The network itself is never idle: the
         stream of changes stays open."""
         ends, idle_since = time.monotonic() + 5, time.monotonic()

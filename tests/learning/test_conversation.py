@@ -1,5 +1,6 @@
 """What a conversation leaves behind, with a model that says what it is told."""
 
+import json
 from typing import Any
 
 import httpx
@@ -481,8 +482,8 @@ async def test_statements_are_kept_beside_their_memories_and_go_with_them(
     assert {one["text"]: one["memory_id"] for one in (films, sister)} == kept_now
     assert (sister["session_id"], sister["message_seq"], sister["holds"]) == ("s", 5, "planned")
     assert (sister["at"], sister["object"], sister["user_id"]) == ("2027-07-01T00:00:00.000Z", "Bergen", "u")
-    exported = (await api.get("/v1/users/u/export")).text.splitlines()
-    assert sum('"collection":"statements"' in line for line in exported) == 2
+    exported = map(json.loads, (await api.get("/v1/users/u/export")).text.splitlines())
+    assert sum(line.get("collection") == "statements" for line in exported) == 2
     await api.delete(f"/v1/memories/{films['memory_id']}")
     assert [one["text"] for one in await statements()] == ["The user's sister moves to Bergen."]
     await end(service)
