@@ -79,8 +79,8 @@ def probabilities(
 ) -> Floats:
     """Returns probabilities, shape (n,), between 0 and 1 in the order of `odds`, the log-odds of the ranking.
 
-    `when`: how well each document fits the time that the query names (the part `when`), if that time has begun: what
-    is planned was said before its time, so that only a time that has begun can be missed.
+    `when`: how well each document fits the time that the query names (the part `when`), if that time is over: what
+    is planned was said before its time, so that only a time that is over can be missed.
     """
     if not len(odds):
         return odds
@@ -183,8 +183,9 @@ class QueryEvidence:
     """The number of words of the document with most of them, weighed alike."""
     count: int
     """Searched documents, without the passages of files."""
-    asks_by_words: float | None = None
-    """The probability that the query asks for anything; None: it has no vector, or nothing is known of its model's."""
+    asks: float | None = None
+    """The probability that the query asks for anything, by its vector and its words; None: it has no vector, or nothing
+    is known of its model's."""
 
 
 def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
@@ -192,9 +193,9 @@ def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
 
     One collection that has it is enough, and so is an entry with every word of it, such as a name: "ok" may be in many
     entries and is not rare."""
-    if any(collection.best >= ALL_WORDS and collection.covered >= RARE for collection in evidence):
+    if any(of_collection.best >= ALL_WORDS and of_collection.covered >= RARE for of_collection in evidence):
         return True
-    known = [collection.asks_by_words for collection in evidence if collection.asks_by_words is not None]
+    known = [of_collection.asks for of_collection in evidence if of_collection.asks is not None]
     return max(known, default=1.0) >= LEAST_ASKS
 
 
@@ -203,9 +204,10 @@ def evidence_of(columns: Columns, settled: SettledQuery, weights: AsksWeights | 
     (of_term, total), of_word = term_weights(columns), _weight_of_a_word(columns)
     most = largest(np.add.reduce((columns.term_counts > 0) * of_term, axis=0)[columns.matching])
     words, covered = total / of_word, most / of_word
-    asks_by_words = None if weights is None or settled.along is None else likely_asks(settled.along, covered, weights)
+    place = settled.asking_place
+    asks = None if weights is None or place is None else likely_asks(place, covered, weights)
     without_passages = columns.count - int(np.count_nonzero(columns.flags & PASSAGE))
-    return QueryEvidence(covered / max(words, TINY), words, covered, without_passages, asks_by_words)
+    return QueryEvidence(covered / max(words, TINY), words, covered, without_passages, asks)
 
 
 def asks_of(
@@ -214,10 +216,11 @@ def asks_of(
     """Returns the probability that the query asks for anything that memory may have; None: nothing is known of it.
     `weights`: of the model of its vector. It reads the coverage of the ranking, as the fit does. `evidence_of` works in
     every mode, also without features, and weighs the words alone: a negated query has less coverage than words."""
-    if query_features is None or weights is None or settled.along is None:
+    if query_features is None or weights is None or settled.asking_place is None:
         return None
     words = term_weights(columns)[1] / _weight_of_a_word(columns)
-    return likely_asks(settled.along, largest(query_features[COVERAGE][columns.matching]) * words, weights)
+    coverage = largest(query_features[COVERAGE][columns.matching])
+    return likely_asks(settled.asking_place, coverage * words, weights)
 
 
 def _weight_of_a_word(columns: Columns) -> float:

@@ -73,11 +73,12 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
 
     def compute() -> Ints:
         dated = columns.flags & HAS_EVENT_TIME != 0
-        who = np.where(columns.plain | (columns.speaker == USER), 0, columns.speaker)  # 32 bits
+        # who said it, 32 bits; of a plain memory that happened the day in place of that, with bit 33 to tell them apart
+        who_or_day = np.where(columns.plain | (columns.speaker == USER), 0, columns.speaker)
         if of_days:
-            who = np.where(dated & columns.plain, columns.time // DAY_MS + (1 << 33), who)
+            who_or_day = np.where(dated & columns.plain, columns.time // DAY_MS + (1 << 33), who_or_day)
         form = columns.flags & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD)
-        key: Ints = ((columns.length - DATE_TERMS * dated).astype(np.int64) << 36) + (form << 34) + who
+        key: Ints = ((columns.length - DATE_TERMS * dated).astype(np.int64) << 36) + (form << 34) + who_or_day
         return key
 
     sources = columns.flags, columns.length, columns.session, columns.speaker, columns.time
@@ -313,6 +314,7 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
     known, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time > time[:, None]
     share = common / np.maximum(own_weight, TINY)
     first = FirstHits(group, plain, of_kinds, known=known, newest=time, later=later, share=share)
+    # `first.later`, which is this array, is narrowed in place
     later &= speaker == speaker[:, None]
     later &= known.may_hold_now > 0
     if len(of_kinds) > 1:

@@ -133,8 +133,8 @@ class AnalysedQuery:
     """The terms that are numbers, in digits or in words."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
-    little: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
-    """The terms that are function words of its language. Those of English are no terms."""
+    function_words: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """The function words of its language, of the query or not. Those of English are no terms."""
     dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are days: `@2029-04-13`, `@04-13`."""
     times: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -239,7 +239,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         only_if_present=frozenset(if_present),
         if_present_rows=np.flatnonzero(is_conditional),
         always_rows=np.flatnonzero(~is_conditional),
-        little=_little(query),
+        function_words=_function_words_of(query),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
         numbers=term_ids(
             [term for term in terms(query[:MAX_KEPT_CHARS]) if term.isdecimal()]
@@ -256,14 +256,14 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
     )
 
 
-def _little(query: str) -> TermIds:
+def _function_words_of(query: str) -> TermIds:
     """Returns the function words of the language that a query is written in, as terms. What denies is none of them."""
-    words = [_LITTLE.get(grammar.code, set()) for grammar in likeliest(fold_in_place(query[:MAX_CHARS]))]
+    words = [_FUNCTION_WORDS.get(grammar.code, set()) for grammar in likeliest(fold_in_place(query[:MAX_CHARS]))]
     return term_ids(sorted(words[0].intersection(*words)))
 
 
 _DENYING = frozenset("no not nicht ne pas non nao".split())
-_LITTLE = {
+_FUNCTION_WORDS = {
     code: {term for word in words - _DENYING for term in terms(word)}
     for code, words in FUNCTION_WORDS.items()
     if code != "en"  # they are no terms
@@ -443,7 +443,7 @@ class AsksWeights:
     base: float
 
 
-def along(vector: Floats, model: str) -> float | None:
+def asking_place(vector: Floats, model: str) -> float | None:
     """Returns where the `vector` of a query lies along the direction in which queries ask; None: the model has none."""
     asks = direction("asks", model, len(vector))
     return None if asks is None else float(vector @ asks)
@@ -453,7 +453,7 @@ def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
     """Returns the probability that a query asks for anything: 1 / (1 + e^-(place + weight * covered + base)).
 
     Args:
-        place: `along` of its vector.
+        place: `asking_place` of its vector.
         covered: How many of its words the document with most of them has, each weighed by its rarity
             (`QueryEvidence.covered`).
         weights: The numbers of the model.
@@ -469,7 +469,7 @@ PART_OF_IDENTIFIER = 0.3
 parts."""
 CHARACTER = 0.4
 """Factor of the weight of a Han character beside its pairs: 天 of 天气 (weather) stands in 每天 (every day), too."""
-LITTLE_WORD = 0.3
+FUNCTION_WORD = 0.3
 """Factor of the weight of a function word of another language than English: "Qu'est-ce qui coûte 800 euros ?" asks for
 800 euros."""
 NAME = 0.3
@@ -510,13 +510,14 @@ class SettledQuery:
     dates: Bools | None = None
     """Mask of the terms that are days in another notation; None: there are none."""
     telling: Bools | None = None
-    """Mask of the terms that are no function words (`AnalysedQuery.little`); None: all."""
+    """Mask of the terms that are no function words (`AnalysedQuery.function_words`); None: all."""
     unknown: bool = False
     """True if it asks for an identifier of which no searched document has the whole or a part."""
     negation: float = 0.0
     """How surely it denies, 0 to 1 (`negation_of`)."""
-    along: float | None = None
-    """Where its vector lies along the direction in which queries ask (`along`); None: nowhere that is known."""
+    asking_place: float | None = None
+    """Where its vector lies along the direction in which queries ask (`asking_place`); None: nowhere that is
+    known."""
 
 
 def find_corrections(columns: Columns, analysed: AnalysedQuery) -> dict[int, int]:
@@ -558,7 +559,7 @@ def settle(
     """
     settled = SettledQuery(analysed.terms, analysed.speaker, analysed.foreign, analysed.order, subject)
     if vector is not None:
-        settled.along, settled.negation = along(vector, model), negation_of(vector, model)
+        settled.asking_place, settled.negation = asking_place(vector, model), negation_of(vector, model)
     if not (
         analysed.identifiers
         or corrections
@@ -567,11 +568,13 @@ def settle(
         or len(analysed.numbers)
         or len(analysed.characters)
         or len(analysed.name)
-        or len(analysed.little)
+        or len(analysed.function_words)
     ):
-        return columns, settled
-    emphasised = len(analysed.numbers) or len(analysed.characters) or len(analysed.name) or len(analysed.little)
-    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present) and not emphasised
+        return columns, settled  # "Where does she live?": its one word, "live", counts as it is
+    has_emphasis = (
+        len(analysed.numbers) or len(analysed.characters) or len(analysed.name) or len(analysed.function_words)
+    )
+    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present) and not has_emphasis
     if all_if_present and not (
         corrections or analysed.entities or analysed.acronyms or columns.df[analysed.if_present_rows].any()
     ):
@@ -600,9 +603,9 @@ def settle(
     in_words = is_number & _are(settled.terms, analysed.only_if_present)
     emphasis[in_words] = np.minimum(emphasis[in_words], NUMBER_IN_WORDS)
     emphasis[_are(settled.terms, analysed.characters.tolist())] = CHARACTER
-    is_little = _are(settled.terms, analysed.little.tolist())
-    if is_little.any() and not is_little.all():
-        emphasis[is_little], settled.telling = LITTLE_WORD, ~is_little
+    is_function_word = _are(settled.terms, analysed.function_words.tolist())
+    if is_function_word.any() and not is_function_word.all():  # "wer ist das" has no other words
+        emphasis[is_function_word], settled.telling = FUNCTION_WORD, ~is_function_word
     is_name = _are(settled.terms, analysed.name.tolist())
     if not is_name.all():
         emphasis[is_name] *= np.float32(NAME)

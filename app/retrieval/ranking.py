@@ -326,17 +326,17 @@ def query_features(columns: Columns, settled: SettledQuery, text: Floats) -> Flo
     return rows
 
 
-def _by_vector(columns: Columns, among: Bools, near: Floats, ranks: Floats, *, is_all: bool) -> None:
-    """Writes scaled cosines into `near` and reciprocal ranks into `ranks`.
+def _by_vector(columns: Columns, among: Bools, scaled: Floats, ranks: Floats, *, is_all: bool) -> None:
+    """Writes scaled cosines into `scaled` and reciprocal ranks into `ranks`.
 
-    `near`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
+    `scaled`: the cosines clipped to 0..1 between the least and the largest `among` them (1 if there is only one value).
     `ranks`: 1 / (offset + how many of those are larger) for the first `RANK_DEPTH` of them, else 0; equal values have
     equal ranks. `is_all`: `among` are all documents.
     """
     values = columns.cosine
     pool = values if is_all else values[among]
     if not len(pool):
-        near[:] = ranks[:] = 0
+        scaled[:] = ranks[:] = 0
         return
     first = pool.copy()
     few = len(pool) <= RANK_DEPTH
@@ -346,11 +346,11 @@ def _by_vector(columns: Columns, among: Bools, near: Floats, ranks: Floats, *, i
     first.sort()
     high = float(first[-1])
     low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
-    np.subtract(values, low, out=near)
-    near *= 1 / (high - low)
+    np.subtract(values, low, out=scaled)
+    scaled *= 1 / (high - low)
     if not is_all:
-        np.maximum(near, ZERO, out=near)
-    np.minimum(near, ONE, out=near)
+        np.maximum(scaled, ZERO, out=scaled)
+    np.minimum(scaled, ONE, out=scaled)
     by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
     if is_all and few:
         by_place.take(first.searchsorted(values, side="right"), out=ranks, mode="clip")
@@ -367,12 +367,12 @@ _OWN_VECTOR = np.array(0.5 / (1 + 2 * NEIGHBOUR_VECTOR), np.float32)
 _TEXT = np.array(0.5, np.float32)
 
 
-def base_score(near: Floats, words: Floats, arrays: NeighbourArrays) -> Floats:
+def base_score(vector_scaled: Floats, words: Floats, arrays: NeighbourArrays) -> Floats:
     """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
     the best."""
-    score: Floats = near * _OWN_VECTOR
+    score: Floats = vector_scaled * _OWN_VECTOR
     if arrays.linked:
-        before, after = arrays.neighbours(near, arrays.vector_weights)
+        before, after = arrays.neighbours(vector_scaled, arrays.vector_weights)
         score += before + after
     score += words * _TEXT
     return score
@@ -471,11 +471,11 @@ def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, 
     by_type = np.float32(weights.summary) * (columns.flags & SUMMARY != 0)
     passages = columns.flags & PASSAGE != 0
     by_type += np.float32(of_passages(len(passages), int(np.count_nonzero(passages)), weights)) * passages
-    of_query = len(QUERY_FEATURES)
+    count = len(QUERY_FEATURES)
     if plain.all():
-        return by_kind[:of_query, 2:], by_kind[of_query:, 2:], base[2:] + by_type
+        return by_kind[:count, 2:], by_kind[count:, 2:], base[2:] + by_type
     by_document = np.ascontiguousarray(by_kind[:, kind_of])
-    return by_document[:of_query], by_document[of_query:], base[kind_of] + by_type
+    return by_document[:count], by_document[count:], base[kind_of] + by_type
 
 
 def of_passages(count: int, passages: int, weights: Weights) -> float:
@@ -565,7 +565,7 @@ def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
 
 
 def _latest(
-    columns: Columns, settled: SettledQuery, features: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
+    columns: Columns, settled: SettledQuery, of_query: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
 ) -> Floats:
     """Returns the part `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something, and have a word of the query or are near to it. A summary is none of them: it repeats what was said
@@ -581,7 +581,7 @@ def _latest(
     best = np.flatnonzero(stating)
     if settled.subject:
         # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near
-        near = has_words(columns, settled).any(axis=0) | (features[VECTOR_SCALED] >= ORDERED_NEAR)
+        near = has_words(columns, settled).any(axis=0) | (of_query[VECTOR_SCALED] >= ORDERED_NEAR)
         best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
     times = np.unique(columns.time[best])

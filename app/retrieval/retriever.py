@@ -294,14 +294,14 @@ class RetrievalResult(Generic[R]):
 
 
 @dataclass(slots=True)
-class _Ranking(Generic[R]):
-    """The searched documents, ranked."""
+class _Outcome(Generic[R]):
+    """What a search has come to so far: the ranking of the searched documents, the hits, and what was read of them."""
 
     columns: Columns
     settled: SettledQuery
     settled_time: TimeInterval | None
     ranked: Ranked
-    best: list[int]
+    hits: list[int]
     """Indices of the hits, best first."""
     scored_as: list[int]
     """For each place, the index of the document whose score is shown there.
@@ -364,8 +364,8 @@ class Retriever(Generic[R]):
 
     async def _find(self, request: RetrievalQuery[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
-        if (asked := leading_part(request.query)) is not request.query:  # of a transcript the last turn
-            request = replace(request, query=asked)  # the caller read its `interval` from the same part
+        if (part := leading_part(request.query)) is not request.query:  # of a transcript the last turn
+            request = replace(request, query=part)  # the caller read its `interval` from the same part
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
         overview = await self._store.scope_overview(self._collection, self._scope.tenant, request.partitions)
         names: Sequence[Sequence[str]] = ()
@@ -398,29 +398,30 @@ class Retriever(Generic[R]):
         # of "action_logs" and "procedures" fewer help than of memories with the same log-odds
         if (of_collection := OF_COLLECTION.get(self._collection.name)) is not None:
             fitted = replace(fitted, calibration=replace(fitted.calibration, of_collection=of_collection))
+        # of a second stage's 40 texts the last may become the first: so many are ranked, also for ten hits
         ranked_k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
-        ranking = await self._search(request, mode, analysed, vector, overview, ranked_k, fitted)
-        columns = ranking.columns
+        outcome = await self._search(request, mode, analysed, vector, overview, ranked_k, fitted)
+        columns = outcome.columns
         if second_stage is not None:
-            warnings += await self._rerank(second_stage, request, ranking)
+            warnings += await self._rerank(second_stage, request, outcome)
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        hits = await self._hits(request, ranking, fitted)
+        hits = await self._hits(request, outcome, fitted)
         total = time.perf_counter() - started
-        searching = total - embedding - (ranking.rerank_took or 0.0)
+        searching = total - embedding - (outcome.rerank_took or 0.0)
         took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
-        if ranking.rerank_took is not None:
-            took["rerank"] = _ms(ranking.rerank_took)
+        if outcome.rerank_took is not None:
+            took["rerank"] = _ms(outcome.rerank_took)
         SEARCH_SECONDS.observe(took["search"] / 1_000)  # where nothing is stored there is no search
         return RetrievalResult(
             hits,
             took,
             mode_used=mode,
             warnings=warnings,
-            word_weights=ranking.word_weights,
-            interval=ranking.settled_time,
-            evidence=ranking.evidence,
-            asks=ranking.asks,
+            word_weights=outcome.word_weights,
+            interval=outcome.settled_time,
+            evidence=outcome.evidence,
+            asks=outcome.asks,
         )
 
     async def _vector(self, request: RetrievalQuery, analysed: AnalysedQuery) -> Vectors | None:
@@ -452,10 +453,11 @@ class Retriever(Generic[R]):
         overview: ScopeOverview,
         ranked_k: int,
         fitted: ModelWeights,
-    ) -> _Ranking[R]:
-        """Searches, settles the query and ranks. An engine that returns only candidates is asked for more if too few of
-        them match, or too many say the same."""
-        search = SearchQuery(
+    ) -> _Outcome[R]:
+        """Searches, settles the query and ranks. If the query mistypes words, the store is searched once more, for what
+        they stand for. An engine that returns only candidates is asked for more if too few of them match, or too many
+        say the same."""
+        store_query = SearchQuery(
             self._scope.tenant,
             request.partitions,
             request.where,
@@ -469,12 +471,12 @@ class Retriever(Generic[R]):
             overview=overview,
         )
         corrections: Mapping[int, int] = {}
-        passing: dict[int, bool] = {}
+        passing: dict[int, bool] = {}  # {17: True, 18: False}: whether `keep` takes the document of a row
         keep = request.keep
         while True:
-            columns = await self._store.search(self._collection, search)
+            columns = await self._store.search(self._collection, store_query)
             if columns.close and not corrections and (corrections := find_corrections(columns, analysed)):
-                search.terms, search.spelled = looked_for(analysed, corrections), {}
+                store_query.terms, store_query.spelled = looked_for(analysed, corrections), {}
                 continue
             decay = DEFAULT_DECAY
             if request.decays is not None:
@@ -482,7 +484,7 @@ class Retriever(Generic[R]):
             if request.mask is not None:
                 columns.matched = columns.matched & request.mask(columns, importance_at(columns, request.now_ms, decay))
             if keep is not None:
-                rows = columns.rows[columns.matched].tolist()  # {17: True, 18: False}: those whose document passes
+                rows = columns.rows[columns.matched].tolist()
                 unread = [row for row in rows if row not in passing]
                 for start in range(0, len(unread), READ_AT_ONCE):
                     part = unread[start : start + READ_AT_ONCE]
@@ -498,10 +500,10 @@ class Retriever(Generic[R]):
             subject = (settled_time is not None and settled_time.empty) or names_subject(request.query, words)
             columns, settled = settle(columns, analysed, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                ranking = await self._rank(request, mode, columns, settled, decay, settled_time, ranked_k, fitted)
-            if columns.complete or len(ranking.best) >= request.k:
-                return ranking
-            search.depth += 1
+                outcome = await self._rank(request, mode, columns, settled, decay, settled_time, ranked_k, fitted)
+            if columns.complete or len(outcome.hits) >= request.k:
+                return outcome
+            store_query.depth += 1
 
     async def _rank(
         self,
@@ -513,7 +515,7 @@ class Retriever(Generic[R]):
         settled_time: TimeInterval | None,
         ranked_k: int,
         fitted: ModelWeights,
-    ) -> _Ranking[R]:
+    ) -> _Outcome[R]:
         """Ranks, reads the best that may say the same, and ranks again without repetitions of other documents. At most
         `ROUNDS` times what comes in their place is read, too. What the texts tell of the first hits goes into their
         order."""
@@ -528,7 +530,7 @@ class Retriever(Generic[R]):
         readings = () if settled_time is None else settled_time.readings
         while True:
             ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
-            left_out_contents.clear()  # what an earlier round left out no longer matches (`said_once`)
+            left_out_contents.clear()  # what an earlier ranking left out no longer matches (`said_once`)
             to_compare = top(ranked.order, columns, most_compared) if rounds else []
             # Of the best, [9, 7, 4], 4 is "Likes oat milk in coffee" and 9, which is newer, "likes oat milk in her
             # coffee.": 9 stands for 4, and [9, 7, 2] are compared next. `compared`: those of any round, {9, 7, 4}
@@ -555,53 +557,54 @@ class Retriever(Generic[R]):
             first = first_hits(ranked, columns, settled, fitted.weights)
             if indices := [index for group in (*first.may_replace, *first.alike) for index in group]:
                 await self._read(columns, [*indices, *ranked.order[: request.k].tolist()], documents)
-            said = {index: spec.text(documents[index].doc) for index in indices if index in documents}
-            order_first_hits(ranked, columns, first, fitted.weights, *compare_texts(first, said, request.query))
-            # asked in May about October, nothing has happened then yet: only a time that has begun can be missed
+            texts = {index: spec.text(documents[index].doc) for index in indices if index in documents}
+            replaced, reversed_words = compare_texts(first, texts, request.query)
+            order_first_hits(ranked, columns, first, fitted.weights, replaced, reversed_words)
+            # asked in May about October, nothing has happened then yet: only a time that is over can be missed
             when = ranked.other_parts["when"] if readings and readings[0][1] <= request.now_ms else None
             ranked.score = probabilities(
                 columns, settled, ranked.score, ranked.query_features, fitted.calibration, when
             )
         best = top(ranked.order, columns, ranked_k)
-        ranking = _Ranking(columns, settled, settled_time, ranked, best, best, matched_before, repetitions, documents)
-        ranking.asks = asks_of(columns, settled, ranked.query_features, fitted.asks)
+        outcome = _Outcome(columns, settled, settled_time, ranked, best, best, matched_before, repetitions, documents)
+        outcome.asks = asks_of(columns, settled, ranked.query_features, fitted.asks)
         if request.evidence:
-            ranking.word_weights = word_weights(columns, settled)
-            ranking.evidence = evidence_of(columns, settled, fitted.asks)
-        return ranking
+            outcome.word_weights = word_weights(columns, settled)
+            outcome.evidence = evidence_of(columns, settled, fitted.asks)
+        return outcome
 
     async def _rerank(
-        self, stage: SecondStage, request: RetrievalQuery[R], ranking: _Ranking[R]
+        self, stage: SecondStage, request: RetrievalQuery[R], outcome: _Outcome[R]
     ) -> Sequence[SearchWarning]:
         """Reorders the best by the reranker, `SecondStage.depth` of them. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
         started, depth = time.perf_counter(), stage.depth(request.k)
-        first, rest = ranking.best[:depth], ranking.best[depth:]
-        await self._read(ranking.columns, first, ranking.documents)
-        placed = [index for index in first if index in ranking.documents]
+        first, rest = outcome.hits[:depth], outcome.hits[depth:]
+        await self._read(outcome.columns, first, outcome.documents)
+        placed = [index for index in first if index in outcome.documents]
         if len(placed) < 2:
             return ()
-        texts = [self._collection.spec.text(ranking.documents[index].doc) for index in placed]
+        texts = [self._collection.spec.text(outcome.documents[index].doc) for index in placed]
         try:
             with span("search reranking", {"recalld.search.candidates": len(texts)}):
                 scores = await stage.scores(request.query, texts, request.rerank_seconds)
         except RerankingFailed as error:
-            ranking.rerank_took = time.perf_counter() - started
+            outcome.rerank_took = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
             return [{"code": RERANKER_UNAVAILABLE, "detail": detail}]
-        ranking.best, ranking.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
-        ranking.reranked, ranking.rerank_took = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
+        outcome.hits, outcome.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
+        outcome.reranked, outcome.rerank_took = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
-    async def _hits(self, request: RetrievalQuery[R], ranking: _Ranking[R], fitted: ModelWeights) -> list[Hit[R]]:
+    async def _hits(self, request: RetrievalQuery[R], outcome: _Outcome[R], fitted: ModelWeights) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the query asks for."""
-        columns, documents, matched_before = ranking.columns, ranking.documents, ranking.matched_before
-        scores = as_short(ranking.ranked.score.take(ranking.scored_as[: request.k]))
+        columns, documents, matched_before = outcome.columns, outcome.documents, outcome.matched_before
+        scores = as_short(outcome.ranked.score.take(outcome.scored_as[: request.k]))
         if request.min_score > 0:
             scores = [score for score in scores if score >= request.min_score]  # the first few, since scores fall
-        best = ranking.best[: len(scores)]
+        best = outcome.hits[: len(scores)]
         # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
         partners: dict[int, int] = {}
         if request.partners:
@@ -613,32 +616,32 @@ class Retriever(Generic[R]):
                     partners[index] = partner
         repeated_by: dict[int, Ints] = {}
         if request.merge_repetitions is not None:
-            repeated_by = repetitions_of_hits(columns, matched_before, best, ranking.repetitions)
+            repeated_by = repetitions_of_hits(columns, matched_before, best, outcome.repetitions)
         named = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
-        others_of = {index: [documents[other].doc for other in rest] for index, *rest in ranking.repetitions}
+        # what was compared is read; `repeated_by` also has what is equal, which need not be read
+        others_of = {index: [documents[other].doc for other in rest] for index, *rest in outcome.repetitions}
         hits: list[Hit[R]] = []
         for index, score in zip(best, scores, strict=True):
-            document, partner_of = documents.get(index), documents.get(partners.get(index, -1))
+            document, partner_document = documents.get(index), documents.get(partners.get(index, -1))
             if document is None:  # deleted since, or the caller may not see it
                 continue
             explanation = repeated = None
             if request.explain:
-                reranked = ranking.reranked.get(index)
-                explanation = explained(ranking.ranked, columns, ranking.settled, fitted.weights, index, reranked)
+                reranked = outcome.reranked.get(index)
+                explanation = explained(outcome.ranked, columns, outcome.settled, fitted.weights, index, reranked)
             if (others := repeated_by.get(index)) is not None:
                 since = min(int(columns.time[index]), int(columns.time[others[-1]]))
                 repeated = Repetition(count=len(others) + 1, since=from_ms(since))
                 if request.explain:  # it names the documents that say the same
                     named_ids = [other for other in others[:MOST_NAMED].tolist() if other in documents]
                     repeated["ids"] = [documents[other].doc[self._collection.id_field] for other in named_ids]
-            partner_doc = None if partner_of is None else partner_of.doc
             hits.append(
                 Hit(
                     document.doc,
                     document.memo,
                     score,
-                    partner_doc,
+                    None if partner_document is None else partner_document.doc,
                     explanation,
                     repeated=repeated,
                     others=others_of.get(index, ()),

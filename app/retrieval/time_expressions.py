@@ -110,13 +110,13 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
     if told is None or ends is None:
         nothing = np.zeros(len(starts), np.bool_)
         return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
-    minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
+    next_minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
 
     def known_since() -> Ints:
-        ahead = starts > minute
+        ahead = starts > next_minute
         return np.where(ahead, told, starts) if ahead.any() else starts
 
-    time = columns.memo.get("known since", (starts, told, minute), known_since)  # the same array for a minute
+    time = columns.memo.get("known since", (starts, told, next_minute), known_since)  # the same array for a minute
     if interval is not None:
         shift = np.where(ends > starts, interval.offset, 0)
         starts, ends = starts - shift, ends - shift

@@ -8,7 +8,7 @@ import pytest
 from app.embedding.model import Model
 from app.retrieval.calibration import asks_of
 from app.retrieval.model_weights import weights_for
-from app.retrieval.query import AsksWeights, along, likely_asks
+from app.retrieval.query import AsksWeights, asking_place, likely_asks
 from tests.support.columns import NOBODY, NOW, columns_of, rank
 
 SMALL_TALK = (
@@ -35,7 +35,7 @@ ASKING = (
 def probability(model: Model, text: str, covered: float) -> float:
     weights = weights_for(model.name).asks
     vector = model.encode([model.prompts.query + text])[0]
-    place = along(vector, model.name)
+    place = asking_place(vector, model.name)
     assert weights is not None
     assert place is not None
     return likely_asks(place, covered, weights)
@@ -55,7 +55,7 @@ def test_a_bare_word_asks_where_memory_has_it(model: Model) -> None:
 
 def test_whether_a_query_asks_is_no_part_of_the_scores() -> None:
     columns = columns_of(4)
-    small, unknown = (replace(NOBODY, along=place) for place in (-30.0, None))
+    small, unknown = (replace(NOBODY, asking_place=place) for place in (-30.0, None))
     ranked = rank(columns, small, "hybrid", NOW)
     assert ranked.score.tolist() == rank(columns, unknown, "hybrid", NOW).score.tolist()
     weights = AsksWeights(covered=2.0, base=0.0)
@@ -66,11 +66,11 @@ def test_whether_a_query_asks_is_no_part_of_the_scores() -> None:
 
 @pytest.mark.parametrize("name", ["somebody/else", "../asks_recalld-minilm-1", "openai"])
 def test_a_model_without_a_direction_says_nothing(name: str) -> None:
-    assert along(np.zeros(384, np.float32), name) is None
+    assert asking_place(np.zeros(384, np.float32), name) is None
 
 
 def test_vectors_of_another_size_say_nothing() -> None:
-    assert along(np.zeros(8, np.float32), "recalld-minilm-1") is None
+    assert asking_place(np.zeros(8, np.float32), "recalld-minilm-1") is None
 
 
 def test_the_probability_stays_one_however_far_a_vector_lies() -> None:

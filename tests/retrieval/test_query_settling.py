@@ -8,8 +8,8 @@ import pytest
 from app.retrieval.query import (
     CORRECTED,
     EXPANDED,
+    FUNCTION_WORD,
     IDENTIFIER,
-    LITTLE_WORD,
     NAME,
     PART_OF_IDENTIFIER,
     AnalysedQuery,
@@ -42,7 +42,7 @@ def test_of_the_usual_query_only_its_words_count() -> None:
 def test_function_words_of_the_language_of_a_query_weigh_little() -> None:
     query = analyse("Qu'est-ce qui coûte 800 euros ?", ())
     found = emphasis(query, "Le vélo coûte huit cents euros", "Le lave-linge coûte 900 euros")
-    assert [found[term] for word in ("qui", "coûte", "euros") for term in ids(word)] == [LITTLE_WORD, 1.0, 1.0]
+    assert [found[term] for word in ("qui", "coûte", "euros") for term in ids(word)] == [FUNCTION_WORD, 1.0, 1.0]
     assert set(emphasis(analyse("wer ist das", ()), "das ist es").values()) == {1.0}, "it has no other words"
     denied = analyse("Was mag Opa nicht?", ())
     assert emphasis(denied, "Opa mag Kohl nicht")[ids("nicht")[0]] == 1.0
