@@ -42,6 +42,23 @@ def stored(server: Server, memory: Json) -> Json:
     return found
 
 
+def test_a_memory_that_was_opened_while_one_types_stays_open(visit: Visit, server: Server) -> None:
+    memory = remember(server, "Tess keeps the kettle in the shed", user_id="tess-types")
+    page = visit.open("memories?user_id=tess-types", memory["content"])
+    page.get_by_role("searchbox").evaluate(
+        """async (search, link) => {
+            search.value = "kettle";
+            search.dispatchEvent(new Event("input", { bubbles: true }));
+            await new Promise(requestAnimationFrame);
+            document.querySelector(link).click();
+        }""",
+        "main .list a.title",
+    )
+    page.wait_for_url("**query=kettle**")
+    page.get_by_role("heading", name="Importance").wait_for()
+    assert memory["memory_id"] in page.url
+
+
 def test_a_search_finds_as_one_types_and_says_in_a_word_how_well_each_hit_fits(visit: Visit, server: Server) -> None:
     page = visit.open("memories", "Front desk")
     page.get_by_label("Person").select_option("priya")

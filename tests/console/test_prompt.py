@@ -110,6 +110,20 @@ def test_the_keyboard_moves_a_slider_and_the_address_keeps_it(visit: Visit) -> N
     expect(page.locator(".legend")).not_to_contain_text("Memories")
 
 
+def test_a_link_that_was_followed_is_not_taken_back_by_what_was_typed_before(visit: Visit) -> None:
+    keeps_timers = """const set = setTimeout;
+        window.timers = [];
+        window.setTimeout = (act, ...others) => { window.timers.push(act); return set(act, ...others); };"""
+    visit.page.add_init_script(keeps_timers)
+    page = visit.open(QUERY, "The request")
+    page.evaluate("window.timers = []")
+    page.get_by_label("Query").fill("Which helmet?")
+    page.wait_for_url(re.compile("helmet"))  # by its timer, which on a busy machine runs only after a click on a link
+    page.evaluate("location.hash = '#/findings?user_id=jonas'; window.timers.forEach((act) => act())")
+    page.get_by_role("heading", name="Findings", exact=True).wait_for()
+    assert "findings" in page.url
+
+
 def test_the_request_works_as_written(visit: Visit, server: Server) -> None:
     page = visit.open(f"{QUERY}&token_budget=300&citations=ids", "The request")
     code = page.locator("section", has=page.get_by_role("heading", name="The request")).locator("pre")

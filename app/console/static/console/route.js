@@ -45,13 +45,19 @@ export function to(page, rest = [], params = {}) {
   return `#/${[page, ...rest].map(encodeURIComponent).join("/")}${query && `?${query}`}`;
 }
 
-/** Goes to an address of `to`. `replace`: without a step in the browser's history, for filters that change as one types.
+/** The address of what is shown: a link that was followed is told a moment after it stands in `location`. */
+let shown = location.hash;
+addEventListener("hashchange", () => { shown = location.hash; });
+
+/** Goes to an address of `to`. `replace`: without a step in the browser's history, for filters that change as one types;
+ * what was typed last does not take back a link that was followed meanwhile.
  * @param {string} address @param {{ replace?: boolean }} [how] */
 export function go(address, { replace = false } = {}) {
   if (!replace) {
     location.hash = address;
     return;
   }
+  if (location.hash !== shown) return;
   history.replaceState(null, "", address);
   dispatchEvent(new HashChangeEvent("hashchange"));
 }

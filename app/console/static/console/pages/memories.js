@@ -97,7 +97,7 @@ function Filters({ params, set, children }) {
   useEffect(() => {
     const timer = setTimeout(() => typed !== (params.query ?? "") && send(), TYPING_MS);
     return () => clearTimeout(timer);
-  }, [typed]);
+  }, [typed, set]); // `set` knows which memory is open by then
   return html`<form role="search" onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); send(); }}>
     <input type="search" aria-label="Search memories" placeholder="Search memories ( / )" value=${typed} maxlength="32000"
       onInput=${(/** @type {any} */ event) => type(event.target.value)} />
