@@ -39,7 +39,8 @@ log = logging.getLogger("recalld.request")
 
 _SAFE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _QUIET = frozenset({"/livez", "/readyz", "/health", "/healthz", "/metrics"})
-_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_LABELS = frozenset({*METHODS, "OPTIONS"})
+"""Methods that metrics name; any other one is "other"."""
 _MANY_DIGITS = 18
 CLIENT_LEFT = 499
 """Status in log and metrics of a request whose client closed the connection before the answer, as nginx has it."""
@@ -167,7 +168,7 @@ class _Request:
     def __init__(self, scope: Scope, send: Send) -> None:
         # HEAD is routed as GET; the server drops the body
         self.scope = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
-        self._method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._method = scope["method"] if scope["method"] in _LABELS else "other"
         self._send = send
         self._started = time.perf_counter()
         self._headers: dict[bytes, bytes] = dict(scope["headers"])

@@ -207,6 +207,7 @@ _NAME = re.compile(r"(?:^|_)ids?$|^key$")
 _SHORTEST = 8
 """Characters of a text that may hold a secret."""
 _SHORTEST_KEY = 14
+"""Characters of a name in an object that may be a secret: no key of a vendor is shorter."""
 _CARD_NUMBER = 10**13
 """No number below has as many digits as a card."""
 
@@ -227,7 +228,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
             shown = name
             if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
                 shown = renamed[name] = redacted(name, found)
-                yield from ((_pointer(place), span) for span in found)
+                yield from ((_pointer(place), secret) for secret in found)
             kind = value.__class__
             if kind is dict or kind is list:
                 containers.append(((place, shown), value))
@@ -239,7 +240,7 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
             else:
                 continue
             if found := spans(text, own):
-                yield from ((_pointer((place, shown)), span) for span in found)
+                yield from ((_pointer((place, shown)), secret) for secret in found)
                 if replaces:
                     container[name] = redacted(text, found)
         if renamed and replaces:
@@ -507,12 +508,12 @@ class StrictRequest(Request):
     def screen(self, value: Any) -> None:
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
-        policy, is_kept, own = self.secrets, not self.only_read, state_of(self)["resources"].settings.secrets.own
+        policy, own = self.secrets, state_of(self)["resources"].settings.secrets.own
         # also under `block`: a private block is left out and refuses nothing, and a search is made without its secrets
         placed = [*secrets_in(value, own, replaces=policy != "flag", only_read=self.only_read)]
         if placed and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
-        if not is_kept:
+        if self.only_read:
             return
         for _, secret in placed:
             SECRETS.labels(secret.kind, policy).inc()
@@ -593,7 +594,8 @@ class StrictRoute(APIRoute):
                     raise invalid("", "this request takes no body")
             elif body.field_info.is_required() or await request.body():
                 require_json(request, "+json")
-                await request.body()  # FastAPI would make a cycle of the error of one that breaks off, which is kept
+                # of one that breaks off while it reads, FastAPI makes an error in a cycle, which stays in memory
+                await request.body()
             if refuses_if_match and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")
             return await handle(request)

@@ -157,8 +157,8 @@ def resources_of(request: Request) -> Resources:
     return state_of(request)["resources"]
 
 
-async def resources(request: Request) -> Resources:
-    """The same as a FastAPI dependency."""
+async def _resources(request: Request) -> Resources:
+    """The same as a dependency. FastAPI would run `resources_of`, which is no coroutine, in a thread."""
     return resources_of(request)
 
 
@@ -169,7 +169,7 @@ def get_caller(request: Request) -> tuple[Resources, Principal]:
     return state["resources"], state["principal"]
 
 
-InResources = Annotated[Resources, Depends(resources)]
+InResources = Annotated[Resources, Depends(_resources)]
 
 BY_MODEL = "x-recalld-by-model"
 """The header of a client whose calls a model chooses, such as `recalld mcp` in front of a remote service: they write no

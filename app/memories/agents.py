@@ -164,7 +164,7 @@ class Decays:
         not faded by any settings, and none are read."""
         if memory["pinned"] or (anchored := to_ms(memory["anchored_at"])) >= now_ms:
             return float(memory["base_importance"])
-        curve, _ = self._known.get(memory["agent_id"]) or await self._read(memory["agent_id"])
+        curve = await self.of(memory["agent_id"])
         return fading_one_by_one(now_ms, curve)(memory["base_importance"], anchored)
 
     async def render_at(self, memory: MemoryRecord, now_ms: int) -> Memory:

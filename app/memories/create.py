@@ -166,12 +166,13 @@ class MemoryPlanner:
         self._learned_from: dict[str, MemoryRecord] = {}  # memories by id, from which a job has learned these
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Source] | None = None
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, derived: Sequence[Source] | None = None
     ) -> MemoryPlan:
         """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
-        `derivations`: for memories that a job derives, the fields of `source` that say from what, one for each body.
-        A POST has none. Raises Forbidden, Invalid or Conflict if a body cannot be stored.
+        `derived`: for memories that a job derives, the fields of `source` that say from what, one for each body:
+        `{"memory_ids": ["mem_1"], "quote": "I live in Rome"}`. A POST has none. Raises Forbidden, Invalid or Conflict
+        if a body cannot be stored.
         """
         for body in bodies:
             self._memories.scope.require_write(body.agent_id, body.user_id)
@@ -181,15 +182,15 @@ class MemoryPlanner:
             if body.key is not None and scoped_key in seen:
                 raise invalid(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
             seen.add(scoped_key)
-        if derivations is None:
-            derivations = [{}] * len(bodies)
+        if derived is None:
+            derived = [{}] * len(bodies)
         self._learned_from = await self._memories.get_many(
-            [memory_id for derivation in derivations for memory_id in derivation.get("memory_ids", ())]
+            [memory_id for source in derived for memory_id in source.get("memory_ids", ())]
         )
         items: list[_Item] = []
-        for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
+        for index, (body, derived_from) in enumerate(zip(bodies, derived, strict=True)):
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
-            items.append(await self._item(body, pointer, derivation))
+            items.append(await self._item(body, pointer, derived_from))
             if index:
                 await asyncio.sleep(0)  # reads finish at once, and many would hold others up
         # an If-Match names the version of one memory, so none fits a batch of two: 412
@@ -210,11 +211,11 @@ class MemoryPlanner:
             created.append(is_new)
         return MemoryPlan(answers, created, self._changes)
 
-    async def _item(self, body: MemoryCreate, pointer: str, derivation: Source) -> _Item:
+    async def _item(self, body: MemoryCreate, pointer: str, derived_from: Source) -> _Item:
         source: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
             source["origin"] = body.origin
-        source = {**source, **derivation, "api_key_id": self._memories.scope.key_id}
+        source = {**source, **derived_from, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
         size = characters(body.content, body.context, body.metadata)
 
@@ -264,8 +265,8 @@ class MemoryPlanner:
         if isinstance(outcome, Repeat):
             draft = None  # its text is there already
         own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
-        similar, superseded_similar = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
-        superseded = [*superseded_similar, *await self._superseded_by_body(item, own_id)]
+        similar, superseded = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
+        superseded += await self._superseded_by_body(item, own_id, {memory["memory_id"] for memory in superseded})
         superseded_ids = [memory["memory_id"] for memory in superseded]
 
         if isinstance(outcome, Contend):
@@ -285,10 +286,9 @@ class MemoryPlanner:
             case _:
                 assert_never(outcome)
         for earlier in superseded:
-            if earlier["memory_id"] not in self._superseded:  # one that is near and named, too, is in the list twice
-                self._superseded.add(earlier["memory_id"])
-                latest = self._latest.get(earlier["memory_id"], earlier)
-                self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
+            self._superseded.add(earlier["memory_id"])
+            latest = self._latest.get(earlier["memory_id"], earlier)
+            self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
         return await self._answer(memory, similar, superseded_ids), isinstance(outcome, New)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
@@ -326,11 +326,12 @@ class MemoryPlanner:
         listed = sorted(by_id.values(), key=lambda near: -near.cosine)
         return listed, [near.memory for near in supersedable]
 
-    async def _superseded_by_body(self, item: _Item, own_id: str) -> list[MemoryRecord]:
-        """Returns the active memories that the body names in `supersedes`. They must belong to the same partition."""
+    async def _superseded_by_body(self, item: _Item, own_id: str, near: set[str]) -> list[MemoryRecord]:
+        """Returns the active memories that the body names in `supersedes`, without itself and those of the ids `near`,
+        which it supersedes already. They must belong to the same partition."""
         named: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
-            if memory_id == own_id:
+            if memory_id == own_id or memory_id in near:
                 continue
             memory = await self._memories.find_one(memory_id)
             pointer = f"{item.pointer}/supersedes/{item.body.supersedes.index(memory_id)}"
@@ -346,11 +347,11 @@ class MemoryPlanner:
         return named
 
     def _add(self, item: _Item, entry: IndexEntry, superseded_ids: Sequence[str]) -> MemoryRecord:
-        memory = item.fresh | {"supersedes": list(dict.fromkeys(superseded_ids))}
+        memory = item.fresh | {"supersedes": [*superseded_ids]}
         if item.body.key is None:
             self._added.setdefault(_equality(memory), memory)
-        # A job has learned "Lives in Rome" from the message "Lives in Rome": with its hash a search returns one of the
-        # two. No memory that a caller posts was learned.
+        # a job has learned "Lives in Rome" from the message "Lives in Rome": both get one hash, by which a search shows
+        # one of the two. What a caller posts has no such original
         original = source_said_alike(memory, self._learned_from)
         if original is not None:
             memory["identity_hash"] = original["identity_hash"]
@@ -368,7 +369,7 @@ class MemoryPlanner:
         self, stored: MemoryRecord, changed: MemoryChange, superseded_ids: Sequence[str], draft: _Draft | None
     ) -> MemoryRecord:
         """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
-        added = [memory_id for memory_id in dict.fromkeys(superseded_ids) if memory_id not in stored["supersedes"]]
+        added = [memory_id for memory_id in superseded_ids if memory_id not in stored["supersedes"]]
         if added:
             changed = changed | {"supersedes": stored["supersedes"] + added}
         if not changed:

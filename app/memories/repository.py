@@ -223,6 +223,7 @@ IDENTITY = (
 
 
 DUE = ("due_at", "surface_at", "done_at", "rrule")
+"""Fields of which `when_due` makes others."""
 
 
 TIMELESS = "9999-12-31T00:00:00.000Z"

@@ -50,8 +50,8 @@ _WAIT: ContextVar[RequestWait | None] = ContextVar("wait", default=None)
 
 
 def begin_request() -> None:
-    """Starts to measure for this context and for the tasks that are started in it. How long a request may wait says the
-    engine, as the argument of `left`."""
+    """Starts the stopwatch of this context and of the tasks that are started in it. How long a request may wait is the
+    engine's: it asks `left(5.0)`."""
     _WAIT.set(RequestWait())
 
 
@@ -76,7 +76,7 @@ Order: TypeAlias = Literal["asc", "desc"]
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[R]):
-    """A document found by a search. It is read-only, because the engine may return the same object again.
+    """A document that a search or list has read. It is read-only, because the engine may return the same object again.
 
     `memo` keeps what readers compute from the document.
     """

@@ -270,6 +270,7 @@ class _Claim:
     def __init__(self, store: Store, clock: Clock, keyed_request: KeyedRequest, lease: timedelta) -> None:
         self._store, self._clock, self._keyed, self._lease = store, clock, keyed_request, lease
         self._token = secrets.token_hex(8)
+        self._owned = {"token": self._token, "answered": False}
 
     async def take(self) -> SentAnswer | None:
         """Returns the stored answer, or None if the key is now claimed by this request.
@@ -287,7 +288,7 @@ class _Claim:
                     expect={"token": claim["token"]},
                 )
             else:
-                return self._stored(claim)
+                return self._answer_in(claim)
             try:
                 await self._store.commit([change])
             except CommitConflict:
@@ -316,7 +317,7 @@ class _Claim:
         until = claim["expires_at"] if claim["answered"] else claim["leased_until"]
         return parse_rfc3339(until) <= self._clock.now()
 
-    def _stored(self, claim: IdempotencyClaim) -> SentAnswer:
+    def _answer_in(self, claim: IdempotencyClaim) -> SentAnswer:
         if claim["fingerprint"] != self._keyed.fingerprint:
             raise IdempotencyMismatch("This Idempotency-Key was sent before with another method, path or body.")
         status, headers = claim["status"], claim["headers"]
@@ -346,15 +347,13 @@ class _Claim:
 
     def _ours(self, fields: IdempotencyClaim) -> Update[IdempotencyClaim]:
         """Returns a change of the claim that applies only while this request owns the claim."""
-        ours = {"token": self._token, "answered": False}
-        return Update(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, set=fields, expect=ours)
+        return Update(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, set=fields, expect=self._owned)
 
     async def free(self) -> None:
         """Deletes the claim of a failed request, so that the key can be used again. If this fails, the
         lease expires."""
-        ours = {"token": self._token, "answered": False}
         try:
-            await self._store.commit([Delete(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, ours)])
+            await self._store.commit([Delete(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, self._owned)])
         except RecalldError:
             return
 
@@ -393,7 +392,9 @@ class RequestWriter:
             where = f"{request.method}\0{request.scope['path']}\0".encode()
             sent = where + (await request.body() if file is None else request.scope["query_string"] + file)
             fingerprint = blake2b(sent, digest_size=16).hexdigest()
-            user_id = request.path_params.get("user_id")
+            user_id = request.path_params.get(
+                "user_id"
+            )  # POST /v1/users/{user_id}/issues: the body does not name the user
             users = () if user_id is None else (user_id,)
             keyed_request = KeyedRequest(tenant, self._principal.lineage, self._key, fingerprint, users)
 

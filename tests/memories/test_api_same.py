@@ -340,10 +340,12 @@ async def test_near_duplicates_are_listed_and_kept(api: httpx.AsyncClient) -> No
     assert sorted(await listed(api)) == sorted([LIKE, ALIKE])
 
 
-async def test_near_duplicates_are_superseded_on_wish(api: httpx.AsyncClient) -> None:
+@pytest.mark.parametrize("named", [False, True], ids=["near", "near and named"])
+async def test_near_duplicates_are_superseded_on_wish(api: httpx.AsyncClient, named: bool) -> None:
     first = await remember(api, LIKE)
-    second = await remember(api, ALIKE, on_similar="supersede")
+    second = await remember(api, ALIKE, on_similar="supersede", supersedes=[first["memory_id"]] if named else [])
     assert second["supersedes"] == [first["memory_id"]]
+    assert (await api.get(f"/v1/memories/{first['memory_id']}")).json()["version"] == 2
     assert second["similar"][0]["superseded"] is True
     assert await listed(api) == [ALIKE]
 

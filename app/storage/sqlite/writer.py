@@ -149,7 +149,7 @@ class DiskSpace:
                 try:
                     size = os.fstat(opened).st_size
                     try:
-                        _allocate(opened, size, min(lacking, self.free()))
+                        _take_bytes(opened, size, min(lacking, self.free()))
                     except OSError:
                         os.ftruncate(opened, size)
                         raise
@@ -191,7 +191,7 @@ class DiskSpace:
             return self._reserve
 
 
-def _allocate(opened: int, at: int, number: int) -> None:
+def _take_bytes(opened: int, at: int, number: int) -> None:
     if number <= 0:
         return
     if hasattr(os, "posix_fallocate"):
@@ -203,6 +203,7 @@ def _allocate(opened: int, at: int, number: int) -> None:
 
 
 MAX_GROUP = 256
+"""A group is full when it has so many lists of changes, which are committed together."""
 MAX_GROUP_CHANGES = 1_000
 """A group is full when it has so many changes. One list may have more, and is then a group of its own or its end."""
 
