@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
+class GatheredSection:
     """A section with what its source returned."""
 
     source: ContextSource
@@ -43,7 +43,7 @@ class Gathered:
         """What could not be read: all of it, or parts."""
         return [*([] if self.error is None else [self.error]), *self.result.faults]
 
-    def with_items(self, items: Sequence[Candidate]) -> "Gathered":
+    def with_items(self, items: Sequence[Candidate]) -> "GatheredSection":
         """Returns the section with other items, such as marked ones."""
         return replace(self, result=replace(self.result, items=items))
 
@@ -57,7 +57,7 @@ class Gathered:
         return counted[1]
 
 
-async def gather_section(source: ContextSource, request: SourceRequest) -> Gathered:
+async def gather_section(source: ContextSource, request: SourceRequest) -> GatheredSection:
     """Returns what a source returns within its time, or why it did not."""
     request = replace(request, limit=source.limit_in(request.body))
     result = SourceResult()
@@ -75,16 +75,16 @@ async def gather_section(source: ContextSource, request: SourceRequest) -> Gathe
     except Exception:
         log.exception("a section was not read", extra={"section": source.section})
         error = RecalldError()
-    return Gathered(source, request, result, error, time.perf_counter() - started)
+    return GatheredSection(source, request, result, error, time.perf_counter() - started)
 
 
-async def gather_sections(sources: Sequence[ContextSource], request: SourceRequest) -> list[Gathered]:
+async def gather_sections(sources: Sequence[ContextSource], request: SourceRequest) -> list[GatheredSection]:
     """Returns the sections that the request leaves room for, in the order of the sources."""
     wanted = [source for source in sources if source.is_wanted(request.body)]
     return list(await asyncio.gather(*(gather_section(source, request) for source in wanted)))
 
 
-def raise_if_unreadable(sections: Sequence[Gathered]) -> None:
+def raise_if_unreadable(sections: Sequence[GatheredSection]) -> None:
     """Raises NotFound if the task that the request names does not exist. If no section could be read, raises the first
     error if every source reports one of the client (4xx), else Unavailable."""
     errors = [section.error for section in sections if section.error is not None]
@@ -98,6 +98,6 @@ def raise_if_unreadable(sections: Sequence[Gathered]) -> None:
     raise Unavailable(f"No section could be read: {errors[0].detail}", retry_after=1)
 
 
-def warnings_of(sections: Sequence[Gathered]) -> list[SearchWarning]:
+def warnings_of(sections: Sequence[GatheredSection]) -> list[SearchWarning]:
     """Returns what the sections went without, as {code, detail}."""
     return [warning for section in sections for warning in section.result.warnings]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from app.context import rendering
-from app.context.gathering import Gathered
+from app.context.gathering import GatheredSection
 from app.context.packing import Packer, Packing, Section, TokenBound
 from app.context.schemas import ContextRequest, Intent
 from app.context.source import DOCUMENT_PART, SMALL_RECORDS, Candidate, min_score_of, part_of
@@ -29,7 +29,7 @@ def intent_of(best: Mapping[str, float], *, has_task: bool) -> Intent:
     return "recall" if answering else "general"
 
 
-def best_scores(sections: Sequence[Gathered], *, asks_anything: bool) -> dict[str, float]:
+def best_scores(sections: Sequence[GatheredSection], *, asks_anything: bool) -> dict[str, float]:
     """Returns the highest score of each section, 0 of one without scores, and of each where the query asks for
     nothing: what fits "thanks!" best is what would help if it asked."""
     return {
@@ -38,7 +38,7 @@ def best_scores(sections: Sequence[Gathered], *, asks_anything: bool) -> dict[st
     }
 
 
-def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: float) -> bool:
+def is_unsure(sections: Sequence[GatheredSection], best: Mapping[str, float], below: float) -> bool:
     """Returns whether no entry surely answers: all sections that compete were read, and all their scores are below
     the limit."""
     competing = [section for section in sections if not section.source.fixed]
@@ -47,7 +47,7 @@ def is_unsure(sections: Sequence[Gathered], best: Mapping[str, float], below: fl
     return max((best[section.name] for section in competing), default=1.0) < below
 
 
-def evidence_in(sections: Sequence[Gathered]) -> list[QueryEvidence]:
+def evidence_in(sections: Sequence[GatheredSection]) -> list[QueryEvidence]:
     """Returns what each searched collection has of the query."""
     return [section.result.query_evidence for section in sections if section.result.query_evidence is not None]
 
@@ -99,17 +99,17 @@ class PackedContext:
     """A context, as it was packed from these sections. `line_above` stands above them."""
 
     packing: Packing
-    sections: Sequence[Gathered]
+    sections: Sequence[GatheredSection]
     line_above: str
 
     @property
-    def chosen(self) -> Iterator[Candidate]:
-        """The packed items."""
+    def items(self) -> Iterator[Candidate]:
+        """The packed items of all sections."""
         for items in self.packing.chosen.values():
             yield from items
 
 
-def pack(plan: PromptPlan, sections: Sequence[Gathered]) -> PackedContext:
+def pack(plan: PromptPlan, sections: Sequence[GatheredSection]) -> PackedContext:
     """Packs all sections."""
     bounded = [bounded_section(plan, section) for section in sections]
     competing = {section.name for section in bounded if not section.fixed}
@@ -127,7 +127,7 @@ def pack(plan: PromptPlan, sections: Sequence[Gathered]) -> PackedContext:
     return PackedContext(packing, sections, line_above)
 
 
-def is_small(sections: Sequence[Gathered]) -> bool:
+def is_small(sections: Sequence[GatheredSection]) -> bool:
     """Returns whether all that competes is to be given, because it is so little, but for the parts of documents: a
     manual does not take the allergy out of the prompt. `gather_memories` drops nothing for its score while this is
     still possible (`may_be_small`)."""
@@ -142,7 +142,7 @@ def is_small(sections: Sequence[Gathered]) -> bool:
     return tokens + sum(headings.values()) <= SMALL_TOKENS
 
 
-def bounded_section(plan: PromptPlan, section: Gathered) -> Section:
+def bounded_section(plan: PromptPlan, section: GatheredSection) -> Section:
     """Returns what packing reads of a section, with its bounds."""
     source, bounds = section.source, plan.body.sections.get(section.source.section)
     max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from app.context.gathering import Gathered
+from app.context.gathering import GatheredSection
 from app.context.rendering import one_line
 from app.context.source import Candidate, JudgedStatement, SourceRequest
 from app.core.clock import day_of
@@ -34,8 +34,8 @@ SHOWN_CHARS = 60
 
 
 async def mark_sections(
-    sections: Sequence[Gathered], request: SourceRequest
-) -> tuple[list[Gathered], list[SearchWarning]]:
+    sections: Sequence[GatheredSection], request: SourceRequest
+) -> tuple[list[GatheredSection], list[SearchWarning]]:
     """Returns the sections with marked texts, and warnings.
 
     Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
@@ -63,7 +63,9 @@ async def mark_sections(
 
     def mark(item: Candidate) -> Candidate:
         if item.fact_ids:
-            placed = fact_marks(item, [by_id[link] for link in item.fact_ids if link in by_id], judged, request.zone)
+            placed = fact_marks(
+                item, [by_id[fact_id] for fact_id in item.fact_ids if fact_id in by_id], judged, request.zone
+            )
         else:
             placed = value_marks(item.text, item.memory_id, item.utterance, values, names, request.zone)
             placed += judged_marks(item, judged, request.zone)

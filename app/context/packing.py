@@ -34,9 +34,9 @@ from app.storage.text import text_ids
 FIXED_SHARE = Fraction(3, 5)
 """Share of the budget for all fixed sections."""
 
-LONG = 600
+LONG_ITEM = 600
 """Characters of a long item: a memory is cut at 120 tokens."""
-FIRST = 5
+BEST_KEPT = 5
 """So many of the items with the best scores are not taken below the minimum score by their factor."""
 
 TokenCount = Callable[[Candidate], int]
@@ -47,7 +47,7 @@ TokenBound = int | Fraction
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What packing reads of a `Gathered` section: its items, best first, their tokens and its bounds."""
+    """What packing reads of a `GatheredSection`: its items, best first, their tokens and its bounds."""
 
     name: str
     items: Sequence[Candidate]
@@ -221,7 +221,7 @@ class Packer:
             if reason != "duplicate":
                 self._note_misfit(state, item, reason, part)
             return reason
-        self._left -= state.cost(item) + self._frame(state)
+        self._left -= state.cost(item) + self._frame_cost(state)
         self._framed |= state.section.framed
         state.add(item)
         self._keys |= item.keys | item.says
@@ -235,11 +235,11 @@ class Packer:
     def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, part: TokenBound | None) -> None:
         bound = state.section.max_tokens if part is None else part
         if reason == "budget":
-            self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame(state), self._left, 0))
+            self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame_cost(state), self._left, 0))
         elif reason == "section_budget" and bound is not None:
             self._misfits.setdefault(item.id, Misfit(state.cost(item), bound, state.tokens))
 
-    def _frame(self, state: _State) -> int:
+    def _frame_cost(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
     def _reason(self, state: _State, item: Candidate, part: TokenBound | None) -> DropReason | None:
@@ -248,7 +248,7 @@ class Packer:
         if len(state.taken) >= state.section.limit:
             return "limit"
         cost = state.cost(item)
-        if cost + self._frame(state) > self._left:
+        if cost + self._frame_cost(state) > self._left:
             return "budget"
         bound = state.section.max_tokens if part is None else part
         return "section_budget" if bound is not None and state.tokens + cost > bound else None
@@ -302,7 +302,7 @@ def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list
     """Returns (section, item) of all competing items that reach the minimum score, best first.
 
     What counts is the score times the item's factor, such as half for a line of the assistant, but not if the
-    budget is filled (`fill`). Of the `FIRST` items with the best scores, none falls below the minimum for it. The
+    budget is filled (`fill`). Of the `BEST_KEPT` items with the best scores, none falls below the minimum for it. The
     boost of a section moves its items and does not change the minimum, and neither does the length of an item that
     is longer than any memory, such as a procedure: since packing ends at the first that does not fit, it comes
     later by as much as it is longer. Where the budget is filled, all come by score for each character, so that as
@@ -316,7 +316,7 @@ def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list
         if item.score is not None and item.score >= min_score
     ]
     # of the scores .9 .8 .7 .6 .5 .4 the fifth best is .5; of fewer than five items none falls below the minimum
-    fifth_best = sorted((score for score, *_ in competing), reverse=True)[FIRST - 1 : FIRST]
+    fifth_best = sorted((score for score, *_ in competing), reverse=True)[BEST_KEPT - 1 : BEST_KEPT]
     counted = []
     for score, section, order, item in competing:
         value = score if fill else score * item.factor
@@ -324,6 +324,6 @@ def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list
             value = max(value, min_score)
         if value >= min_score:
             length = max(1, len(item.text))
-            rank_value = value * section.boost * (1 / length if fill else min(1.0, LONG / length))
+            rank_value = value * section.boost * (1 / length if fill else min(1.0, LONG_ITEM / length))
             counted.append((-rank_value, -score, order, section.name, item))
     return [(name, item) for *_, name, item in sorted(counted, key=lambda entry: entry[:3])]

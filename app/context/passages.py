@@ -6,7 +6,7 @@ from app.core import prompt_text
 from app.core.language import sentence_spans
 from app.storage.text import text_ids
 
-LONGEST = 120
+LONGEST_PASSAGE = 120
 """Maximum tokens of a text that is shown whole, and of a passage."""
 CUT = "…"
 CUT_TOKENS = 2
@@ -24,7 +24,7 @@ chunks 3 ms."""
 CharRange = tuple[int, int]
 
 
-def best_passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) -> str:
+def best_passage(text: str, weights: Mapping[int, float], limit: int = LONGEST_PASSAGE) -> str:
     """Returns `text`, or the run of its sentences that contains most of the query within `limit` tokens, with a sign
     where it is cut.
 
@@ -40,7 +40,8 @@ def best_passage(text: str, weights: Mapping[int, float], limit: int = LONGEST) 
         for first, last in sentence_spans(text[start:end])
         for piece in _halves(text, (start + first, start + last), most)
     ]
-    whole = pieces[start > 0 : len(pieces) - (end < len(text))]  # without the sentences that the part cuts
+    # without the first and the last piece where the part cuts them: True counts as 1
+    whole = pieces[start > 0 : len(pieces) - (end < len(text))]
     pieces = whole or pieces or [(start, end)]
     terms = [_query_terms(text[first:last], weights) for first, last in pieces]
     sizes = [prompt_text.count(text[first:last]) + 1 for first, last in pieces]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from app.context import rendering
-from app.context.gathering import Gathered, warnings_of
+from app.context.gathering import GatheredSection, warnings_of
 from app.context.layout import PackedContext, PromptPlan
 from app.context.passages import best_passage
 from app.context.schemas import (
@@ -30,19 +30,20 @@ from app.storage.records import damage_warnings
 def dropped_of(packed: PackedContext, explained: Mapping[str, DroppedEntry]) -> list[Dropped]:
     """Returns the dropped items: memories below the least importance first, those below the minimum score last. An item
     that two sections found is listed once."""
-    chosen = list(packed.chosen)
+    chosen = list(packed.items)
     packed_ids = {item.id for item in chosen}
-    left_out = [unfit for section in packed.sections for unfit in section.result.left_out]
+    left_out = [one for section in packed.sections for one in section.result.left_out]
     reasons: dict[str, DropReason] = {
-        unfit.memory["memory_id"]: unfit.reason for unfit in left_out if unfit.reason == "importance"
+        memory["memory_id"]: reason for memory, _, reason in left_out if reason == "importance"
     }
     items = dict[str, Candidate]()
     said = {key for entry in chosen for key in entry.keys}
     for item, reason in packed.packing.dropped:
-        # one below the least importance keeps its place, but the reason why another section dropped it counts
+        # a reminder of little importance that is due and has no room: it keeps its place in the list, and the reason
+        # is `section_budget`
         reasons[item.id], items[item.id] = reason, item
-    for unfit in left_out:
-        reasons.setdefault(unfit.memory["memory_id"], unfit.reason)
+    for memory, _, reason in left_out:
+        reasons.setdefault(memory["memory_id"], reason)
     dropped: list[Dropped] = [
         {"id": item_id, "reason": reason} for item_id, reason in reasons.items() if item_id not in packed_ids
     ]
@@ -73,7 +74,7 @@ def explain(packed: PackedContext) -> dict[str, DroppedEntry]:
     return explained
 
 
-def _entry_answer(item: Candidate, section: Gathered) -> DroppedEntry:
+def _entry_answer(item: Candidate, section: GatheredSection) -> DroppedEntry:
     return {
         "type": item.type,
         "section": section.name,
@@ -189,7 +190,7 @@ _WHY_LEFT_OUT: Mapping[DropReason, str] = {
 def _rules_left_out(packed: PackedContext) -> list[SearchWarning]:
     """Returns a warning for each rule that stands nowhere in the prompt. A rule that repeats another one stands there
     in the words of that one."""
-    packed_ids = {item.id for item in packed.chosen}
+    packed_ids = {item.id for item in packed.items}
     rules = {item.id for section in packed.sections if section.name == "instructions" for item in section.items}
     return [
         {"code": "instruction_left_out", "detail": f"{item.id} {_WHY_LEFT_OUT[reason]}"}

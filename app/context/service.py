@@ -57,7 +57,9 @@ class ContextService:
         best = best_scores(sections, asks_anything=asks_anything)
         unsure = is_unsure(sections, best, self._resources.tuning.unsure_below)
         intent = intent_of(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
-        plan = PromptPlan(body, request.budget, intent, unsure, asks_anything, small=is_small(sections))
+        plan = PromptPlan(
+            body, request.budget, intent, unsure=unsure, asks_anything=asks_anything, small=is_small(sections)
+        )
         with span(
             "context packing", {"recalld.context.budget": plan.budget, "recalld.context.intent": intent}
         ) as opened:
@@ -65,10 +67,10 @@ class ContextService:
             packed = await off_loop(characters, pack, plan, sections)
             opened.set({"recalld.context.tokens": packed.packing.total})
         if body.now is None:  # a prompt of another time, such as a replay of May, does not use its memories now
-            memory_ids = list(dict.fromkeys(item.memory_id for item in packed.chosen if item.memory_id is not None))
+            memory_ids = list(dict.fromkeys(item.memory_id for item in packed.items if item.memory_id is not None))
             self._resources.accesses.note(self._scope.tenant, memory_ids)
         explained = await off_loop(characters, explain, packed) if body.explain else {}
-        packed_characters = sum(len(item.text) for item in packed.chosen)
+        packed_characters = sum(len(item.text) for item in packed.items)
         return await off_loop(packed_characters, answer_of, plan, packed, warnings, started, explained)
 
     async def _request(self, body: ContextRequest) -> SourceRequest:

@@ -30,8 +30,8 @@ from app.memories.schemas import (
     KEPT_AS_IS,
     MEMORIES,
     NOT_EMBEDDED,
+    RULE_MARK,
     SMALL_TALK,
-    STANDING,
     STATEMENTS,
     EmbeddingInfo,
     EmbeddingStatus,
@@ -350,7 +350,7 @@ def standing(memory: MemoryRecord) -> str | None:
     if memory["memory_type"] == FILE:
         return FILE
     if is_rule(memory):
-        return STANDING
+        return RULE_MARK
     unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
     return SMALL_TALK if unimportant and says_nothing(memory["content"]) else None
 

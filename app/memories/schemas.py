@@ -40,10 +40,10 @@ from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R,
 from app.storage.text import HAS_EVENT_TIME, PASSAGE, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
 
 MAX_TAGS = 64
-STANDING = "instruction"
+RULE_MARK = "instruction"
 SMALL_TALK = "small_talk"
 FILE = "file"
-"""Values of the field `standing`. `STANDING` marks a rule: an instruction, or a pinned memory of any type but `file`.
+"""Values of the field `standing`. `RULE_MARK` marks a rule: an instruction, or a pinned memory of any type but `file`.
 "instruction" and "file" are types of memories as well."""
 KEPT_AS_IS = ("document", FILE)
 """Types of texts that stay as they were given: nothing fades, forgets, merges, judges or learns from them."""
@@ -379,8 +379,8 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
 `identity_hash` say the same (`IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
 memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
-key that a disputed memory was sent with. `standing` is `STANDING` for a rule: a pinned memory, or an instruction. It is
-`SMALL_TALK` for a message without content, which searches leave out, and `FILE` for a file.
+key that a disputed memory was sent with. `standing` is `RULE_MARK` for a rule: a pinned memory, or an instruction. It
+is `SMALL_TALK` for a message without content, which searches leave out, and `FILE` for a file.
 `replaced_by` (`LINKS`) has links to later statements that replace what the memory says (`app/findings/replacing.py`);
 memories without any may lack it.
 """

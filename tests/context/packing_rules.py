@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.packing import FIRST, LONG, Packer, Packing, Section
+from app.context.packing import BEST_KEPT, LONG_ITEM, Packer, Packing, Section
 from app.context.source import Candidate, Heading
 
 FRAME = 5
@@ -199,7 +199,7 @@ def _values(case: Case) -> dict[tuple[str, str], float]:
         if one.score is not None and one.score >= case.min_score
     ]
     scores = sorted((one.score or 0.0 for _, one in competing), reverse=True)
-    least = scores[FIRST - 1] if len(scores) >= FIRST else 0.0
+    least = scores[BEST_KEPT - 1] if len(scores) >= BEST_KEPT else 0.0
     values: dict[tuple[str, str], float] = {}
     for name, one in competing:
         value = (one.score or 0.0) * one.factor
@@ -214,7 +214,7 @@ def _best_first(case: Case, packed: Packing) -> Iterator[str]:
     named = case.named()
     ranks = [
         (
-            value * named[name].boost * min(1.0, LONG / max(1, price(_known(named[name])[item_id]))),
+            value * named[name].boost * min(1.0, LONG_ITEM / max(1, price(_known(named[name])[item_id]))),
             reasons.get(item_id) == "budget",
         )
         for (name, item_id), value in values.items()
@@ -227,7 +227,7 @@ def _best_first(case: Case, packed: Packing) -> Iterator[str]:
 
 
 def _length_factor(section: Section, item_id: str) -> float:
-    return min(1.0, LONG / max(1, price(_known(section)[item_id])))
+    return min(1.0, LONG_ITEM / max(1, price(_known(section)[item_id])))
 
 
 def _reasons(case: Case, packed: Packing) -> Iterator[str]:

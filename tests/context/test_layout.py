@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from app.context.gathering import Gathered
+from app.context.gathering import GatheredSection
 from app.context.layout import PromptPlan, bounded_section
 from app.context.schemas import ContextRequest
 from app.context.source import SourceRequest, SourceResult
@@ -21,6 +21,6 @@ def test_a_share_is_the_decimal_that_is_written(budget: int, share: float | None
     body = ContextRequest.model_validate({"query": "x", "agent_id": "a", "sections": bounds})
     request = SourceRequest(body, Scope("default"), cast(Resources, None), datetime(2026, 6, 1, tzinfo=UTC), budget)
     plan = PromptPlan(body, budget, "general", unsure=False, asks_anything=True)
-    assert bounded_section(plan, Gathered(PROFILE_SOURCE, request, SourceResult())).max_tokens == tokens
+    assert bounded_section(plan, GatheredSection(PROFILE_SOURCE, request, SourceResult())).max_tokens == tokens
     if share is not None:
         assert tokens_of_section(request, "working", WORKING_PART) == tokens

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from app.context.passages import CUT, FULLY_READ_CHARACTERS, LONGEST, best_passage
+from app.context.passages import CUT, FULLY_READ_CHARACTERS, LONGEST_PASSAGE, best_passage
 from app.context.sources.searched import _shown_texts
 from app.core import prompt_text
 from app.core.work import LONG_TEXT as PART
@@ -26,16 +26,16 @@ def hit(number: int, content: str, partner: str | None = None) -> Hit:
 
 async def test_as_many_long_texts_are_read_to_their_end_as_have_room_in_the_budget() -> None:
     hits = [hit(number, f"{FILLING}A zeppelin came to town {number}.") for number in range(6)]
-    shown = await _shown_texts(hits, WEIGHTS, 2 * LONGEST)
+    shown = await _shown_texts(hits, WEIGHTS, 2 * LONGEST_PASSAGE)
     assert ["zeppelin" in text for text in shown.values()] == [True] * 3 + [False] * 3
-    assert all(text.endswith(CUT) and prompt_text.count(text) <= LONGEST for text in [*shown.values()][3:])
+    assert all(text.endswith(CUT) and prompt_text.count(text) <= LONGEST_PASSAGE for text in [*shown.values()][3:])
     assert all("zeppelin" in text for text in (await _shown_texts(hits, WEIGHTS, 4_000)).values())
 
 
 async def test_partners_count_and_short_texts_do_not() -> None:
     long = f"{FILLING}A zeppelin came."
     hits = [hit(1, long, long), hit(2, "A zeppelin, short.", long), hit(3, "Another zeppelin.")]
-    shown = await _shown_texts(hits, WEIGHTS, LONGEST)
+    shown = await _shown_texts(hits, WEIGHTS, LONGEST_PASSAGE)
     assert {name for name, text in shown.items() if "zeppelin" in text} == {"m-1", "partner-1", "m-2", "m-3"}
 
 

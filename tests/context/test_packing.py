@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import LONG, Packing, Section, ranked, shares
+from app.context.packing import LONG_ITEM, Packing, Section, ranked, shares
 from tests.context.packing_rules import (
     FRAME,
     HEADING,
@@ -266,8 +266,14 @@ def test_the_best_score_comes_first_however_long() -> None:
 
 
 def test_what_is_longer_than_any_memory_comes_later_by_as_much() -> None:
-    assert order(section("ways", item("way", 2 * LONG, score=0.8), item("memory", 10, score=0.5))) == ["memory", "way"]
-    assert order(section("ways", item("way", 2 * LONG, score=0.8), item("memory", 10, score=0.3))) == ["way", "memory"]
+    assert order(section("ways", item("way", 2 * LONG_ITEM, score=0.8), item("memory", 10, score=0.5))) == [
+        "memory",
+        "way",
+    ]
+    assert order(section("ways", item("way", 2 * LONG_ITEM, score=0.8), item("memory", 10, score=0.3))) == [
+        "way",
+        "memory",
+    ]
 
 
 def test_what_an_item_is_counts_unless_scores_alone_do() -> None:

@@ -38,7 +38,7 @@ class ForgetsHeadings(Packer):
 
 
 class ForgetsTheFrame(Packer):
-    def _frame(self, state: _State) -> int:
+    def _frame_cost(self, state: _State) -> int:
         return 0
 
     def pack(self) -> Packing:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.context.passages import CUT, LONGEST, best_passage
+from app.context.passages import CUT, LONGEST_PASSAGE, best_passage
 from app.core import prompt_text
 from app.storage.text import term_ids, terms
 
@@ -47,8 +47,8 @@ def test_it_holds_the_sentence_with_the_rare_words_of_the_query(language: str, p
     text = often * place + rare + often * (120 - place)
     shown = best_passage(text, weights(query))
     assert query.lower() in shown.lower()
-    assert prompt_text.count(shown) <= LONGEST
-    assert prompt_text.count(shown) > LONGEST / 2  # it goes on to both sides
+    assert prompt_text.count(shown) <= LONGEST_PASSAGE
+    assert prompt_text.count(shown) > LONGEST_PASSAGE / 2  # it goes on to both sides
 
 
 @pytest.mark.parametrize("language", ["English", "German", "Russian", "Arabic", "Hindi", "Chinese", "Japanese"])
@@ -85,7 +85,7 @@ def test_without_a_term_of_the_query_it_is_the_beginning() -> None:
 
 
 @QUICK
-@given(LONG, st.text(max_size=20), st.integers(8, LONGEST))
+@given(LONG, st.text(max_size=20), st.integers(8, LONGEST_PASSAGE))
 def test_it_is_a_part_of_the_text_within_its_tokens(text: str, query: str, most: int) -> None:
     shown = best_passage(text, weights(query), most)
     assert prompt_text.count(shown) <= most
@@ -96,5 +96,5 @@ def test_it_is_a_part_of_the_text_within_its_tokens(text: str, query: str, most:
 @QUICK
 @given(LONG)
 def test_most_of_the_room_is_used(text: str) -> None:
-    if prompt_text.count(text.strip()) > LONGEST:
+    if prompt_text.count(text.strip()) > LONGEST_PASSAGE:
         assert unmarked(best_passage(text, {})) != ""

@@ -94,12 +94,12 @@ async def chains_from(
 
     chains: list[FactChain] = []
     heads = [fact for fact in facts[:HEADS] if score_of(fact) >= worth]
-    begun = [
+    growing = [
         FactChain((fact,), (score_of(fact),), tuple(end for end in _ends(fact) if not named(end))) for fact in heads
     ]
     deadline = asyncio.get_running_loop().time() + seconds
     for _ in range(STEPS):
-        keys = list(dict.fromkeys(key for chain in begun for key in chain.open))
+        keys = list(dict.fromkeys(key for chain in growing for key in chain.open))
         if not keys:
             break
         try:
@@ -109,12 +109,12 @@ async def chains_from(
             break
         steps = (
             step
-            for chain in begun
+            for chain in growing
             for key in chain.open
             for step in chain.steps(key, facts_by_key[key], score_of, named)
         )
-        begun = sorted((step for step in steps if step.score >= worth), key=lambda chain: -chain.score)[:MOST_CHAINS]
-        chains += begun
+        growing = sorted((step for step in steps if step.score >= worth), key=lambda chain: -chain.score)[:MOST_CHAINS]
+        chains += growing
     return sorted(chains, key=lambda chain: -chain.score)[:MOST_CHAINS]
 
 

@@ -34,7 +34,7 @@ from app.findings.service import (
     whole,
 )
 from app.memories.repository import MemoryRepository, told_at
-from app.memories.schemas import HISTORY, MEMORIES, STANDING, EvidenceName, MemoryRecord
+from app.memories.schemas import HISTORY, MEMORIES, RULE_MARK, EvidenceName, MemoryRecord
 from app.storage.repository import Repository
 from app.storage.schema import In, both
 from app.storage.text import text_ids
@@ -58,7 +58,6 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
         return SourceResult(judged=findings.judged)
     where, keep = visible(request)
     try:
-        # the section of memories searches, too: what they have of the query is counted there
         retrieved = await search(request, MEMORIES, where, NEAR, keep=keep)
         nearest, warnings, faults = {hit.doc["memory_id"] for hit in retrieved.hits}, retrieved.warnings, []
     except RecalldError as error:
@@ -71,6 +70,7 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
         if shared or any(record.id in nearest for record in records):
             touched.append((-shared, _item(finding, records, request)))
     items = [item for _, item in sorted(touched, key=lambda pair: pair[0])]
+    # without `query_evidence`: the section of memories, which searches the same collection, returns it
     return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
 
 
@@ -201,11 +201,11 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
 def _item(finding: FindingRecord, records: Sequence[EvidenceRecord], request: SourceRequest) -> Candidate:
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
     quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
-    statements = list(zip(quotes, records, strict=True))
+    quoted_records = list(zip(quotes, records, strict=True))
     text = " or, later: ".join(
-        f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in statements
+        f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in quoted_records
     )
-    keys = frozenset(key for quote, record in statements if quote == record.text for key in _keys(record))
+    keys = frozenset(key for quote, record in quoted_records if quote == record.text for key in _keys(record))
     return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", keys=keys)
 
 
@@ -213,7 +213,7 @@ def _keys(record: EvidenceRecord) -> tuple[str, ...]:
     """Returns the keys by which a memory or fact that is shown here is not shown again. Rules and long texts keep their
     own place."""
     is_short = len(record.text) <= SHOWN_CHARACTERS
-    if isinstance(record, MemoryEvidence) and is_short and record.memory.get("standing") != STANDING:
+    if isinstance(record, MemoryEvidence) and is_short and record.memory.get("standing") != RULE_MARK:
         return (same_memory(record.id),)
     return (same_text(record.text),) if record.kind == "fact" else ()
 

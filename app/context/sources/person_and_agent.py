@@ -27,7 +27,7 @@ from app.facts.outdated import Utterance
 from app.facts.profile import USERS, Interaction, UserProfile
 from app.facts.schemas import FACTS, USER, FactRecord, sentence
 from app.memories.agents import AGENTS, Decays
-from app.memories.schemas import STANDING, AlwaysKind, MemoryRecord
+from app.memories.schemas import RULE_MARK, AlwaysKind, MemoryRecord
 from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, likely_helps, overlaps, ranked_lessons
 from app.profiles.users import ProfileReader, recorded_interactions
 from app.storage.repository import Repository
@@ -47,14 +47,14 @@ async def gather_instructions(request: SourceRequest) -> SourceResult:
         memory_id = memory["memory_id"]
         return not memory["pinned"], -memory["trust"], -importance[memory_id], memory_id
 
-    return SourceResult([standing_item(memory) for memory in sorted(memories, key=rank)])
+    return SourceResult([fixed_item(memory) for memory in sorted(memories, key=rank)])
 
 
-RULES = Eq("standing", STANDING)
+RULES = Eq("standing", RULE_MARK)
 """Memories that are pinned, or instructions. `standing` of a fact is something else: whether it is held or disputed."""
 
 
-def standing_item(memory: MemoryRecord) -> Candidate:
+def fixed_item(memory: MemoryRecord) -> Candidate:
     """Returns a memory that stands in the prompt whatever is asked: a rule, or what is marked `always`."""
     memory_id, content, condition = memory["memory_id"], memory["content"], memory["context"]
     text = f"{content} ({condition})" if condition else content
@@ -88,11 +88,11 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     memories, facts = await asyncio.gather(
         remembered(request, marked), matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
     )
-    items = [(memory["always"], memory["created_at"], standing_item(memory)) for memory in memories]
-    items += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
-    items.sort(key=lambda entry: entry[1], reverse=True)
-    items.sort(key=lambda entry: ALWAYS_KINDS.index(entry[0] or ALWAYS_KINDS[-1]))
-    return SourceResult([item for *_, item in items], facts=facts)
+    dated = [(memory["always"], memory["created_at"], fixed_item(memory)) for memory in memories]
+    dated += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
+    dated.sort(key=lambda entry: entry[1], reverse=True)
+    dated.sort(key=lambda entry: ALWAYS_KINDS.index(entry[0] or ALWAYS_KINDS[-1]))  # never None here: `marked`
+    return SourceResult([item for *_, item in dated], facts=facts)
 
 
 ALWAYS_KINDS: tuple[AlwaysKind, ...] = ("health", "identity", "wish")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 
 from app.actions.schemas import ACTIONS, ActionRecord
-from app.context.passages import FULLY_READ_CHARACTERS, LONGEST, best_passage
+from app.context.passages import FULLY_READ_CHARACTERS, LONGEST_PASSAGE, best_passage
 from app.context.rendering import one_line
 from app.context.source import (
     DOCUMENT_PART,
@@ -63,7 +63,7 @@ MOST_MEMORIES = 100
 SPARE_MEMORIES = 24
 """Added to the limit, because some items repeat items of other sections."""
 PARTNER_WORTH = 0.5
-"""Score of a partner as a share of its hit's score."""
+"""Score of what a hit brings along (its partner, a memory with its text, a related one), as a share of its own."""
 
 
 async def gather_memories(request: SourceRequest) -> SourceResult:
@@ -227,7 +227,7 @@ async def _shown_texts(hits: Sequence[Hit[MemoryRecord]], weights: Mapping[int, 
     """
     memories = (memory for hit in hits for memory in (hit.doc, hit.partner, *hit.others) if memory is not None)
     texts = {memory["memory_id"]: _content(memory) for memory in memories}
-    left, work = budget // LONGEST + 1, list[tuple[str, Mapping[int, float]]]()
+    left, work = budget // LONGEST_PASSAGE + 1, list[tuple[str, Mapping[int, float]]]()
     for text in texts.values():
         is_long = len(text) > FULLY_READ_CHARACTERS
         work.append((text, {} if is_long and left <= 0 else weights))
@@ -283,8 +283,8 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     issue = "" if status is None else f"issue ({status}): "
     condition = f" ({memory['context']})" if memory["context"] else ""
     session, seq = source["session_id"], source["message_seq"]
-    day = happened[: SHOWN_OF[precision]] if (precision := memory.get("event_at_precision")) in SHOWN_OF else ""
-    day = day or request.day(happened)
+    precision = memory.get("event_at_precision")  # "month": 2026-05
+    day = happened[: DATE_CHARACTERS[precision]] if precision in DATE_CHARACTERS else request.day(happened)
     utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
     # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, from 12
     # characters on, `text:<hash>` of the user or `text:<hash>:Ann` of another
@@ -313,7 +313,7 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     )
 
 
-SHOWN_OF: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
+DATE_CHARACTERS: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
 """Characters of an `event_at` that is no moment: a day is the same one in each zone."""
 
 
@@ -361,12 +361,12 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
     graph = Graph(FactRepository(store, request.scope), request.partitions, request.facts_view, trusted, aliases)
     seconds = request.resources.tuning.section_seconds / 4
-    chains = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
-    chained = [fact for chain in chains for fact in chain.facts]
+    lines = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
+    chained = [fact for line in lines for fact in line.facts]
     chained_ids = {fact["fact_id"] for fact in chained}
     alone = [fact for fact in facts[: request.limit] if fact["fact_id"] not in chained_ids]
     items = [fact_item([fact], scores[fact["fact_id"]], request.zone) for fact in alone]
-    items += [fact_item(chain.facts, chain.score, request.zone) for chain in chains]
+    items += [fact_item(line.facts, line.score, request.zone) for line in lines]
     return SourceResult(
         sorted(items, key=lambda item: -(item.score or 0.0)),
         warnings=retrieved.warnings,

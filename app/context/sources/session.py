@@ -261,10 +261,7 @@ async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candid
 
 def _most_turns(request: SourceRequest) -> int:
     """Returns how many turns the context shows at most."""
-    if "messages" in request.body.exclude:
-        return 0
-    bounds = request.body.sections.get("messages")
-    return MESSAGES_SOURCE.default_limit if bounds is None or bounds.limit is None else bounds.limit
+    return 0 if "messages" in request.body.exclude else MESSAGES_SOURCE.limit_in(request.body)
 
 
 async def _last_sessions(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
