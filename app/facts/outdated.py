@@ -260,12 +260,12 @@ async def present_first(
     user_id = viewpoint.user_id
     if user_id is None or len(hits) < 2:
         return list(hits)
-    facts = await store.scope_overview(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
-    if not facts.count:
+    overview = await store.scope_overview(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
+    if not overview.count:
         return list(hits)
     utterances = [Utterance.in_memory(hit.doc) for hit in hits]
-    facts_of_scope = FactRepository(store, scope)
-    values = await values_behind(facts_of_scope, user_id, utterances, viewpoint.as_of, viewpoint.known_at)
+    facts = FactRepository(store, scope)
+    values = await values_behind(facts, user_id, utterances, viewpoint.as_of, viewpoint.known_at)
     if not values:
         return list(hits)
     letters = [Letters.of(hit.doc["content"]) for hit in hits]

@@ -232,10 +232,10 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
         by_memory.setdefault(statement.memory_id, []).append(statement)
     replaced_by = {  # place of a hit → places of the hits that replaced it
         place: {
-            later
+            at
             for statement in by_memory.get(hit.doc["memory_id"], ())
             if statement.alone
-            for later, other in enumerate(hits)
+            for at, other in enumerate(hits)
             if _is_same(other.doc, statement.later)
         }
         for place, hit in enumerate(hits)

@@ -361,8 +361,10 @@ def findable_filter(body: SearchRequest) -> SplitFilter:
         return SplitFilter(NO_FILE, None)
     if not says_nothing(body.query):
         return SplitFilter(FINDABLE, None)
-    asked = content_hash(body.query)
-    return SplitFilter(NO_FILE, lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == asked)
+    of_query = content_hash(body.query)
+    return SplitFilter(
+        NO_FILE, lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == of_query
+    )
 
 
 @lru_cache(maxsize=8)
@@ -400,11 +402,11 @@ def _either(said: Filter, otherwise: Filter) -> Filter:
     return Or((said, And((Absent(SAID_AT), otherwise))))
 
 
-def computed_mask(body: SearchRequest, least: float, columns: Columns, importance: Floats) -> Bools:
-    """Returns the mask for filters on computed values. `least`: minimum current importance."""
+def computed_mask(body: SearchRequest, least_importance: float, columns: Columns, importance: Floats) -> Bools:
+    """Returns the mask for filters on computed values: the importance of this moment, and the cosine."""
     mask = np.ones(len(columns.rows), np.bool_)
-    if least > 0:
-        mask &= importance >= least
+    if least_importance > 0:
+        mask &= importance >= least_importance
     if body.min_similarity is not None:
         mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
     return mask
@@ -451,13 +453,14 @@ async def in_full(
 ) -> list[bytes]:
     """Returns the memories that `keep` takes as JSON, with their importance at that time."""
 
-    def shown() -> list[MemoryFragment]:
+    def fragments_of_kept() -> list[MemoryFragment]:
         return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found if keep(memory)]
 
     new = (memory.doc for memory in found if "shown" not in memory.memo)
-    # a damaged one, which `keep` does not take, may lack them
+    # one of a list may be damaged and lack these fields; `keep` does not take it
     texts = [[doc.get(name) for name in ("content", "context", "metadata")] for doc in new]
-    fragments = await in_turn(shown) if characters(texts, most=MOST_ENCODED) > MOST_ENCODED else shown()
+    is_much = characters(texts, most=MOST_ENCODED) > MOST_ENCODED
+    fragments = await in_turn(fragments_of_kept) if is_much else fragments_of_kept()
     agents = {fragment.agent_id for fragment in fragments}
     faded = {agent: fading_one_by_one(now_ms, await decays.of(agent)) for agent in agents}
     importance = _as_json([fragment.importance(faded[fragment.agent_id]) for fragment in fragments])
@@ -484,9 +487,10 @@ class MemorySearch:
         """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         now_ms = to_ms(now)
-        least = body.min_importance
-        if least is None:
-            least = await self._decays.least_importance(body.agent_id)
+        least_importance = body.min_importance
+        if least_importance is None:
+            least_importance = await self._decays.least_importance(body.agent_id)
+        is_masked = least_importance > 0 or body.min_similarity is not None
         # the time is read from the part that the retriever searches with: of a transcript, from the last turn
         interval = await interval_of(leading_part(body.query), now, body.timezone)
         filters = search_filter(body, rfc3339(now)).and_also(findable_filter(body))
@@ -508,8 +512,8 @@ class MemorySearch:
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
-                mask=partial(computed_mask, body, least) if least > 0 or body.min_similarity is not None else None,
-                least_importance=least,
+                mask=partial(computed_mask, body, least_importance) if is_masked else None,
+                least_importance=least_importance,
                 decays=self._decays,
                 explain=body.explain,
                 by_cosine=body.min_similarity is not None,
@@ -520,7 +524,8 @@ class MemorySearch:
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
         if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
-            viewpoint = Viewpoint(partitions, body.user_id, body.as_of or rfc3339(now), rfc3339(now))
+            as_of = body.as_of or rfc3339(now)
+            viewpoint = Viewpoint(partitions, body.user_id, as_of=as_of, now=rfc3339(now))
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])

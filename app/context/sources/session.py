@@ -46,49 +46,6 @@ from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
 from app.tasks.working_memory import cut_text, entries, select, shorten
 
-# --- The own lines of a session that nobody summed up -----------------------------------------------------------------
-# A line is the memory of a message, so what was forgotten, replaced or is not trusted enough is none, and a prompt that
-# shows it does not repeat it. The lines are the longest statements of the user: beside "The van's in for its MOT on
-# Friday", "Ta" stands for nothing.
-
-LINES = 3
-"""Lines of a session. In 14 lives that nothing was fitted on, the three longest hold .71 of the statements that later
-questions needed, the first three .65, and the three whose vectors are nearest to the mean of all .68."""
-
-LONGEST_LINE = 40
-"""Maximum tokens of a line; of a longer message its beginning is shown."""
-
-
-async def last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[list[Candidate]]:
-    """Returns the lines of each session that has some, with places that show the latest session first and each session
-    in the order of its talk."""
-    body, scope, resources = request.body, request.scope, request.resources
-    partitions = scope.partitions(body.agent_id, body.user_id, include_shared=False)
-    if not sessions or not partitions:
-        return []
-    where, keep = visible(request)
-    last = {session["session_id"]: str(session["last_message_at"]) for session in sessions}
-    where = both(where, In("source.session_id", tuple(last)), Eq("memory_type", "message"))
-    no_terms = np.empty(0, np.uint32)
-    columns = await resources.store.search(
-        MEMORIES, SearchQuery(scope.tenant, partitions, where, None, resources.embedder.name, no_terms)
-    )
-    is_statement = (columns.flags & SAID_BY_USER != 0) & (columns.flags & IS_QUESTION == 0) & (columns.session >= 0)
-    spoken = np.flatnonzero(columns.matched & is_statement)
-    longest_first = spoken[np.argsort(-columns.length[spoken], kind="stable")]
-    of_session = columns.session[longest_first]
-    first = np.concatenate([longest_first[of_session == one][:LINES] for one in np.unique(of_session)] or [spoken])
-    fetched = await resources.store.fetch(MEMORIES, scope.tenant, columns.rows[first]) if len(first) else []
-    lines: dict[str, list[Candidate]] = {}
-    for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
-        if (session_id := memory["source"]["session_id"]) in last and (keep is None or keep(memory)):
-            item = memory_item(memory, best_passage(memory["content"], {}, LONGEST_LINE), None, request)
-            assert item.heading is not None
-            heading, place = replace(item.heading, conversation=False), (last[session_id], -item.place[1])
-            lines.setdefault(session_id, []).append(replace(item, heading=heading, place=place))
-    return list(lines.values())
-
-
 WORKING_PART = 0.15
 """Share of the context's budget that entries are chosen for.
 
@@ -299,9 +256,51 @@ async def _last_sessions(request: SourceRequest, sessions: SessionRepository, mo
             and "" < (session["last_message_at"] or "") <= now
         ]
         ended.sort(key=lambda session: (session["last_message_at"] or "", session["session_id"]), reverse=True)
-        told += [(lines[0].place[0], lines) for lines in await last_lines(request, ended[:most])]
+        told += [(lines[0].place[0], lines) for lines in await _last_lines(request, ended[:most])]
     told.sort(key=lambda pair: pair[0], reverse=True)
     return [item for _, items in told[:most] for item in items]
+
+
+# The own lines of a session that nobody summed up. A line is the memory of a message, so what was forgotten, replaced
+# or is not trusted enough is none, and a prompt that shows it does not repeat it. The lines are the longest statements
+# of the user: beside "The van's in for its MOT on Friday", "Ta" stands for nothing.
+
+LINES = 3
+"""Lines of a session. In 14 lives that nothing was fitted on, the three longest hold .71 of the statements that later
+questions needed, the first three .65, and the three whose vectors are nearest to the mean of all .68."""
+
+LONGEST_LINE = 40
+"""Maximum tokens of a line; of a longer message its beginning is shown."""
+
+
+async def _last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[list[Candidate]]:
+    """Returns the lines of each session that has some, with places that show the latest session first and each session
+    in the order of its talk."""
+    body, scope, resources = request.body, request.scope, request.resources
+    partitions = scope.partitions(body.agent_id, body.user_id, include_shared=False)
+    if not sessions or not partitions:
+        return []
+    where, keep = visible(request)
+    last = {session["session_id"]: str(session["last_message_at"]) for session in sessions}
+    where = both(where, In("source.session_id", tuple(last)), Eq("memory_type", "message"))
+    no_terms = np.empty(0, np.uint32)
+    columns = await resources.store.search(
+        MEMORIES, SearchQuery(scope.tenant, partitions, where, None, resources.embedder.name, no_terms)
+    )
+    is_statement = (columns.flags & SAID_BY_USER != 0) & (columns.flags & IS_QUESTION == 0) & (columns.session >= 0)
+    spoken = np.flatnonzero(columns.matched & is_statement)
+    longest_first = spoken[np.argsort(-columns.length[spoken], kind="stable")]
+    of_session = columns.session[longest_first]
+    first = np.concatenate([longest_first[of_session == one][:LINES] for one in np.unique(of_session)] or [spoken])
+    fetched = await resources.store.fetch(MEMORIES, scope.tenant, columns.rows[first]) if len(first) else []
+    lines: dict[str, list[Candidate]] = {}
+    for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
+        if (session_id := memory["source"]["session_id"]) in last and (keep is None or keep(memory)):
+            item = memory_item(memory, best_passage(memory["content"], {}, LONGEST_LINE), None, request)
+            assert item.heading is not None
+            heading, place = replace(item.heading, conversation=False), (last[session_id], -item.place[1])
+            lines.setdefault(session_id, []).append(replace(item, heading=heading, place=place))
+    return list(lines.values())
 
 
 def _other_sessions_summary(memory: MemoryRecord, request: SourceRequest) -> Candidate:
