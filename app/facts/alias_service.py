@@ -216,7 +216,7 @@ class AliasService:
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
-        begun, _ = queue.begin(self._facts.scope, ALIAS, now, agent_id=agent, user_id=user)
+        begun, _ = queue.new_operation(self._facts.scope, ALIAS, now, agent_id=agent, user_id=user)
         number = len(edit.changes)
         until = rfc3339(now + timedelta(days=self._undo_days))
         done = queue.carried_out(begun, {"changed": number}, {"until": until, "aliases": edit.undo}, number)

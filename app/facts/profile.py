@@ -110,14 +110,14 @@ _FIELDS: Mapping[str, ProfileField] = {
 PROFILE_KEYS = tuple(predicate_key(predicate) for predicate in PREDICATES.values())
 
 
-def is_user(subject: str) -> bool:
+def _is_reserved(subject: str) -> bool:
     """Returns whether a subject is the reserved one."""
     return key_of(subject) == USER
 
 
 def field_of(fact: FactRecord) -> ProfileField | None:
     """Returns the field of the profile that a fact states, or None."""
-    if fact["user_id"] is None or not is_user(fact["subject"]):
+    if fact["user_id"] is None or not _is_reserved(fact["subject"]):
         return None
     return _FIELDS.get(predicate_key(fact["predicate"]))
 
@@ -127,7 +127,7 @@ def settled(fact: FactRecord) -> FactRecord:
     predicate has one spelling. Raises Invalid if the profile cannot have the value."""
     field = field_of(fact)
     if field is None:
-        return {**fact, "subject": USER} if is_user(fact["subject"]) else fact
+        return {**fact, "subject": USER} if _is_reserved(fact["subject"]) else fact
     if value_of(field, fact["object"]) is None:
         most = f"a whole number from 0 to {MAX_AGE}" if field == "age" else f"at most {MAX_LINE} characters long"
         raise invalid("/object", f"must be {most}: it is the user's {field}")

@@ -122,10 +122,10 @@ class FactService:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
         first: dict[tuple[str | None, str | None, str], str] = {}  # the spelling of a predicate that a scope had first
         for draft in drafts:
-            scope = _predicate(draft)
-            if scope not in first:
-                first[scope] = await self._facts.spelling(*scope) or draft["predicate"]
-            respell(draft, first[scope])
+            named = _predicate_of(draft)
+            if named not in first:
+                first[named] = await self._facts.spelling(*named) or draft["predicate"]
+            respell(draft, first[named])
         await self._embed(drafts)  # embedding comes first, to keep the time between reading and committing short
         now = rfc3339(self._clock.now())
         aliases, titles = await self._with_aliases(drafts, now)
@@ -139,17 +139,17 @@ class FactService:
             if group := ledgers[draft["group_id"]].group:
                 respell(draft, group["predicate"])
         unsaid = {
-            _predicate(draft)
+            _predicate_of(draft)
             for draft, assertion in zip(drafts, assertions, strict=True)
             if assertion.cardinality is None
         }
-        many = {scope for scope in unsaid if await self._facts.takes_many(*scope)}
+        many = {named for named in unsaid if await self._facts.takes_many(*named)}
         facts = list[tuple[str, bool]]()
         for draft, assertion in zip(drafts, assertions, strict=True):
-            ledger, scope = ledgers[draft["group_id"]], _predicate(draft)
-            ledger.usual = "many" if scope in many else ledger.usual
+            ledger, named = ledgers[draft["group_id"]], _predicate_of(draft)
+            ledger.usual = "many" if named in many else ledger.usual
             facts.append(ledger.assert_fact(draft, assertion))
-            many |= {scope} if ledger.usual == "many" else set()
+            many |= {named} if ledger.usual == "many" else set()
         return Asserted(ledgers, facts, titles)
 
     async def _with_aliases(
@@ -431,8 +431,8 @@ def _owner(fact: FactRecord) -> Partition:
     return Partition(fact["agent_id"], fact["user_id"])
 
 
-def _predicate(fact: FactRecord) -> tuple[str | None, str | None, str]:
-    """Returns the scope and the predicate of a fact."""
+def _predicate_of(fact: FactRecord) -> tuple[str | None, str | None, str]:
+    """Returns the owners and the predicate of a fact: `("a", "ada", "lives in")`."""
     return fact["agent_id"], fact["user_id"], fact["predicate_key"]
 
 

@@ -234,7 +234,7 @@ OPERATIONS: Collection[OperationRecord] = Collection(
 ENDED = ("succeeded", "partial", "failed", "undone")
 
 
-def begin(
+def new_operation(
     scope: Scope, kind: str, now: datetime, **owner: str | None
 ) -> tuple[OperationRecord, Insert[OperationRecord]]:
     """Returns a queued operation and the change that inserts it."""
@@ -261,7 +261,7 @@ def start(
     scope: Scope, kind: str, payload: Payload, now: datetime, **owner: str | None
 ) -> tuple[Operation, list[Change]]:
     """Returns an operation as callers see it, and the changes that queue it together with its job."""
-    operation, noted = begin(scope, kind, now, **owner)
+    operation, noted = new_operation(scope, kind, now, **owner)
     job = Job(kind, scope.tenant, payload, operation["operation_id"])
     return render(operation, now), [noted, job.enqueue(now)]
 
@@ -362,7 +362,8 @@ class Job:
     slot: str | None = None
 
     def enqueue(self, run_at: datetime) -> Insert[JobRecord]:
-        """Returns the change that queues the job. Commit it with the changes that the job follows from."""
+        """Returns the change that queues the job, as made when it is to run. Commit it with the changes that the job
+        follows from."""
         return Insert(
             JOBS,
             {

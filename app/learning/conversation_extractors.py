@@ -19,7 +19,7 @@ from app.findings.replacing import Links, carried_over, linked, links_of
 from app.findings.schemas import Proposal
 from app.findings.service import FindingRepository, new_finding, of_memory
 from app.learning import checks, derivations, prompts
-from app.learning.dependencies import ALWAYS, Tools
+from app.learning.dependencies import NO_PRECONDITION, Tools
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
 from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is_user, profile_patch, summary_of
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
@@ -71,7 +71,7 @@ class Conversation:
 
     @property
     def prompt(self) -> str:
-        """The name of the prompt that the parts' prompts follow."""
+        """The prompt that comes first: `prompts/conversation.md`."""
         return "conversation"
 
     @property
@@ -164,16 +164,16 @@ class StatementExtractor:
             retrieved = await lookup.find(RetrievalQuery(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
             known = [hit.doc for hit in retrieved.hits]
             facts = await known_facts(tools, talk.scope, query, partitions, names[0] if names else "user")
-        more: Json = {
+        shown: Json = {
             "user_name": names[0] if names else "user",
             "profile": _filled(await _profile(tools, talk)),
             "known_memories": [{"memory_id": one["memory_id"], "content": one["content"]} for one in known],
             "known_facts": facts,
         }
         context = StatementsContext(names, [memory["memory_id"] for memory in known])
-        return PartRequest(more, await _wishes(tools, talk), context)
+        return PartRequest(shown, await _wishes(tools, talk), context)
 
-    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: LearnedStatement) -> bool:
+    def may_be_stored(self, talk: Conversation, answer: ModelAnswer, item: LearnedStatement) -> bool:
         """Returns whether the checks of code let a statement pass."""
         of_user = is_user(item.subject, answer.request.context.names)
         return isinstance(checks.quoted(item, talk.lines, of_user=of_user), checks.Quote)
@@ -192,13 +192,13 @@ class StatementExtractor:
         """Returns the plans that store what is made of the statements."""
 
         async def memories() -> tuple[DerivationResult, list[Change]]:
-            stored = await self.memories(tools, talk, answer.model, [answer])()
-            return stored.result, stored.changes
+            planned = await self.memories(tools, talk, answer.model, [answer])()
+            return planned.result, planned.changes
 
         async def facts() -> tuple[DerivationResult, list[Change]]:
             rules, statements = await accepted(tools, talk, [answer])
             known = (f"{fact['subject']} {fact['predicate']}" for fact in answer.request.known["known_facts"])
-            rules.dropped.clear()  # statements that are no memory, either, were counted there
+            rules.dropped.clear()  # what no statement was made of is counted once, by the memories
             pairs = await _by_rule(talk, rules.facts, statements, "\n".join(known))
             return await asserted(tools, talk.scope, pairs, rules.dropped, source(talk, self.prompt, answer.model))
 
@@ -207,13 +207,13 @@ class StatementExtractor:
                 raise Skipped("the conversation is nobody's")
             talk.scope.require_write(None, talk.user_id)
             rules, statements = await accepted(tools, talk, [answer])
-            rules.dropped.clear()
+            rules.dropped.clear()  # as for the facts
             patches = await _by_rule(talk, rules.profile, statements)
             result: DerivationResult = {"changed": [], "dropped": dict(rules.dropped), "quotes": []}
             if not patches:
                 return result, []
             patch = profile_patch([patch for patch, _ in patches])
-            changes = (await tools.users(talk.scope).patch_profile(talk.user_id, patch, ALWAYS)).changes
+            changes = (await tools.users(talk.scope).patch_profile(talk.user_id, patch, NO_PRECONDITION)).changes
             if not changes:
                 return result, []
             result["changed"] = sorted(patch.model_fields_set)
@@ -235,7 +235,7 @@ class StatementExtractor:
             known = {one["memory_id"]: one["content"] for one in answer.request.known["known_memories"]}
             text = summary_of(earlier or "", statements, known)
             written = replace(written_by(answer.model, talk, text), rolls=earlier is not None)
-            return await stored(tools, talk, written, {} if "memories" in self.names else rules.dropped)()
+            return await summary_plan(tools, talk, written, {} if "memories" in self.names else rules.dropped)()
 
         plans = {"memories": memories, "profile": profile, "facts": facts, "summary": summary}
         return {name: plans[name] for name in self.names}
@@ -266,7 +266,7 @@ class StatementExtractor:
                     for body, more in pairs
                 ]
             decays = Decays(tools.store, talk.scope.tenant)
-            planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+            planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), NO_PRECONDITION)
             sources: list[Source] = [{**origin, **more} for _, more in pairs]
             planned = await planner.plan([body for body, _ in pairs], "", sources)
             whole = [
@@ -307,7 +307,7 @@ def written_by(model: str, talk: Conversation, text: str) -> SummaryText:
     return SummaryText(text, trust, origin, last.seq, last.at)
 
 
-def stored(
+def summary_plan(
     tools: Tools, talk: Conversation, summary: SummaryText, dropped: Mapping[str, int] | None = None
 ) -> DerivationPlan:
     """Returns the plan that stores the summary of `talk`. It reads the session each time, and raises Skipped if the
@@ -366,7 +366,7 @@ class ExperienceExtractor:
         known = {"experience": shown_lessons(agent), **({"tool_calls": calls} if calls else {})}
         return PartRequest(known, context=(agent, calls), apart=bool(calls))
 
-    def may_hold(self, talk: Conversation, answer: ModelAnswer, item: LearnedLesson) -> bool:
+    def may_be_stored(self, talk: Conversation, answer: ModelAnswer, item: LearnedLesson) -> bool:
         """Returns whether the checks of code let an item pass."""
         return isinstance(checks.quoted(item, self._quotable(talk, answer)), checks.Quote)
 
@@ -571,7 +571,7 @@ async def asserted(
         return {"fact_ids": [], "dropped": dict(dropped)}, []
     service = tools.facts(scope)
     sources: list[Source] = [{**source, **more} for _, more in drawn]
-    outcome = await service.assert_all([body for body, _ in drawn], ALWAYS, sources)
+    outcome = await service.assert_all([body for body, _ in drawn], NO_PRECONDITION, sources)
     fact_ids = list(dict.fromkeys(fact["fact_id"] for fact in outcome.body["items"]))
     return {"fact_ids": fact_ids, "dropped": dict(dropped)}, list(outcome.changes)
 

@@ -109,8 +109,8 @@ def _day(now: datetime) -> str:
     return now.astimezone(UTC).date().isoformat()
 
 
-ALWAYS = Precondition(None)
-"""A precondition that is always met."""
+NO_PRECONDITION = Precondition(None)
+"""A job has read no header: its precondition is always met."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,10 +83,11 @@ class UndoStep(TypedDict, total=False):
     """One step of an undo: how a job left a record, and what the record was before.
 
     A derivation that can be undone has `expect`, what tells that nobody has changed the record since, and of a record
-    that existed before also `was` (its version) and `before` (the old values of the changed fields). A statement, which
-    nobody changes, has neither. An undone one has
-    what it restored: the version `was` as version `now`. `raised` marks the step of a user's record that was changed
-    for facts alone; such a record never prevents an undo.
+    that existed before also `was` (its version) and `before` (the old values of the changed fields):
+    `{"collection": "agent_memories", "id": "mem_1", "expect": {"version": 3}, "was": 2, "before": {"trust": 0.5}}`. A
+    statement, which nobody changes, has neither. Once it is undone, a step says what it restored: the version `was`, as
+    version `now`. `raised` marks the step of a user's record that was changed for facts alone; such a record never
+    prevents an undo.
     """
 
     collection: str

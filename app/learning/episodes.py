@@ -37,7 +37,7 @@ from app.learning.conversation_extractors import (
 )
 from app.learning.dependencies import Tools, log
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
-from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, about, is_user
+from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, fact_fields, is_user
 from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report, Skipped
 from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
@@ -203,7 +203,7 @@ def facts(
             dropped["not_said"] += 1
         user = batch.scope.agents is None and is_user(texts["subject"], names)
         try:
-            fields = about({**texts, "cardinality": fact.cardinality}, batch.owner, user=user)
+            fields = fact_fields({**texts, "cardinality": fact.cardinality}, batch.owner, user=user)
             fields["valid_from"] = cited[0]["timestamp"] if begun is None else begun.at
             body = FactCreate.model_validate({**batch.owner, **fields, "trust": TRUST})
         except (ValidationError, Invalid):
@@ -361,7 +361,7 @@ class EpisodeFacts:
         known = await conversation_extractors.known_facts(tools, batch.scope, _query(batch), _partition(batch), name)
         return PartRequest({"user_name": name, "known_facts": known})
 
-    def may_hold(self, batch: Batch, _: ModelAnswer, fact: prompts.StatedFact) -> bool:
+    def may_be_stored(self, batch: Batch, _: ModelAnswer, fact: prompts.StatedFact) -> bool:
         """Returns whether a fact cites an episode."""
         return bool(batch.cited(fact.episode_numbers))
 
@@ -404,7 +404,7 @@ class EpisodeProcedures:
         ]
         return PartRequest({"known_procedures": shown}, context=[procedure["procedure_id"] for procedure in known])
 
-    def may_hold(self, batch: Batch, _: ModelAnswer, procedure: prompts.StatedProcedure) -> bool:
+    def may_be_stored(self, batch: Batch, _: ModelAnswer, procedure: prompts.StatedProcedure) -> bool:
         """Returns whether a procedure cites an episode."""
         return bool(batch.cited(procedure.episode_numbers))
 
@@ -509,7 +509,7 @@ class EpisodeExperience:
         agent = await registered_agent(tools, batch.scope, batch.agent_id)
         return PartRequest({"experience": shown_lessons(agent)}, context=agent)
 
-    def may_hold(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
+    def may_be_stored(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
         """Returns whether the checks of code let a lesson pass."""
         return isinstance(checks.quoted(lesson, lines(batch)), checks.Quote)
 
@@ -589,7 +589,7 @@ class EpisodeLearning:
             if len(readable) < len(actions):
                 await self._mark_learned(run, [action for action in actions if action not in readable])
             if readable:
-                limit = prompts.stretch(self._llm.prompt_tokens, EPISODE_PROMPTS)
+                limit = prompts.chunk_tokens(self._llm.prompt_tokens, EPISODE_PROMPTS)
                 yield next(chunks(Batch(scope, agent, user, readable), limit))
 
     async def _mark_learned(self, run: Run, actions: Sequence[ActionRecord]) -> None:
@@ -627,7 +627,7 @@ def day_teller(llm: LLM, tools: Tools) -> DescribeDay:
         batch = Batch(Scope(first["tenant_id"]), first["agent_id"], first["user_id"], actions)
         text, budget.allowance = earlier, tools.allowance(first["tenant_id"])
         try:
-            limit = prompts.stretch(llm.prompt_tokens, [DAY_PROMPT])
+            limit = prompts.chunk_tokens(llm.prompt_tokens, [DAY_PROMPT])
             for chunk in islice(chunks(batch, limit, len(actions)), MOST_CHUNKS):
                 request = chunk.data({"earlier": text})
                 reply = await llm.reply(prompt.text, request, prompts.DayText, budget)

@@ -180,7 +180,7 @@ class Rules:
         `known`: the names in the facts that the model was shown. They may be subjects, too: "It squeals" is said of the
         "Kestrel 518", whose number stands in no message.
         """
-        named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]
+        named = [*self.lines, *(replace(line, text=known) for line in self.lines[:1])]  # `known` as one line more
         result: list[tuple[FactCreate, Source]] = []
         for one in accepted:
             statement = one.statement
@@ -199,7 +199,7 @@ class Rules:
             }
             user = self.profiled and one.of_user
             try:
-                fields = about(stated, self.owner, user=user)
+                fields = fact_fields(stated, self.owner, user=user)
             except Invalid:
                 self.dropped["invalid"] += 1
                 continue
@@ -285,7 +285,7 @@ class Rules:
         return result
 
 
-def about(stated: Json, owner: OwnedRecord, *, user: bool) -> Json:
+def fact_fields(stated: Json, owner: OwnedRecord, *, user: bool) -> Json:
     """Returns subject, predicate, object and cardinality of a fact.
 
     `user`: the fact is about the user. Its subject is then the reserved subject, so that the profile shows it, and a

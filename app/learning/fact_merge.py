@@ -17,7 +17,7 @@ from app.facts.service import Contended, contended, plain
 from app.jobs.runner import Done, Run
 from app.learning import prompts
 from app.learning.checks import stands
-from app.learning.dependencies import ALWAYS, Tools
+from app.learning.dependencies import NO_PRECONDITION, Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
 from app.llm.base import LLM, configured
 from app.memories.schemas import Source
@@ -64,7 +64,7 @@ class FactMergeJob:
                     assertion, source = merged
                 else:
                     report = {**result, "merged": False, "reason": "changed_meanwhile"}
-            outcome = await self._tools.facts(scope).assert_all([assertion], ALWAYS, [source])
+            outcome = await self._tools.facts(scope).assert_all([assertion], NO_PRECONDITION, [source])
             (fact,) = outcome.body["items"]
             return {**report, "fact_ids": [fact["fact_id"]], "status": fact["status"]}, list(outcome.changes)
 

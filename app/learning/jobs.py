@@ -16,7 +16,7 @@ from app.learning.conversation_extractors import (
     ExperienceExtractor,
     StatementExtractor,
     accepted,
-    stored,
+    summary_plan,
     written_by,
 )
 from app.learning.dependencies import Tools
@@ -43,9 +43,9 @@ from app.storage.scope import Scope
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-STATEMENTS = StatementExtractor(("memories", "profile", "facts", "summary"))
+STATEMENT_EXTRACTOR = StatementExtractor(("memories", "profile", "facts", "summary"))
 EXTRACTORS: tuple[Extractor[Conversation], ...] = (
-    STATEMENTS,
+    STATEMENT_EXTRACTOR,
     ExperienceExtractor(),
 )
 """The extractors in the order in which they run."""
@@ -80,7 +80,8 @@ class ConversationJobs:
             result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
             return Done({"skipped": "the session is gone"})
-        if report.failed and (report.waits or not report.done or not run.lease.last_attempt):
+        # partial: the last attempt learned some parts. Any other is tried again, or has failed, or waits for a time
+        if report.failed and (report.waits or not report.advanced or not run.lease.last_attempt):
             raise report.unfinished()
         undo = await undo_of(run, self._undo_days)
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
@@ -127,14 +128,14 @@ class ConversationJobs:
         with skipping(SESSIONS, session["session_id"]):
             chunks, summary = await prompts.chunked(talk.lines, llm.prompt_tokens), ""
             for number, chunk in enumerate(chunks, start=1):
-                part = replace(talk, lines=chunk)
-                answer = await replace(STATEMENTS, names=("summary",)).ask(self._tools, part, llm, budget)
-                _, statements = await accepted(self._tools, part, [answer])
+                of_chunk = replace(talk, lines=chunk)
+                answer = await replace(STATEMENT_EXTRACTOR, names=("summary",)).ask(self._tools, of_chunk, llm, budget)
+                _, statements = await accepted(self._tools, of_chunk, [answer])
                 summary = summary_of(summary, statements, {}) or summary
                 await run.progress(number, len(chunks))
             written = written_by(llm.model, talk, summary)
             try:
-                result = await commit_planned(run, stored(self._tools, talk, written))
+                result = await commit_planned(run, summary_plan(self._tools, talk, written))
             except Skipped as why:
                 return Done({"skipped": str(why), "llm": budget.spent})
             return Done({"summary": result["summary"], "llm": budget.spent})
@@ -201,7 +202,7 @@ def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversat
     if remembers:
         return EXTRACTORS
     _skip_all_but("summary", report, "the session remembers nothing")
-    return [replace(STATEMENTS, names=("summary",))]
+    return [replace(STATEMENT_EXTRACTOR, names=("summary",))]
 
 
 def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:

@@ -1,6 +1,6 @@
 """The protocol of extractors, the loop that runs them, and the report of a run.
 
-For each stretch of a source: one call for all parts (one more for what tools gave back, which no other part sees), one
+For each chunk of a source: one call for all parts (one more for what tools gave back, which no other part sees), one
 second look at all items, which may only remove some, and then the plans.
 """
 
@@ -42,12 +42,15 @@ class Report:
         self.failed: dict[str, str] = {}
         self.unreachable: LLMUnavailable | LLMBudgetSpent | None = None
         """Why no further part can be asked for in this run."""
-        self.done = False
+        self.advanced = False
+        """Whether this try has learned any part."""
+        self.noted: set[str] = set()
+        """The ids of the derivations whose results are counted."""
 
     def add(self, name: str, result: DerivationResult, *, by_earlier_try: bool = False) -> None:
         """Adds the result of a part: counts and lists accumulate. What an earlier try of the job had done is no
         progress of this one."""
-        self.done = self.done or not by_earlier_try
+        self.advanced = self.advanced or not by_earlier_try
         part = self.parts.setdefault(name, {})
         part["status"] = "done"
         part.pop("reason", None)
@@ -98,7 +101,7 @@ class LearningSource(Protocol):
 
     @property
     def prompt(self) -> str:
-        """The name of the prompt that the parts' prompts follow."""
+        """The name of the prompt that comes first, as `conversation`: those of the parts follow it."""
         ...
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
@@ -172,7 +175,7 @@ class Extractor(Protocol[S_contra]):
         """Returns what the model is shown. Raises `Skipped` if the part has nothing to ask, or Forbidden."""
         ...
 
-    def may_hold(self, source: S_contra, answer: ModelAnswer, item: Any, /) -> bool:
+    def may_be_stored(self, source: S_contra, answer: ModelAnswer, item: Any, /) -> bool:
         """Returns whether an item may be stored, as far as code can see it alone. The second look is for these."""
         ...
 
@@ -183,6 +186,7 @@ class Extractor(Protocol[S_contra]):
 
 
 Part = tuple[Extractor[S], PartRequest]
+"""What is asked for. What is made of its answer are the parts of the report: its extractor's `names`."""
 PartAnswer = tuple[Extractor[S], ModelAnswer]
 
 
@@ -236,7 +240,7 @@ def _to_look_at(source: S, answers: Sequence[PartAnswer[S]]) -> Iterator[tuple[E
     for part, answer in answers:
         for name in part.shape.model_fields:
             for at, item in enumerate(getattr(answer.reply, name) or ()):
-                if item is not None and part.may_hold(source, answer, item):
+                if item is not None and part.may_be_stored(source, answer, item):
                     yield part, answer, name, at
 
 
@@ -346,9 +350,12 @@ class LearningRun:
     async def _noted(self, name: str, derivation_id: str) -> bool:
         """Returns whether the derivation exists. What an earlier try of the same operation committed counts as its
         result."""
+        if derivation_id in self.report.noted:
+            return True
         note = await self.tools.store.get(DERIVATIONS, self.run.tenant, derivation_id)
         if note is None:
             return False
+        self.report.noted.add(derivation_id)
         own = self.run.lease.job.operation_id
         if own is not None and note["operation_id"] == own:
             self.report.add(name, note["result"], by_earlier_try=True)

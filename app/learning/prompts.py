@@ -26,15 +26,13 @@ from app.jobs.queue import handled
 from app.llm.base import ReplyShape
 from app.memories.agents import LessonList
 from app.sessions.repository import trust_of
-from app.sessions.schemas import MESSAGES, MessageRecord, own_text
+from app.sessions.schemas import MESSAGES, SPEAKING, MessageRecord, own_text
 
-READ_ROLES = ("user", "assistant")
-"""Roles that are read. Output of tools and system prompts is not the user's word, and nothing is learned from it."""
 CHUNK_TOKENS = 6_000
-"""The limit of tokens of a stretch. A model with a small context reads shorter ones (`stretch`)."""
+"""The limit of tokens of a chunk. A model with a small context reads shorter ones (`chunk_tokens`)."""
 SHAPE_TOKENS = 700
 """Tokens that a request has besides data and instructions: the system message and the schema."""
-LEAST_STRETCH = 400
+LEAST_CHUNK_TOKENS = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""
 SENTENCE_CHARS = 1_000
@@ -62,7 +60,7 @@ def read(messages: Sequence[MessageRecord]) -> list[TranscriptLine]:
 
     def line(message: MessageRecord) -> TranscriptLine | None:
         role = message["role"]
-        if role not in READ_ROLES:
+        if role not in SPEAKING:  # output of tools and system prompts is nobody's word: nothing is learned from it
             return None
         text = strip_served(own_text(message)).strip()[:MESSAGE_CHARS]
         return TranscriptLine(message["seq"], role, message["name"], message["timestamp"], text, trust_of(message))
@@ -78,7 +76,7 @@ def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
 
 async def chunked(lines: Sequence[TranscriptLine], prompt_tokens: int) -> list[list[TranscriptLine]]:
     """Runs `chunks` for prompts of at most `prompt_tokens` tokens, in a thread if the text is long."""
-    limit = stretch(prompt_tokens, CONVERSATION_PROMPTS)
+    limit = chunk_tokens(prompt_tokens, CONVERSATION_PROMPTS)
     return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines, limit)))
 
 
@@ -91,11 +89,11 @@ def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterat
     return prompt_text.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit)
 
 
-def stretch(prompt_tokens: int, names: Sequence[str]) -> int:
-    """Returns the most tokens of a stretch that is read under these prompts: three quarters of what they leave. The
-    last quarter is for known data."""
+def chunk_tokens(prompt_tokens: int, names: Sequence[str]) -> int:
+    """Returns the most tokens of a chunk that is read under these prompts: three quarters of what they leave. The last
+    quarter is for known data."""
     instructions = sum(prompt_text.count(load(name).text) for name in names)
-    return max(LEAST_STRETCH, min(CHUNK_TOKENS, (prompt_tokens - instructions - SHAPE_TOKENS) * 3 // 4))
+    return max(LEAST_CHUNK_TOKENS, min(CHUNK_TOKENS, (prompt_tokens - instructions - SHAPE_TOKENS) * 3 // 4))
 
 
 def fitting(known: Json, limit: int) -> Json:

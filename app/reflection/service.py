@@ -33,7 +33,7 @@ from app.findings.service import (
 )
 from app.jobs import queue
 from app.jobs.queue import REFLECTION, RESOLVE, Operation, OperationRecord
-from app.learning.dependencies import ALWAYS, Tools
+from app.learning.dependencies import NO_PRECONDITION, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
@@ -130,7 +130,7 @@ class Applier:
                     name = field_of(fact)
                     if value and name is not None and fact["user_id"] is not None:
                         users, patch = self._tools.users(self._scope), ProfilePatch.model_validate({name: value})
-                        changes += (await users.patch_profile(fact["user_id"], patch, ALWAYS)).changes
+                        changes += (await users.patch_profile(fact["user_id"], patch, NO_PRECONDITION)).changes
                     else:
                         changes += await self._tools.facts(self._scope).ending([fact], until)
                 case _:
@@ -160,7 +160,7 @@ class Applier:
             "prompt_version": details["prompt_version"],
         }
         decays = Decays(tools.store, self._scope.tenant)
-        planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), ALWAYS)
+        planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), NO_PRECONDITION)
         return (await planner.plan([body], "", [source])).changes
 
     def _end_validity(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:
@@ -178,7 +178,9 @@ class Applier:
         service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
         patch = ProcedurePatch.model_validate(details)
         return [
-            change for procedure in procedures for change in (await service.patch(procedure.id, patch, ALWAYS)).changes
+            change
+            for procedure in procedures
+            for change in (await service.patch(procedure.id, patch, NO_PRECONDITION)).changes
         ]
 
 
@@ -242,7 +244,7 @@ class Decisions:
     def begin(self, kind: str, agent_id: str | None, user_id: str | None) -> OperationRecord:
         """Returns the operation of a decision on a record of an agent and a user. The changes may name its id."""
         now = self._tools.clock.now()
-        return queue.begin(self._scope, kind, now, agent_id=agent_id, user_id=user_id)[0]
+        return queue.new_operation(self._scope, kind, now, agent_id=agent_id, user_id=user_id)[0]
 
     async def carried_out(self, operation: OperationRecord, changes: Sequence[Change], result: Json) -> list[Change]:
         """Returns the changes with those that store the operation and how to undo them."""

@@ -169,7 +169,7 @@ class Erasure:
         """Returns the ids and changes of a new erasure. Its operation is stored under the hash: it reveals nothing of
         the user to other keys, and outlives the job. The job names the user until the erasure is verified."""
         now = self._clock.now()
-        operation, noted = queue.begin(self._scope, ERASE_USER, now, user_id=erased_id)
+        operation, noted = queue.new_operation(self._scope, ERASE_USER, now, user_id=erased_id)
         payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
         queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
         work: TombstoneRecord = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}

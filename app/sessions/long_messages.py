@@ -43,7 +43,8 @@ _TYPE_NAMES = ("media_type", "mimeType", "mime_type", "format")
 _UNKNOWN_TYPE = "application/octet-stream"
 _OPAQUE_CHARS = OBJECT_BYTES
 """Most characters of what a field carries besides texts."""
-_PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp"})
+_AS_SENT = frozenset({"role", "name", "tool_call_id", "timestamp"})
+"""Fields of a message that have limits of their own and stay as they were sent."""
 
 
 WarningCode = Literal["text_shortened", "file_not_kept", "not_kept", "no_text"]
@@ -137,7 +138,7 @@ class _Shortening:
                 short[name] = result if self._fits(result, place) else None
             elif name == "metadata" and isinstance(value, dict):
                 short[name] = self._entries(value, place)
-            elif name not in _PLAIN:
+            elif name not in _AS_SENT:
                 short[name] = self._files(value, place, file=True) if name == "audio" else value
                 if not self._fits(short[name], place):
                     del short[name]

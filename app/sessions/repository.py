@@ -26,6 +26,7 @@ from app.memories.schemas import MEMORIES, MemoryRecord, ReplacementLink, Source
 from app.sessions.schemas import (
     MESSAGES,
     SESSIONS,
+    SPEAKING,
     MessageIn,
     MessageRecord,
     SessionCreate,
@@ -41,7 +42,6 @@ from app.storage.repository import Repository
 from app.storage.schema import Absent, Eq, Filter, Range, both
 from app.storage.scope import Scope
 
-REMEMBERED_ROLES = ("user", "assistant")
 MESSAGE_IMPORTANCE = 0.3
 
 
@@ -149,7 +149,7 @@ def content(message: MessageRecord) -> str:
 
 def leaves_memory(message: MessageRecord) -> bool:
     """Returns whether a memory is made from the message: it has text of a user or an assistant."""
-    return message["role"] in REMEMBERED_ROLES and bool(strip_served(own_text(message)).strip())
+    return message["role"] in SPEAKING and bool(strip_served(own_text(message)).strip())
 
 
 TRUST = {"assistant": 0.7, "tool": 0.4}
@@ -222,13 +222,13 @@ class SessionRepository(Repository[SessionRecord]):
         bounds = None if after_seq is None and before_seq is None else Range("seq", gt=after_seq, lt=before_seq)
         return both(Eq("session_id", session["session_id"]), bounds)
 
-    def said_in(self, session: SessionRecord) -> Filter:
+    def undeleted(self, session: SessionRecord) -> Filter:
         """Returns the filter for the session's messages without the deleted ones."""
         return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
 
     async def count_messages(self, session: SessionRecord, role: str) -> int:
         """Returns the number of messages of a role."""
-        return await self.messages.count(both(self.said_in(session), Eq("role", role)))
+        return await self.messages.count(both(self.undeleted(session), Eq("role", role)))
 
     async def count_memories(self, session: SessionRecord) -> int:
         """Returns the number of memories made from the session."""

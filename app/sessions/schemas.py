@@ -208,9 +208,9 @@ MESSAGES: Collection[MessageRecord] = Collection(
 `seq` comes from a counter of the session's id, which outlives the session: it has no gaps and never restarts.
 """
 
-MESSAGE_INTERNAL = frozenset({"tenant_id", "agent_id", "user_id", "text", "own_text", "extra"})
-"""Fields of messages that no response contains. `text`: the text of a message, its parts joined. What `extra` holds is
-shown as it was sent, beside the other fields."""
+_NOT_IN_ANSWERS = MESSAGES.internal | {"tenant_id", "agent_id", "user_id", "extra"}
+"""Fields of messages that no answer contains. An export of a user shows the owners, which an answer has with the
+session; what `extra` holds stands beside the other fields, as it was sent."""
 
 
 def counter(session_id: str) -> str:
@@ -378,7 +378,8 @@ class _MessageFields(Schema):
 
 
 SPEAKING = ("user", "assistant")
-"""Roles whose messages say something. A tool may return nothing, and a prompt may be empty."""
+"""Roles whose messages say something: they are remembered, and learned from. A tool may return nothing, and a prompt
+may be empty."""
 
 
 class StoredMessage(_MessageFields):
@@ -612,7 +613,7 @@ def render(session: SessionRecord) -> Session:
 
 def render_message(message: MessageRecord) -> Message:
     """Returns a message as responses show it."""
-    public = {name: value for name, value in message.items() if name not in MESSAGE_INTERNAL}
+    public = {name: value for name, value in message.items() if name not in _NOT_IN_ANSWERS}
     return cast(Message, {**public, **message.get("extra", {})})
 
 

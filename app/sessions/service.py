@@ -216,18 +216,18 @@ class SessionService:
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += [self._sessions.add_message(message) for message in messages]
         changes.append(self._sessions.count_in(session, messages))
+        memories = await self._memorize(session, messages, now)
+        for memory, indexed in memories:
+            changes += self._memories.add(memory, indexed)
         # learning is due every `LEARN_EVERY` messages, once the session is quiet; a summary, every `SUMMARY_TOKENS`
         count, size = session["message_count"], session["token_count"]
         by_count = count // LEARN_EVERY != (count + len(messages)) // LEARN_EVERY
         by_size = size // SUMMARY_TOKENS != (size + sum(message["tokens"] for message in messages)) // SUMMARY_TOKENS
-        reads = self._learns and session["memorize"] != "none"
-        due = [(POST_CONVERSATION, by_count and reads), (SUMMARIZE, by_size and self._learns)]
+        learns = self._learns and session["memorize"] != "none"
+        due = [(POST_CONVERSATION, by_count and learns), (SUMMARIZE, by_size and self._learns)]
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
-        payload = self._to_learn(session["session_id"])
+        payload = self._to_learn(session_id)
         changes += [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
-        memories = await self._memorize(session, messages, now)
-        for memory, indexed in memories:
-            changes += self._memories.add(memory, indexed)
         answer: Appended = {
             "session_id": session_id,
             "items": [render_message(message) for message in messages],
@@ -304,7 +304,7 @@ class SessionService:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
         counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
-        first = await self._sessions.messages.find(self._sessions.said_in(session), order="asc", limit=1)
+        first = await self._sessions.messages.find(self._sessions.undeleted(session), order="asc", limit=1)
         return {
             "session_id": session_id,
             "message_count": session["message_count"],
@@ -386,7 +386,7 @@ class MessageEdits:
         session = await self._sessions.get_unexpired(session_id, now)
         self._sessions.require_write(session)
         precondition.check(session)
-        messages = await self._sessions.messages.find(both(self._sessions.said_in(session), Eq("seq", seq)), limit=1)
+        messages = await self._sessions.messages.find(both(self._sessions.undeleted(session), Eq("seq", seq)), limit=1)
         if not messages:
             raise NotFound(f"The session has no message {seq}.")
         return session, messages[0]
@@ -407,7 +407,7 @@ class MessageEdits:
 
     async def _newest(self, session: SessionRecord) -> list[MessageRecord]:
         """Returns the last two messages, the newest first."""
-        return await self._sessions.messages.find(self._sessions.said_in(session), order="desc", limit=2)
+        return await self._sessions.messages.find(self._sessions.undeleted(session), order="desc", limit=2)
 
     def _counted(self, session: SessionRecord, fields: SessionRecord, now: str) -> Change:
         """Returns the change of the session. It conflicts if messages were appended meanwhile."""
@@ -543,7 +543,7 @@ class Windows:
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
         if window.looks_back:
-            where = both(where, self._sessions.said_in(session))
+            where = both(where, self._sessions.undeleted(session))
             if cursor is not None:  # a cursor belongs to a paged list
                 raise InvalidCursor()
             newest_first = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
@@ -558,10 +558,10 @@ class Windows:
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContext:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
-        where = self._sessions.said_in(session)
+        where = self._sessions.undeleted(session)
         newest_first = await self._sessions.messages.find(where, order="desc", limit=max_messages + 1)
-        characters = sum(message["tokens"] for message in newest_first) * _CHARACTERS_A_TOKEN
-        return await off_loop(characters, _context, session["summary"], newest_first, max_messages, max_tokens)
+        length = sum(message["tokens"] for message in newest_first) * _CHARACTERS_A_TOKEN
+        return await off_loop(length, _context, session["summary"], newest_first, max_messages, max_tokens)
 
 
 def _context(

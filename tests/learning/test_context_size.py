@@ -43,8 +43,8 @@ async def test_every_prompt_of_a_long_session_fits_into_the_context(service: Ser
 
 def test_a_large_context_has_the_longest_stretch_and_a_small_one_a_shorter() -> None:
     names = prompts.CONVERSATION_PROMPTS
-    assert prompts.stretch(100_000, names) == prompts.CHUNK_TOKENS
-    assert prompts.LEAST_STRETCH <= prompts.stretch(3072, names) < 2000
+    assert prompts.chunk_tokens(100_000, names) == prompts.CHUNK_TOKENS
+    assert prompts.LEAST_CHUNK_TOKENS <= prompts.chunk_tokens(3072, names) < 2000
 
 
 def test_known_data_without_room_is_left_out_from_the_end() -> None:

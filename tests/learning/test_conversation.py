@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.learning import prompts
+from app.errors import RecalldError
+from app.learning import conversation_extractors, prompts
 from app.learning.derivations import DERIVATIONS
 from app.memories.schemas import STATEMENTS, StatementRecord
 from app.settings import Settings
@@ -410,6 +411,25 @@ async def test_a_part_that_was_learned_by_an_earlier_try_is_done(service: Servic
     memories = done["result"]["parts"]["memories"]
     assert (done["status"], memories["status"], memories["created"]) == ("succeeded", "done", 1)
     assert "before" not in str(done["result"]["parts"])
+
+
+async def test_what_an_earlier_try_learned_is_counted_once(
+    service: Service, llm: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await talk(service, *FILMS)
+    llm.says["memories"] = {"memories": [learned("The user prefers action films.", 1)]}
+
+    async def broken(*_: object) -> None:
+        raise RecalldError("The facts cannot be stored.")
+
+    with monkeypatch.context() as patch:  # the facts come after the memories
+        patch.setattr(conversation_extractors, "asserted", broken)
+        waiting = await end(service)
+    assert (waiting["status"], len(await kept(service))) == ("queued", 1)
+    await work(service, minutes=60)
+    done = await operation(service, waiting["operation_id"])
+    memories = done["result"]["parts"]["memories"]
+    assert (done["status"], memories["created"], len(memories["memory_ids"])) == ("succeeded", 1, 1)
 
 
 async def test_a_model_that_stays_away_ends_as_failed_and_loses_nothing(service: Service, llm: Model) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from app.learning.conversation_extractors import Conversation, stored
+from app.learning.conversation_extractors import Conversation, summary_plan
 from app.learning.dependencies import Tools
 from app.learning.learning_run import Skipped
 from app.sessions.repository import SummaryText
@@ -247,7 +247,7 @@ async def planned(service: Service, seq: int) -> tuple[Tools, Conversation, Summ
 async def test_a_summary_of_less_does_not_replace_one_of_more(service: Service, llm: Model) -> None:
     says(llm, "The user chose an action film.")
     await talk(service, *FILMS)
-    late = stored(*await planned(service, 2))
+    late = summary_plan(*await planned(service, 2))
     await summarized(service)
     with pytest.raises(Skipped, match="later summary"):
         await late()
@@ -255,7 +255,7 @@ async def test_a_summary_of_less_does_not_replace_one_of_more(service: Service, 
 
 async def test_a_summary_of_messages_that_were_cleared_is_not_stored(service: Service, api: httpx.AsyncClient) -> None:
     await talk(service, *FILMS)
-    late = stored(*await planned(service, 4))
+    late = summary_plan(*await planned(service, 4))
     await api.delete("/v1/sessions/s/messages")
     with pytest.raises(Skipped, match="messages are gone"):
         await late()

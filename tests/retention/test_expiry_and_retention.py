@@ -272,8 +272,8 @@ async def test_operations_that_ended_and_jobs_that_failed_long_ago_are_deleted(
     service: Service, clock: TurnedClock
 ) -> None:
     store, born = service.resources.store, clock.now()
-    waiting, _ = queue.begin(Scope("other"), "forget", born)
-    ended = queue.begin(Scope("other"), "forget", born)[0] | {"status": "succeeded"}
+    waiting, _ = queue.new_operation(Scope("other"), "forget", born)
+    ended = queue.new_operation(Scope("other"), "forget", born)[0] | {"status": "succeeded"}
     await store.commit([Insert(OPERATIONS, doc) for doc in (waiting, ended)])
     await forget(service)
     await store.commit([Job("unknown", SYSTEM).enqueue(born)])

@@ -360,7 +360,7 @@ async def gather_messages(request: SourceRequest) -> SourceResult:
     if session is None:
         return SourceResult()
     until = None if request.body.now is None else Range("timestamp", le=request.body.now)
-    where = both(sessions.said_in(session), until)
+    where = both(sessions.undeleted(session), until)
     messages = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
     return SourceResult(await _turns_before_query(request, session, messages))
 
