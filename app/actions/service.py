@@ -46,7 +46,7 @@ from app.jobs import queue
 from app.jobs.queue import CONSOLIDATION
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, of_partition, pending_note
 from app.memories.schemas import MemoryRecord
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.storage.changes import Change
 from app.storage.record_filters import split_filter
 from app.storage.repository import Listing, Repository, between, having, pages, partitions_of
@@ -154,7 +154,7 @@ class ActionService:
         asked, keep = split_filter(body.asked(), ACTION_FIELDS, ACTIONS, searched=True)
         where = both(_searched(body), asked)
         retrieved = await self._lookup.find(
-            RetrievalQuery(body.query, partitions, where, to_ms(now), body.top_k, keep=keep)
+            RetrievalRequest(body.query, partitions, where, to_ms(now), body.top_k, keep=keep)
         )
         items: list[FoundAction] = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
         return {"items": items, **retrieved.how()}

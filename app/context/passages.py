@@ -44,6 +44,7 @@ def best_passage(text: str, weights: Mapping[int, float], limit: int = LONGEST_P
     whole = pieces[start > 0 : len(pieces) - (end < len(text))]
     pieces = whole or pieces or [(start, end)]
     terms = [_query_terms(text[first:last], weights) for first, last in pieces]
+    # + 1: the seam between two pieces takes a token at most
     sizes = [prompt_text.count(text[first:last]) + 1 for first, last in pieces]
     first, last = _best_run(terms, sizes, limit - CUT_TOKENS, weights)
     return _with_cuts(text, (pieces[first][0], pieces[last - 1][1]), limit)

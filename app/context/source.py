@@ -23,7 +23,7 @@ from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
 from app.memories.search import MEMORY_FIELDS, by_tags, told_by, true_at
 from app.resources import Resources
 from app.retrieval.calibration import QueryEvidence
-from app.retrieval.retriever import RetrievalQuery, RetrievalResult, SearchWarning
+from app.retrieval.retriever import RetrievalRequest, RetrievalResult, SearchWarning
 from app.retrieval.time_expressions import TimeInterval
 from app.sessions.schemas import SessionRecord
 from app.storage.record_filters import SplitFilter, split_filter
@@ -305,7 +305,7 @@ async def search(
     the quality and does not make the source fail.
     """
     body, resources = request.body, request.resources
-    query = RetrievalQuery(
+    wanted = RetrievalRequest(
         body.query,
         request.partitions,
         where,
@@ -321,7 +321,7 @@ async def search(
         evidence=True,
         merge_repetitions="within a day",
     )
-    return await retriever_of(resources, request.scope, collection).find(query)
+    return await retriever_of(resources, request.scope, collection).find(wanted)
 
 
 def visible(request: SourceRequest) -> SplitFilter:

@@ -29,7 +29,7 @@ from app.memories.agents import Decays
 from app.memories.repository import MemoryRepository, told_at
 from app.memories.schemas import FILE, FINDABLE, MEMORIES, SMALL_TALK, Memory, MemoryRecord
 from app.retrieval.model_weights import weights_for
-from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalQuery, Retriever, SearchWarning
+from app.retrieval.retriever import BY_WORDS_ALONE, RetrievalRequest, Retriever, SearchWarning
 from app.storage.protocol import Order, Store
 from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import Eq, Filter, Has, In, Or, Range, both
@@ -405,7 +405,7 @@ class RelatedService:
             async with asyncio.timeout(SIMILAR_SECONDS):
                 text = memory["content"][:QUERY_CHARACTERS]
                 active = both(Eq("status", "active"), unexpired(now), FINDABLE)
-                wanted = RetrievalQuery(
+                wanted = RetrievalRequest(
                     text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector"
                 )
                 for hit in (await self._lookup.find(wanted)).hits:

@@ -40,7 +40,7 @@ from app.jobs.queue import MERGE_FACT
 from app.llm.base import LLM, configured
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex
 from app.memories.schemas import Source
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.record_filters import split_filter
 from app.storage.repository import Listing, page_of, partitions_of, render_items
@@ -392,7 +392,7 @@ class FactService:
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
         shared, of_facts = body.include_shared, (self._facts.store, self._facts.scope, FACTS)
         asked, keep = split_filter(body.asked(), FACT_FIELDS, FACTS, searched=True)
-        wanted = RetrievalQuery(
+        wanted = RetrievalRequest(
             body.query,
             await partitions_of(*of_facts, body.agent_id, body.user_id, include_shared=shared),
             both(search_filter(body, rfc3339(now), aliases), asked),

@@ -38,7 +38,7 @@ from app.memories.schemas import (
     StatementRecord,
 )
 from app.profiles.agents import LESSONS, merge_experience
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.sessions.repository import SessionRepository, SessionSummaries, SummaryText, expected
 from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
 from app.storage.changes import Change, CommitConflict, Insert, Update
@@ -161,7 +161,7 @@ class StatementExtractor:
             )  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
             lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-            retrieved = await lookup.find(RetrievalQuery(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
+            retrieved = await lookup.find(RetrievalRequest(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
             known = [hit.doc for hit in retrieved.hits]
             facts = await known_facts(tools, talk.scope, query, partitions, names[0] if names else "user")
         shown: Json = {
@@ -545,7 +545,7 @@ async def known_facts(
     now = tools.clock.now()
     lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
     retrieved = await lookup.find(
-        RetrievalQuery(near, partitions, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
+        RetrievalRequest(near, partitions, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
     )
     return [
         {

@@ -47,7 +47,7 @@ from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
 from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, text_to_index
 from app.profiles.agents import names_one
 from app.profiles.users import ProfileReader
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.storage.changes import Change, Update
 from app.storage.repository import Repository
 from app.storage.schema import Absent, Collection, Eq, Filter, OwnedRecord, both
@@ -390,7 +390,7 @@ class EpisodeProcedures:
         lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
         partitions = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
         now_ms = to_ms(tools.clock.now())
-        wanted = RetrievalQuery(_query(batch), partitions, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
+        wanted = RetrievalRequest(_query(batch), partitions, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
         known = [hit.doc for hit in (await lookup.find(wanted)).hits]
         shown = [
             {

@@ -51,7 +51,7 @@ from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
-from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalQuery, Retriever
+from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalRequest, Retriever
 from app.retrieval.time_expressions import interval_of
 from app.storage.protocol import Fetched, Store
 from app.storage.record_filters import SplitFilter, fields_of, split_filter
@@ -504,7 +504,7 @@ class MemorySearch:
             everyone=body.everyone,
         )
         retrieved = await self._retriever.find(
-            RetrievalQuery(
+            RetrievalRequest(
                 query=body.query,
                 partitions=partitions,
                 where=filters.where,

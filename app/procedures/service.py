@@ -36,7 +36,7 @@ from app.procedures.schemas import (
     render,
     situation,
 )
-from app.retrieval.retriever import Hit, RetrievalQuery, RetrievalResult, Retriever, TookMs
+from app.retrieval.retriever import Hit, RetrievalRequest, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
 from app.storage.repository import Listing, between, having, page_of, render_items
@@ -673,8 +673,8 @@ class ProcedureService:
         results: list[RetrievalResult[ProcedureRecord]] = []
 
         async def find(k: int) -> list[Hit[ProcedureRecord]]:
-            query = RetrievalQuery(body.situation, partitions, where, to_ms(now), k, explain=body.explain)
-            results.append(await self._lookup.find(query))
+            wanted = RetrievalRequest(body.situation, partitions, where, to_ms(now), k, explain=body.explain)
+            results.append(await self._lookup.find(wanted))
             return results[-1].hits
 
         hits = await best(find, body.top_k, now)

@@ -1,7 +1,7 @@
 """The retriever: finds documents of any searched collection for a query.
 
     retriever = Retriever(store, scope, embedder, MEMORIES)
-    result = await retriever.find(RetrievalQuery("Where do I live?", partitions, where, now_ms, k=10))
+    result = await retriever.find(RetrievalRequest("Where do I live?", partitions, where, now_ms, k=10))
 
 `scope` is what the caller may see. The query names the partitions of it that are searched: those of the agent "support"
 and its user "ann", say. The documents in them are called the searched documents.
@@ -169,7 +169,7 @@ RERANKER_UNAVAILABLE = "reranker_unavailable"
 MOST_NAMED = 20
 """Others that `explain` names."""
 READ_AT_ONCE = 500
-"""So many documents are read together for `RetrievalQuery.keep`, a filter that the store cannot decide."""
+"""So many documents are read together for `RetrievalRequest.keep`, a filter that the store cannot decide."""
 
 HitMask = Callable[[Columns, Floats], Bools]
 """Takes the columns and each document's current importance, and returns a mask of shape (n,)."""
@@ -203,7 +203,7 @@ class Repetition(TypedDict):
 
 
 @dataclass(slots=True)  # not frozen: a frozen dataclass takes five times as long to create
-class RetrievalQuery(Generic[R]):
+class RetrievalRequest(Generic[R]):
     """The input of the retriever.
 
     Three filters decide which documents match, before anything is ranked or cut to `k`: `where` is asked of the store,
@@ -248,7 +248,7 @@ class RetrievalQuery(Generic[R]):
 
 
 class Hit(NamedTuple, Generic[R]):
-    """A record that was found, with its score and, if the query asks for them, its partner and its explanation."""
+    """A record that was found, with its score and, if the request asks for them, its partner and its explanation."""
 
     doc: R
     memo: Memo
@@ -277,12 +277,12 @@ class RetrievalResult(Generic[R]):
     mode_used: SearchMode = "hybrid"
     warnings: list[SearchWarning] = field(default_factory=list)
     word_weights: Mapping[int, float] = field(default_factory=dict)
-    """BM25 weight of each query term among the searched documents, by term id, if the query asked for `evidence`. Rare
-    terms weigh more."""
+    """BM25 weight of each query term among the searched documents, by term id, if the request asked for `evidence`.
+    Rare terms weigh more."""
     interval: TimeInterval | None = None
     """The time interval of the query, in the reading that was taken."""
     evidence: QueryEvidence | None = None
-    """How much of the query the searched documents have, if the query asked for it."""
+    """How much of the query the searched documents have, if the request asked for it."""
     asks: float | None = None
     """The probability that the query asks for anything that memory may have; None: nothing tells."""
 
@@ -341,7 +341,7 @@ class Retriever(Generic[R]):
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage, self._names = second_stage, names
 
-    async def find(self, request: RetrievalQuery[R]) -> RetrievalResult[R]:
+    async def find(self, request: RetrievalRequest[R]) -> RetrievalResult[R]:
         """Returns the hits, best first, and the time that each step took.
 
         If the query of a hybrid search cannot be embedded, the search falls back to mode `text` and adds a warning.
@@ -362,7 +362,7 @@ class Retriever(Generic[R]):
             )
             return result
 
-    async def _find(self, request: RetrievalQuery[R]) -> RetrievalResult[R]:
+    async def _find(self, request: RetrievalRequest[R]) -> RetrievalResult[R]:
         started = time.perf_counter()
         if (part := leading_part(request.query)) is not request.query:  # of a transcript the last turn
             request = replace(request, query=part)  # the caller read its `interval` from the same part
@@ -398,7 +398,7 @@ class Retriever(Generic[R]):
         # of "action_logs" and "procedures" fewer help than of memories with the same log-odds
         if (of_collection := OF_COLLECTION.get(self._collection.name)) is not None:
             fitted = replace(fitted, calibration=replace(fitted.calibration, of_collection=of_collection))
-        # of a second stage's 40 texts the last may become the first: so many are ranked, also for ten hits
+        # of a second stage's 50 texts the last may become the first: so many are ranked, also for ten hits
         ranked_k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
         outcome = await self._search(request, mode, analysed, vector, overview, ranked_k, fitted)
         columns = outcome.columns
@@ -424,7 +424,7 @@ class Retriever(Generic[R]):
             asks=outcome.asks,
         )
 
-    async def _vector(self, request: RetrievalQuery, analysed: AnalysedQuery) -> Vectors | None:
+    async def _vector(self, request: RetrievalRequest, analysed: AnalysedQuery) -> Vectors | None:
         """Returns the query's vector, or None if there is none and the search can do without it.
 
         The vector of a negated query ("What does she not eat?") is moved towards what is denied in a hybrid search, but
@@ -446,7 +446,7 @@ class Retriever(Generic[R]):
 
     async def _search(
         self,
-        request: RetrievalQuery[R],
+        request: RetrievalRequest[R],
         mode: SearchMode,
         analysed: AnalysedQuery,
         vector: Vectors | None,
@@ -507,7 +507,7 @@ class Retriever(Generic[R]):
 
     async def _rank(
         self,
-        request: RetrievalQuery[R],
+        request: RetrievalRequest[R],
         mode: SearchMode,
         columns: Columns,
         settled: SettledQuery,
@@ -574,7 +574,7 @@ class Retriever(Generic[R]):
         return outcome
 
     async def _rerank(
-        self, stage: SecondStage, request: RetrievalQuery[R], outcome: _Outcome[R]
+        self, stage: SecondStage, request: RetrievalRequest[R], outcome: _Outcome[R]
     ) -> Sequence[SearchWarning]:
         """Reorders the best by the reranker, `SecondStage.depth` of them. Returns a warning if it fails.
 
@@ -598,8 +598,8 @@ class Retriever(Generic[R]):
         outcome.reranked, outcome.rerank_took = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
-    async def _hits(self, request: RetrievalQuery[R], outcome: _Outcome[R], fitted: ModelWeights) -> list[Hit[R]]:
-        """Returns the hits with their documents and with the partners and explanations that the query asks for."""
+    async def _hits(self, request: RetrievalRequest[R], outcome: _Outcome[R], fitted: ModelWeights) -> list[Hit[R]]:
+        """Returns the hits with their documents and with the partners and explanations that the request asks for."""
         columns, documents, matched_before = outcome.columns, outcome.documents, outcome.matched_before
         scores = as_short(outcome.ranked.score.take(outcome.scored_as[: request.k]))
         if request.min_score > 0:

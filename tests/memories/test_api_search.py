@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from app.memories.schemas import MEMORIES
-from app.retrieval.retriever import RetrievalQuery, Retriever
+from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.settings import Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import Partition, Scope
@@ -91,7 +91,7 @@ async def test_only_the_vector_counts_as_embedding(api: httpx.AsyncClient, servi
     held, scope, partition = service.resources, Scope("default"), Partition("a", "u")
     await remember(api, "tea")
     retriever = Retriever(held.store, scope, held.embedder, MEMORIES, names=SlowNames())
-    took = (await retriever.find(RetrievalQuery("tea", (partition,), EVERYTHING, now_ms=0, k=1, mode="text"))).took_ms
+    took = (await retriever.find(RetrievalRequest("tea", (partition,), EVERYTHING, now_ms=0, k=1, mode="text"))).took_ms
     assert took["search"] >= 50 > took["embed"]
 
 

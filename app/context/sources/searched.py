@@ -281,7 +281,7 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     speaker = f"{said_by}: " if said_by else ""
     status = status_of(memory)
     issue = "" if status is None else f"issue ({status}): "
-    condition = f" ({memory['context']})" if memory["context"] else ""
+    condition = f" ({memory['context']})" if memory["context"] else ""  # "Answer briefly. (at work)"
     session, seq = source["session_id"], source["message_seq"]
     precision = memory.get("event_at_precision")  # "month": 2026-05
     day = happened[: DATE_CHARACTERS[precision]] if precision in DATE_CHARACTERS else request.day(happened)
