@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Protocol
 from urllib.parse import urlsplit
 
 from app import metrics
@@ -17,9 +16,9 @@ from app.audit.tombstones import ErasureKey
 from app.audit.trail import AUDIT, ERASED
 from app.auth.dependencies import KeylessAccess, KeysMade
 from app.auth.keys import API_KEYS, Keys
-from app.auth.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core import prompt_text, work, workers
 from app.core.clock import Clock, SystemClock
+from app.core.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core.tuning import USUAL, Tuning
 from app.documents.jobs import DocumentJobs
 from app.documents.schemas import DOCUMENTS, PARTS
@@ -119,41 +118,17 @@ class StartRefused(RecalldError):
     """The configuration does not allow the service to start."""
 
 
-class Openers(Protocol):
-    """Opens the resources. Tests replace it to use other parts."""
-
-    tuning: Tuning
-
-    async def store(self, settings: Settings, dim: int) -> Store:
-        """Opens the store for vectors of dimension `dim`."""
-        ...
-
-    async def embedder(self, settings: Settings) -> Embedder:
-        """Opens the embedding model."""
-        ...
-
-    async def reranker(self, settings: Settings) -> Reranker | None:
-        """Opens the reranker, or returns None if none is configured."""
-        ...
-
-    def llm(self, settings: Settings) -> LLM | None:
-        """Returns the language model's client, or None if none is configured."""
-        ...
-
-    def clock(self) -> Clock:
-        """Returns the clock."""
-        ...
-
-
 class RealParts:
-    """Opens the resources that the settings name."""
+    """Opens the resources that the settings name. Tests replace some of its methods."""
 
     tuning = USUAL
 
     async def store(self, settings: Settings, dim: int) -> Store:
+        """Opens the store for vectors of dimension `dim`."""
         return await open_store(settings, dim, clock=self.clock(), tuning=self.tuning)
 
     async def embedder(self, settings: Settings) -> Embedder:
+        """Opens the embedding model."""
         chosen = settings.embedding
         return await open_embedder(
             chosen.model,
@@ -162,15 +137,18 @@ class RealParts:
         )
 
     async def reranker(self, settings: Settings) -> Reranker | None:
+        """Opens the reranker, or returns None if none is configured."""
         try:
             return await open_reranker(settings)
         except RerankerInvalid as error:
             raise StartRefused(str(error)) from error
 
     def llm(self, settings: Settings) -> LLM | None:
+        """Returns the language model's client, or None if none is configured."""
         return open_llm(settings.llm, metrics.observe_llm)
 
     def clock(self) -> Clock:
+        """Returns the clock."""
         return SystemClock()
 
 
@@ -203,7 +181,7 @@ async def open_store(
 
 @asynccontextmanager
 async def found_store(
-    settings: Settings, openers: Openers, dim: int, clock: Clock, *, existing: bool = False
+    settings: Settings, parts: RealParts, dim: int, clock: Clock, *, existing: bool = False
 ) -> AsyncIterator[tuple[Store, KeylessAccess]]:
     """Opens the store and closes it at the end. Yields it with the rule for requests without a key.
 
@@ -216,7 +194,7 @@ async def found_store(
         raise StartRefused(marker.way_out())  # before opening, which would create an empty store
     if existing:
         where.require_existing()
-    store = await openers.store(settings, dim)
+    store = await parts.store(settings, dim)
     if new:
         log.info("a new store was made", extra={"directory": str(settings.data_dir.absolute())})
     try:
@@ -236,10 +214,10 @@ def keys_made(settings: Settings) -> KeysMade:
 
 
 @asynccontextmanager
-async def lifespan(settings: Settings, openers: Openers) -> AsyncIterator[State]:
+async def lifespan(settings: Settings, parts: RealParts) -> AsyncIterator[State]:
     """Yields the resources. Raises StartRefused, or the error of a resource that cannot be opened."""
     async with AsyncExitStack() as stack:
-        resources = await _build(stack, settings, openers)
+        resources = await _build(stack, settings, parts)
         beside = [asyncio.create_task(_warm()), asyncio.create_task(_warn_of_no_model(settings.llm))]
         yield {"resources": resources}
         for task in beside:
@@ -267,16 +245,16 @@ async def _warn_of_no_model(asked: LLMSettings) -> None:
             log.warning("the language model at %s %s: nothing is learned meanwhile", server, why)
 
 
-async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) -> Resources:
-    embedder = await openers.embedder(settings)
+async def _build(stack: AsyncExitStack, settings: Settings, parts: RealParts) -> Resources:
+    embedder = await parts.embedder(settings)
     stack.push_async_callback(embedder.close)
-    reranker = await openers.reranker(settings)
-    stage = None if reranker is None else second_stage(reranker, settings, openers.tuning)
+    reranker = await parts.reranker(settings)
+    stage = None if reranker is None else second_stage(reranker, settings, parts.tuning)
     if stage is not None:
         stack.push_async_callback(stage.close)
-    clock = openers.clock()
-    store, keyless = await stack.enter_async_context(found_store(settings, openers, embedder.dim, clock))
-    llm = openers.llm(settings)
+    clock = parts.clock()
+    store, keyless = await stack.enter_async_context(found_store(settings, parts, embedder.dim, clock))
+    llm = parts.llm(settings)
     if llm is not None:
         stack.push_async_callback(llm.close)
     _refuse_open_door(settings, keyless)
@@ -287,14 +265,14 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
     accesses = AccessRecorder(store, clock)
     stack.push_async_callback(accesses.flush)
     await stack.enter_async_context(work.running("accesses", accesses.run))
-    runner = job_runner(settings, store, embedder, clock, llm, openers.tuning)
+    runner = job_runner(settings, store, embedder, clock, llm, parts.tuning)
     stack.push_async_callback(runner.close)
     if settings.jobs.enabled:
         await stack.enter_async_context(work.running("jobs", runner.run))
     limits = settings.limits
     limiter = RateLimiter(limits.requests_per_second)
-    costs = CostLimiter(limits.cost_per_second, openers.tuning.cost_burst_seconds)
-    wrong_keys = WrongKeyLimiter(limits.wrong_keys, openers.tuning.wrong_keys_seconds)
+    costs = CostLimiter(limits.cost_per_second, parts.tuning.cost_burst_seconds)
+    wrong_keys = WrongKeyLimiter(limits.wrong_keys, parts.tuning.wrong_keys_seconds)
     gauges = await stack.enter_async_context(gauging(store, embedder.name, clock, COLLECTIONS))
     return Resources(
         settings=settings,
@@ -314,7 +292,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, openers: Openers) ->
         collections=COLLECTIONS,
         gauges=gauges,
         names=DeclaredNames(store),
-        tuning=openers.tuning,
+        tuning=parts.tuning,
     )
 
 

@@ -24,7 +24,7 @@ from app.facts import endpoints as facts
 from app.feed import endpoints as feed
 from app.findings import endpoints as findings
 from app.learning import endpoints as consolidation
-from app.lifespan import Openers, RealParts, lifespan
+from app.lifespan import RealParts, lifespan
 from app.mcp import endpoints as mcp
 from app.memories import endpoints as memories
 from app.operations import endpoints as operations
@@ -95,20 +95,20 @@ def routes() -> list[BaseRoute]:
     return [*listed]
 
 
-def create_app(settings: Settings | None = None, openers: Openers | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, parts: RealParts | None = None) -> FastAPI:
     """Returns the application. Resources are opened by its lifespan.
 
-    `settings` default to the environment. `openers` are replaced by tests.
+    `settings` default to the environment. `parts` are replaced by tests.
     """
     if settings is None:
         settings = Settings()
         for sentence in unknown_variables():
             log.warning(sentence)
-    openers = openers or RealParts()
+    parts = parts or RealParts()
 
     @asynccontextmanager
     async def resources(_: FastAPI) -> AsyncIterator[State]:
-        async with tracing.running(VERSION), lifespan(settings, openers) as state:
+        async with tracing.running(VERSION), lifespan(settings, parts) as state:
             yield state
 
     app = FastAPI(

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypedDict
 
 from app.core.clock import Clock
+from app.core.limits import CostLimiter, RateLimiter, WrongKeyLimiter
 from app.core.tuning import USUAL, Tuning
-from app.core.work import Account
 from app.embedding.embedder import Embedder
 from app.embedding.reranking import SecondStage
+from app.jobs.runner import Runner
 from app.llm.base import LLM
 from app.settings import Settings
 from app.storage.protocol import Store
@@ -35,33 +36,6 @@ class AccessLog(Protocol):
         ...
 
 
-class Limiter(Protocol):
-    """Limits the rate of requests for each key."""
-
-    def check(self, key_id: str, per_second: float | None) -> None:
-        """Counts a request. Raises RateLimited.
-
-        `per_second` is the key's own limit, in place of the setting's.
-        """
-        ...
-
-
-class WorkLimiter(Protocol):
-    """Limits the work of each key by its cost."""
-
-    def admit(self, key_id: str) -> Account | None:
-        """Returns the account that pays for the work of a request; None if there is no limit. Raises RateLimited."""
-        ...
-
-
-class WrongKeyCounter(Protocol):
-    """Limits wrong keys by address."""
-
-    def count(self, address: str) -> None:
-        """Counts a wrong key. Raises RateLimited."""
-        ...
-
-
 class TokenReader(Protocol):
     """Reads bearer tokens of an OpenID Connect issuer."""
 
@@ -80,18 +54,6 @@ class Gauges(Protocol):
 
     async def refresh(self) -> None:
         """Counts anew, unless that was done just now. Raises nothing."""
-        ...
-
-
-class JobRunner(Protocol):
-    """Runs queued jobs on demand."""
-
-    async def carry_out(self, job_id: str, seconds: float) -> None:
-        """Runs a queued job now, whatever else runs, also if `RECALLD_JOBS_ENABLED` is false.
-
-        Returns when the run has succeeded or failed, or after `seconds`; the run then continues. Raises
-        StoreUnavailable.
-        """
         ...
 
 
@@ -134,10 +96,10 @@ class Resources:
     embedder: Embedder
     clock: Clock
     accesses: AccessLog
-    limiter: Limiter
-    costs: WorkLimiter
-    wrong_keys: WrongKeyCounter
-    jobs: JobRunner
+    limiter: RateLimiter
+    costs: CostLimiter
+    wrong_keys: WrongKeyLimiter
+    jobs: Runner
     keyless: KeylessCheck
     order_hits: HitOrder
     """Puts hits that state what holds now before those that they replaced: `what_holds_first` in

@@ -29,22 +29,11 @@ from app.cli._common import (
 )
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
-from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES
-from app.retention.service import (
-    BARS,
-    DecayJob,
-    ForgetRequest,
-    Forgettable,
-    Forgetting,
-    Histograms,
-    bar_of,
-    histogram,
-)
+from app.retention.service import DecayJob, ForgetRequest, Histograms, histogram
 from app.storage.changes import DeleteWhere
 from app.storage.protocol import Store
 from app.storage.schema import EVERYTHING
-from app.storage.scope import Scope
 from app.validation_words import in_words
 
 BAR_WIDTH = 40
@@ -129,10 +118,7 @@ def forget(
         if failed:
             raise typer.Exit(1)
         return
-    if url is None:
-        plan = on_store(lambda store: _plan(store, tenant, request), existing=True)
-    else:
-        plan = call_once(Target(url, key), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
+    plan = call_once(Target(url, key, tenant), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
     if as_json_:
         as_json(plan)
     else:
@@ -141,11 +127,6 @@ def forget(
 
 def _show_plan(plan: Json) -> None:
     print(f"{plan['total']} memories would be forgotten; --apply forgets them.")
-    if counts := plan.get("importance"):  # of the local store alone
-        print("Their importance:\n")
-        largest = max([*counts, 1])
-        bars = [(name, str(c), _bar(c, largest)) for name, c in zip(histogram(counts), counts, strict=True)]
-        table(("importance", "", ""), bars)
     print()
     if not plan["items"]:
         return
@@ -170,21 +151,6 @@ def _option_fault(error: ErrorDetails) -> str:
     """Returns what is wrong with the request by the names of the options."""
     name = "-".join(str(part).replace("_", "-").removesuffix("-id") for part in error["loc"] if part != "policy")
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
-
-
-async def _plan(store: Store, tenant: str, request: ForgetRequest) -> Json:
-    """Returns what would be forgotten of the local store, with the number of memories in each bar of importance."""
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("forgettable memories", total=await store.count(MEMORIES, tenant))
-        counts = [0] * BARS
-
-        def step(item: Forgettable) -> None:
-            counts[bar_of(item["importance"])] += 1
-            progress.advance(bar)
-
-        forgetting = Forgetting(MemoryRepository(store, Scope(tenant)), SystemClock())
-        plan = await forgetting.plan(request, step)
-        return {**plan, "importance": counts}
 
 
 def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones.")], as_json_: AsJson = False) -> None:

@@ -40,7 +40,7 @@ from app.core import tracing, work, workers
 from app.core.tuning import Tuning
 from app.core.workers import Workers
 from app.errors import RecalldError, invalid
-from app.lifespan import Openers, RealParts, StartRefused, found_store, job_runner
+from app.lifespan import RealParts, StartRefused, found_store, job_runner
 from app.resources import Lifecycle, Resources
 from app.settings import JobSettings, Settings, by_subject, describe, explain, unknown_variables
 
@@ -74,21 +74,21 @@ def curl(listening: socket.socket, *, needs_key: bool) -> str:
     return _CURL.format(serves=serves, address=address, key=_KEY if needs_key else "")
 
 
-def _loaded(settings: Settings, openers: Openers) -> uvicorn.Config:
-    load_model(settings, openers.tuning)
+def _loaded(settings: Settings, parts: RealParts) -> uvicorn.Config:
+    load_model(settings, parts.tuning)
     config = uvicorn.Config(
         # imports the routes once the model's thread has begun to read its file
-        lambda: importlib.import_module("app.main").create_app(openers=openers),
+        lambda: importlib.import_module("app.main").create_app(parts=parts),
         factory=True,
         host=settings.host,
         port=settings.port,
-        http=guarded(ConnectionLimits(settings.connections.by_address, idle_seconds=openers.tuning.idle_seconds)),
+        http=guarded(ConnectionLimits(settings.connections.by_address, idle_seconds=parts.tuning.idle_seconds)),
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=settings.trusted_proxies,
-        timeout_graceful_shutdown=openers.tuning.drain_seconds,
+        timeout_graceful_shutdown=parts.tuning.drain_seconds,
     )
     gc.disable()  # until the service has started; see `app/cli/__init__.py`
     config.load()
@@ -378,7 +378,7 @@ class Worker(Process):
         try:
             settings = Settings()  # a worker that replaces another takes what has changed
             configure(settings)
-            WorkerServer(_loaded(settings, supervisor.openers), supervisor.openers.tuning, supervisor.service).run(
+            WorkerServer(_loaded(settings, supervisor.parts), supervisor.parts.tuning, supervisor.service).run(
                 supervisor.sockets
             )
         except RecalldError as error:
@@ -429,15 +429,15 @@ class Supervisor(Multiprocess):
 
     processes: list[Worker]  # type: ignore[assignment]
 
-    def __init__(self, settings: Settings, openers: Openers) -> None:
+    def __init__(self, settings: Settings, parts: RealParts) -> None:
         sockets = listening(settings.host, settings.port)
-        most = openers.tuning.silent_seconds
+        most = parts.tuning.silent_seconds
         super().__init__(
             uvicorn.Config("", workers=settings.worker_count, log_config=None, timeout_worker_healthcheck=most), sockets
         )
         for number in SIGNALS.keys() - {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}:
             signal.signal(number, signal.SIG_DFL)
-        self.openers, self._data_dir, self._model = openers, settings.data_dir, settings.embedding.model
+        self.parts, self._data_dir, self._model = parts, settings.data_dir, settings.embedding.model
         self.service = workers.Workers(self.processes_num)
         self.folder = Path()
         self.served = False
@@ -500,7 +500,7 @@ class Supervisor(Multiprocess):
             old = self._old.pop(0)
             self.processes.remove(old)
             self._leaving.append(old)
-            old.tell_to_end(signal.SIGHUP, time.monotonic() + self.openers.tuning.drain_seconds + KILL_SECONDS)
+            old.tell_to_end(signal.SIGHUP, time.monotonic() + self.parts.tuning.drain_seconds + KILL_SECONDS)
         wanted = self.processes_num + bool(self._old and not self._leaving) if self.served else 1
         if time.monotonic() >= self._not_before and not self.should_exit.is_set():
             for _ in range(wanted - len(self.processes)):
@@ -550,7 +550,7 @@ class Supervisor(Multiprocess):
         """Tells the workers to drain. From now on each holds the door open for itself."""
         for listener in self.sockets:
             listener.close()
-        tuning = self.openers.tuning
+        tuning = self.parts.tuning
         self._leaving += self.processes
         self.processes = []
         for worker in self._leaving:
@@ -619,7 +619,7 @@ def serve(
     serve_with(RealParts())
 
 
-def serve_with(openers: Openers) -> None:
+def serve_with(parts: RealParts) -> None:
     """Serves with the settings of the environment. Tests give other parts, and what they are tuned to."""
     settings = Settings()
     for sentence in unknown_variables():
@@ -628,7 +628,7 @@ def serve_with(openers: Openers) -> None:
     work.use_one_arena()
     work.switch_threads_often()
     if settings.worker_count > 1:
-        Supervisor(settings, openers).run()
+        Supervisor(settings, parts).run()
     else:
         # SIGHUP restarts workers one by one, and there are none; it ends a service whose terminal was closed
         if sys.stdin is None or not sys.stdin.isatty():
@@ -637,7 +637,7 @@ def serve_with(openers: Openers) -> None:
         with ExitStack() as opened:
             # a port that is taken is said before the model is loaded
             sockets = [opened.enter_context(listener) for listener in bound(settings.host, settings.port)]
-            DrainingServer(_loaded(settings, openers), openers.tuning).run(sockets)
+            DrainingServer(_loaded(settings, parts), parts.tuning).run(sockets)
 
 
 def worker() -> None:

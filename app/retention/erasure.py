@@ -31,13 +31,12 @@ from app.jobs.queue import (
     fence,
     skipping,
 )
-from app.jobs.runner import Done, Run
+from app.jobs.runner import Done, Run, Runner
 from app.memories.agents import AGENTS, AgentRecord
 from app.memories.schemas import HISTORY, MEMORIES, HistoryRecord, Source
 from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES, ProcedureRecord
 from app.procedures.service import COUNTED, without_notes_of
 from app.profiles.agents import LESSONS
-from app.resources import JobRunner
 from app.sessions import schemas as sessions
 from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Insert, Update, fewer_at_once
 from app.storage.protocol import Store
@@ -117,7 +116,7 @@ ATTEMPTS = 64
 class Erasure:
     """Starts erasures within a caller's scope."""
 
-    def __init__(self, store: Store, scope: Scope, clock: Clock, tombstones: Tombstones, runner: JobRunner) -> None:
+    def __init__(self, store: Store, scope: Scope, clock: Clock, tombstones: Tombstones, runner: Runner) -> None:
         self._store, self._scope, self._clock = store, scope, clock
         self._tombstones, self._runner = tombstones, runner
 

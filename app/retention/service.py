@@ -158,9 +158,9 @@ class Forgetting:
         answer, changes = queue.start(scope, FORGET, payload, self._clock.now(), agent_id=agent_id, user_id=user_id)
         return WriteResult(answer, changes, 202)
 
-    async def plan(self, body: ForgetRequest, step: Callable[[Forgettable], None] = lambda item: None) -> ForgetPlan:
-        """Returns what would be forgotten, the lowest score first. Calls `step` with every candidate, including those
-        not listed. Damaged memories are left out and logged, as the run does."""
+    async def plan(self, body: ForgetRequest) -> ForgetPlan:
+        """Returns what would be forgotten, the lowest score first. Damaged memories are left out and logged, as the run
+        does."""
         chosen = self._chosen(body.policy, having(body.model_dump(), "agent_id", "user_id"))
         forgettable: list[Forgettable] = []
         with collecting():
@@ -168,16 +168,16 @@ class Forgetting:
                 now_ms = to_ms(self._clock.now())
                 with skipping(MEMORIES, memory["memory_id"]):
                     points, reasons = score(memory, now_ms)
-                    item: Forgettable = {
-                        "memory_id": memory["memory_id"],
-                        "content": memory["content"],
-                        "memory_type": memory["memory_type"],
-                        "importance": await self._decays.importance(memory, now_ms),
-                        "score": points,
-                        "reasons": reasons,
-                    }
-                    forgettable.append(item)
-                    step(item)
+                    forgettable.append(
+                        {
+                            "memory_id": memory["memory_id"],
+                            "content": memory["content"],
+                            "memory_type": memory["memory_type"],
+                            "importance": await self._decays.importance(memory, now_ms),
+                            "score": points,
+                            "reasons": reasons,
+                        }
+                    )
         forgettable.sort(key=lambda item: (item["score"], item["memory_id"]))
         items = list(map(_in_whole_numbers, forgettable[:SHOWN]))
         return {"dry_run": True, "total": len(forgettable), "items": items}

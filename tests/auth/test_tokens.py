@@ -184,7 +184,7 @@ def hostile(issuer: Issuer) -> Json:
 
 
 async def test_what_is_no_valid_token_of_the_issuer_is_refused(guarded: Service, issuer: Issuer) -> None:
-    guarded.resources.wrong_keys._most = 0  # type: ignore[attr-defined]  # all of them come from one address
+    guarded.resources.wrong_keys._most = 0
     assert await status(guarded, issuer.sign(issuer.valid(**OWNED))) == 200
     for name, token in hostile(issuer).items():
         for method, path in (("GET", "/v1/memories"), ("POST", "/mcp")):
@@ -236,7 +236,7 @@ async def test_expired_tokens_do_not_count_as_wrong_keys_and_others_do(guarded: 
 async def test_a_token_that_is_garbled_anywhere_is_refused(
     guarded: Service, issuer: Issuer, data: st.DataObject
 ) -> None:
-    guarded.resources.wrong_keys._most = 0  # type: ignore[attr-defined]
+    guarded.resources.wrong_keys._most = 0
     token = issuer.sign(issuer.valid(**OWNED))
     place = data.draw(st.integers(0, len(token) - 2))  # the last character of a signature holds bits that say nothing
     letter = data.draw(st.sampled_from("ABCxyz019-_.=%é"))

@@ -100,7 +100,7 @@ async def test_every_kind_that_the_service_runs_is_in_its_lane(service: Service)
     }
     runner = service.resources.jobs
     lanes: dict[Lane, set[str]] = {}
-    for kind in runner._handlers:  # type: ignore[attr-defined]
+    for kind in runner._handlers:
         lanes.setdefault(lane_of(kind), set()).add(kind)
     assert {lane: lanes[lane] for lane in models} == models
     assert {"decay", "expiry", "forget", "undo"} <= lanes[ORDINARY]

@@ -1,6 +1,6 @@
 import pytest
 
-from app.auth.limits import MAX_KEYS, RateLimiter
+from app.core.limits import MAX_KEYS, RateLimiter
 from app.errors import RateLimited
 from app.settings import LimitSettings, Settings
 from tests.conftest import Starter

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.auth.limits import MAX_ADDRESSES, WrongKeyLimiter, network
+from app.core.limits import MAX_ADDRESSES, WrongKeyLimiter, network
 from app.errors import RateLimited
 from app.settings import LimitSettings, Settings
 from tests.conftest import Service, Starter

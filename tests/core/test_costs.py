@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.auth.limits import MAX_KEYS, CostLimiter
+from app.core.limits import MAX_KEYS, CostLimiter
 from app.core.work import BODY_BYTES_PER_UNIT, CHARACTERS_PER_UNIT, SEARCH_UNITS
 from app.embedding.onnx import OnnxModel
 from app.errors import RateLimited
