@@ -35,7 +35,6 @@ from app.facts.service import FACT
 from app.findings.replacing import what_holds_first
 from app.findings.schemas import FINDINGS
 from app.jobs import queue as kinds
-from app.jobs.queue import JOBS, OPERATIONS, SCHEDULES
 from app.jobs.runner import JobHandler, Look, Runner, Schedules, periods
 from app.learning.consolidation_job import TidyingJobs
 from app.learning.dependencies import LLM_DAYS, Tools
@@ -94,9 +93,9 @@ COLLECTIONS: tuple[Collection, ...] = (
     PROCEDURE_HISTORY,
     USERS,
     AGENTS,
-    JOBS,
-    SCHEDULES,
-    OPERATIONS,
+    kinds.JOBS,
+    kinds.SCHEDULES,
+    kinds.OPERATIONS,
     DERIVATIONS,
     FINDINGS,
     JUDGED_PAIRS,

@@ -43,7 +43,6 @@ from app.core.schemas import Page, equal_json
 from app.core.work import characters, off_loop
 from app.errors import Conflict
 from app.jobs import queue
-from app.jobs.queue import CONSOLIDATION
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, of_partition, pending_note
 from app.memories.schemas import MemoryRecord
 from app.retrieval.retriever import RetrievalRequest, Retriever
@@ -115,7 +114,7 @@ class ActionService:
             if waiting // LEARN_EVERY != (waiting + new) // LEARN_EVERY:
                 owner, scope = {"agent_id": agent, "user_id": user}, self._actions.scope
                 payload = {"partition": owner, **scope.bindings()}
-                _, queued = queue.start(scope, CONSOLIDATION, payload, self._clock.now(), **owner)
+                _, queued = queue.start(scope, queue.CONSOLIDATION, payload, self._clock.now(), **owner)
                 changes += queued
         return changes
 

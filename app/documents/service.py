@@ -23,7 +23,6 @@ from app.documents.schemas import (
 )
 from app.errors import TooLarge, UnsupportedMediaType, invalid
 from app.jobs import queue
-from app.jobs.queue import DOCUMENT
 from app.memories.repository import MemoryRepository, of_partition
 from app.memories.schemas import MemoryRecord
 from app.storage.changes import Change, DeleteWhere, Insert, Update, WithinQuota
@@ -131,7 +130,7 @@ class DocumentService:
         known = await self._documents.find(both(of_partition(agent, user), Eq("name", name)), limit=1)
         document_id = known[0]["document_id"] if known else new_id("doc")
         payload = {"document_id": document_id, "upload_id": upload_id, "agent_id": agent, "user_id": user}
-        operation, queued = queue.start(self._scope, DOCUMENT, payload, now, agent_id=agent, user_id=user)
+        operation, queued = queue.start(self._scope, queue.DOCUMENT, payload, now, agent_id=agent, user_id=user)
         fields: DocumentRecord = {
             "media_type": media_type,
             "charset": charset or "",

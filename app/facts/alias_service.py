@@ -29,7 +29,6 @@ from app.facts.ledger import contend, statement
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactName, FactRecord, key_of
 from app.jobs import queue
-from app.jobs.queue import ALIAS, skipping
 from app.jobs.runner import Done, JobHandler, Run, undo_each
 from app.memories.repository import of_partition
 from app.storage.changes import Change, Delete, Insert, Update
@@ -216,7 +215,7 @@ class AliasService:
         if not edit.changes:
             return WriteResult({**body, "operation_id": None, "contends": contends}, status=200)
         now, (agent, user) = self._clock.now(), _ids(owner)
-        begun, _ = queue.new_operation(self._facts.scope, ALIAS, now, agent_id=agent, user_id=user)
+        begun, _ = queue.new_operation(self._facts.scope, queue.ALIAS, now, agent_id=agent, user_id=user)
         number = len(edit.changes)
         until = rfc3339(now + timedelta(days=self._undo_days))
         done = queue.carried_out(begun, {"changed": number}, {"until": until, "aliases": edit.undo}, number)
@@ -331,7 +330,7 @@ async def undo_aliases(run: Run) -> Done:
         for step in done:
             alias = await run.store.get(ENTITY_ALIASES, run.tenant, step["alias_id"])
             restored = True
-            with skipping(ENTITY_ALIASES, step["alias_id"]):
+            with queue.skipping(ENTITY_ALIASES, step["alias_id"]):
                 restored = _restored(alias, step)
             if not restored:
                 yield step
@@ -357,4 +356,4 @@ def _restored(alias: AliasRecord | None, step: AliasUndoStep) -> bool:
     return alias["version"] == step["version"] + 1 and alias["status"] == before["status"]
 
 
-ALIAS_UNDO: dict[str, JobHandler] = {ALIAS: undo_aliases}
+ALIAS_UNDO: dict[str, JobHandler] = {queue.ALIAS: undo_aliases}

@@ -36,7 +36,6 @@ from app.facts.schemas import (
     sentence,
 )
 from app.jobs import queue
-from app.jobs.queue import MERGE_FACT
 from app.llm.base import LLM, configured
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex
 from app.memories.schemas import Source
@@ -549,7 +548,7 @@ def queued(scope: Scope, body: FactCreate, precondition: Precondition, llm: LLM 
     scope.require_write(agent, user)
     configured(llm)
     payload = {"body": body.model_dump(mode="json", exclude_unset=True), **scope.bindings()}
-    operation, changes = queue.start(scope, MERGE_FACT, payload, now, agent_id=agent, user_id=user)
+    operation, changes = queue.start(scope, queue.MERGE_FACT, payload, now, agent_id=agent, user_id=user)
     return WriteResult(operation, changes, 202)
 
 

@@ -17,37 +17,6 @@ from app.core.tuning import Tuning
 from app.core.work import begin, end, work_for
 from app.errors import RecalldError, StoreUnavailable, Unavailable
 from app.jobs import queue
-from app.jobs.queue import (
-    CONSOLIDATION,
-    DECAY,
-    EMBED_PENDING,
-    EXPIRY,
-    FREES_SPACE,
-    JOBS,
-    LANES,
-    LEASE,
-    OPERATIONS,
-    ORDINARY_LANE,
-    REFLECTION,
-    RETENTION,
-    SCHEDULES,
-    Job,
-    JobInfo,
-    Lane,
-    Lease,
-    LeaseLost,
-    OperationRecord,
-    OperationResult,
-    OperationStatus,
-    OperationUndo,
-    Payload,
-    Queue,
-    ScheduleRecord,
-    SkippedById,
-    collecting,
-    skipped_records,
-    skipping,
-)
 from app.metrics import JOB_RUNS, JOB_SECONDS, JOBS_QUEUED
 from app.storage.changes import Change, CommitConflict, Insert, Update, using_reserve
 from app.storage.protocol import Store
@@ -92,7 +61,7 @@ class Schedules:
     async def _tick(self, kind: str, period: timedelta) -> int:
         if _lies_ahead(self._due.get(kind), self._clock.now(), period):
             return 0
-        schedule = await self._store.get(SCHEDULES, SYSTEM, kind)
+        schedule = await self._store.get(queue.SCHEDULES, SYSTEM, kind)
         now = self._clock.now()  # after reading: a process that stood still before it would take later ticks of others
         noted = None if schedule is None else parse_rfc3339(schedule["next_run"])
         if noted is not None and _lies_ahead(noted, now, period):
@@ -118,10 +87,10 @@ class Schedules:
             log.exception("a look for work failed", extra={"kind": kind})
             return True
 
-    async def _queue(self, kind: str, schedule: ScheduleRecord | None, now: datetime, following: str) -> int:
-        job = Job(kind, SYSTEM, slot=kind).enqueue(now)
+    async def _queue(self, kind: str, schedule: queue.ScheduleRecord | None, now: datetime, following: str) -> int:
+        job = queue.Job(kind, SYSTEM, slot=kind).enqueue(now)
         if schedule is None:
-            first: ScheduleRecord = {
+            first: queue.ScheduleRecord = {
                 "tenant_id": SYSTEM,
                 "name": kind,
                 "next_run": following,
@@ -129,36 +98,36 @@ class Schedules:
                 "outcome": None,
                 "created_at": rfc3339(now),
             }
-            change: Insert[ScheduleRecord] | Update[ScheduleRecord] = Insert(SCHEDULES, first)
+            change: Insert[queue.ScheduleRecord] | Update[queue.ScheduleRecord] = Insert(queue.SCHEDULES, first)
         else:
             expect = {"next_run": schedule["next_run"]}
-            change = Update(SCHEDULES, SYSTEM, kind, set={"next_run": following}, expect=expect)
+            change = Update(queue.SCHEDULES, SYSTEM, kind, set={"next_run": following}, expect=expect)
         try:
             await self._store.commit([change, job])
         except CommitConflict:
             return 0  # another worker's tick was first, or the previous job has not ended
         return 1
 
-    def ran(self, kind: str, outcome: str) -> Update[ScheduleRecord] | None:
+    def ran(self, kind: str, outcome: str) -> Update[queue.ScheduleRecord] | None:
         """Returns the change that records the outcome of a scheduled run, or None for a job without a schedule."""
         if kind not in self._every:
             return None
-        return Update(SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
+        return Update(queue.SCHEDULES, SYSTEM, kind, set={"last_run": rfc3339(self._clock.now()), "outcome": outcome})
 
-    async def all(self) -> list[JobInfo]:
+    async def all(self) -> list[queue.JobInfo]:
         """Returns all schedules as the API shows them."""
-        schedules, now = await self._store.find(SCHEDULES, SYSTEM, order="asc"), self._clock.now()
+        schedules, now = await self._store.find(queue.SCHEDULES, SYSTEM, order="asc"), self._clock.now()
         by_name = {schedule["name"]: schedule for schedule in schedules}
         return [_render(kind, period, by_name.get(kind), now) for kind, period in self._every.items()]
 
 
 PERIODS: Mapping[str, float] = {
-    DECAY: 3600,  # reads compute faded importance themselves, so writing it down can wait
-    EXPIRY: 600,  # reads hide what has expired at once; the disk can wait
-    RETENTION: 3600,
-    CONSOLIDATION: 86_400,
-    REFLECTION: 86_400,
-    EMBED_PENDING: 5,  # what was written while the model failed is found by its words alone until then
+    queue.DECAY: 3600,  # reads compute faded importance themselves, so writing it down can wait
+    queue.EXPIRY: 600,  # reads hide what has expired at once; the disk can wait
+    queue.RETENTION: 3600,
+    queue.CONSOLIDATION: 86_400,
+    queue.REFLECTION: 86_400,
+    queue.EMBED_PENDING: 5,  # what was written while the model failed is found by its words alone until then
 }
 """Seconds between two runs of each scheduled kind."""
 
@@ -172,17 +141,17 @@ OVERLAP = timedelta(minutes=10)
 """The overlap of what two scheduled runs look at, since the clocks of several machines differ."""
 
 
-def news(schedule: ScheduleRecord | None) -> Filter:
+def news(schedule: queue.ScheduleRecord | None) -> Filter:
     """Filters records created since the previous scheduled run looked for news."""
     since = None if schedule is None else schedule.get("looked_at")
     return EVERYTHING if since is None else Range("created_at", ge=since)
 
 
-def has_looked(kind: str, begun: datetime) -> Update[ScheduleRecord]:
+def has_looked(kind: str, begun: datetime) -> Update[queue.ScheduleRecord]:
     """Returns the change that notes until when a scheduled run has looked for news. It conflicts if the schedule was
     deleted, which then starts anew."""
-    looked: ScheduleRecord = {"looked_at": rfc3339(begun - OVERLAP)}
-    return Update(SCHEDULES, SYSTEM, kind, set=looked)
+    looked: queue.ScheduleRecord = {"looked_at": rfc3339(begun - OVERLAP)}
+    return Update(queue.SCHEDULES, SYSTEM, kind, set=looked)
 
 
 def _lies_ahead(moment: datetime | None, now: datetime, period: timedelta) -> bool:
@@ -197,7 +166,7 @@ def _after(now: datetime, period: timedelta, noted: datetime | None) -> datetime
     return last + period * ((now - last) // period + 1)
 
 
-def _render(kind: str, period: timedelta, schedule: ScheduleRecord | None, now: datetime) -> JobInfo:
+def _render(kind: str, period: timedelta, schedule: queue.ScheduleRecord | None, now: datetime) -> queue.JobInfo:
     """Renders a schedule. `next_run` is always in the future: a past one found no work, and a schedule without one runs
     within a period."""
     noted = None if schedule is None else parse_rfc3339(schedule["next_run"])
@@ -234,7 +203,7 @@ class Run:
 
     store: Store
     clock: Clock
-    lease: Lease
+    lease: queue.Lease
 
     @property
     def tenant(self) -> str:
@@ -242,7 +211,7 @@ class Run:
         return self.lease.job.tenant
 
     @property
-    def payload(self) -> Payload:
+    def payload(self) -> queue.Payload:
         """The arguments of the job."""
         return self.lease.job.payload
 
@@ -268,7 +237,7 @@ class Run:
         """Updates the progress of the operation that waits for this job."""
         operation_id = self.lease.job.operation_id
         if operation_id is not None:
-            fields: OperationRecord = {"status": "running", "progress": {"done": done, "total": total}}
+            fields: queue.OperationRecord = {"status": "running", "progress": {"done": done, "total": total}}
             report = queue.report(self.tenant, operation_id, self.clock.now(), fields)
             await _where_missing_without([report], self.commit)
 
@@ -277,18 +246,18 @@ class Run:
 class Done:
     """The outcome of a job. `undo` is the data that a later undo of its operation needs, `error` why it has failed."""
 
-    result: OperationResult
-    undo: OperationUndo | None = None
-    status: OperationStatus = "succeeded"
+    result: queue.OperationResult
+    undo: queue.OperationUndo | None = None
+    status: queue.OperationStatus = "succeeded"
     error: str | None = None
 
 
-def _with_skipped(done: Done, skipped: SkippedById) -> Done:
+def _with_skipped(done: Done, skipped: queue.SkippedById) -> Done:
     """Returns the outcome with the names of skipped records. What succeeded without them is partial."""
     if not skipped:
         return done
-    status: OperationStatus = "partial" if done.status == "succeeded" else done.status
-    return replace(done, result={**done.result, "skipped_records": skipped_records(skipped)}, status=status)
+    status: queue.OperationStatus = "partial" if done.status == "succeeded" else done.status
+    return replace(done, result={**done.result, "skipped_records": queue.skipped_records(skipped)}, status=status)
 
 
 JobHandler = Callable[[Run], Awaitable[Done]]
@@ -304,17 +273,17 @@ class Runner:
         clock: Clock,
         handlers: Mapping[str, JobHandler],
         schedules: Schedules,
-        lease: timedelta = LEASE,
+        lease: timedelta = queue.LEASE,
     ) -> None:
         self._store, self._clock, self._handlers, self._schedules = store, clock, handlers, schedules
-        self._queue = Queue(store, clock, lease)
-        self._in_lanes: dict[asyncio.Task[None], Lane] = {}
+        self._queue = queue.Queue(store, clock, lease)
+        self._in_lanes: dict[asyncio.Task[None], queue.Lane] = {}
         self._carried_out: set[asyncio.Task[bool]] = set()
         self._counted = -COUNT_SECONDS
         self._news = asyncio.Event()
         self._waits = False
         """Whether the log says that jobs wait for the store."""
-        store.on_insert(JOBS, self._news.set)
+        store.on_insert(queue.JOBS, self._news.set)
 
     async def run(self) -> None:
         """Runs jobs until cancelled. Waits while the store is unavailable, and survives any other failure."""
@@ -404,22 +373,22 @@ class Runner:
             return True
         return False
 
-    def _lanes_below(self, jobs: int) -> list[Lane]:
+    def _lanes_below(self, jobs: int) -> list[queue.Lane]:
         """Returns the lanes in which fewer than `jobs` jobs run."""
         running = Counter(self._in_lanes.values())
-        return [lane for lane in LANES if running[lane] < jobs]
+        return [lane for lane in queue.LANES if running[lane] < jobs]
 
-    async def _work(self, lease: Lease) -> None:
+    async def _work(self, lease: queue.Lease) -> None:
         """Runs the job and records its outcome, on a full disk too: a lease takes no room. Raises StoreUnavailable."""
         kind = lease.doc["kind"]
-        attributes = {"recalld.job.kind": kind, "recalld.job.lane": lease.lane or ORDINARY_LANE}
+        attributes = {"recalld.job.kind": kind, "recalld.job.lane": lease.lane or queue.ORDINARY_LANE}
         with using_reserve():
             renewing = asyncio.create_task(_renew(lease))
             try:
                 with tracing.root(f"job {kind}", attributes) as span, JOB_SECONDS.labels(kind).time():
                     outcome = await self._attempt(lease)
                     span.set({"recalld.job.outcome": outcome, "recalld.job.attempts": lease.doc["attempts"] + 1})
-            except LeaseLost as error:
+            except queue.LeaseLost as error:
                 outcome = "lease_lost"
                 log.warning("lease lost", extra={"job": lease.doc["job_id"], "kind": kind, "error": error.detail})
             except (asyncio.CancelledError, StoreUnavailable):
@@ -430,7 +399,7 @@ class Runner:
                 renewing.cancel()
         JOB_RUNS.labels(kind, outcome).inc()
 
-    async def _take(self, take: Coroutine[Any, Any, Lease | None]) -> Lease | None:
+    async def _take(self, take: Coroutine[Any, Any, queue.Lease | None]) -> queue.Lease | None:
         """Leases a job. If cancelled meanwhile, releases it, so that no job stays leased without a worker."""
         claim = asyncio.create_task(take)
         try:
@@ -442,7 +411,7 @@ class Runner:
                     await lease.release()
             raise
 
-    async def _attempt(self, lease: Lease) -> str:
+    async def _attempt(self, lease: queue.Lease) -> str:
         work_for(lease.job.tenant)
         try:
             if lease.abandoned:
@@ -450,26 +419,26 @@ class Runner:
             handler = self._handlers.get(lease.doc["kind"])
             if handler is None:
                 raise RecalldError(f"this process runs no jobs of the kind {lease.doc['kind']}")
-            with using_reserve(allowed=lease.doc["kind"] in FREES_SPACE):
+            with using_reserve(allowed=lease.doc["kind"] in queue.FREES_SPACE):
                 # also without a report: on a full disk the job then ends before it has asked a model for anything
                 await _where_missing_without(self._report(lease, {"status": "running"}), lease.commit)
-                with collecting() as skipped:
+                with queue.collecting() as skipped:
                     done = await handler(Run(self._store, self._clock, lease))
                 done = _with_skipped(done, skipped)
-            outcome: OperationRecord = {
+            outcome: queue.OperationRecord = {
                 "status": done.status,
                 "result": done.result,
                 "error": done.error,
                 "undo": done.undo,
             }
             await _where_missing_without(self._noted(lease, outcome, done.status), lease.done)
-        except (LeaseLost, StoreUnavailable):
+        except (queue.LeaseLost, StoreUnavailable):
             raise
         except Exception as error:  # noqa: BLE001 (recorded and retried)
             return await self._failed(lease, error)
         return done.status
 
-    async def _failed(self, lease: Lease, error: Exception) -> str:
+    async def _failed(self, lease: queue.Lease, error: Exception) -> str:
         reason = error.detail if isinstance(error, RecalldError) else type(error).__name__
         until = error.until if isinstance(error, RecalldError) else None
         over = lease.last_attempt and until is None
@@ -492,14 +461,14 @@ class Runner:
         await _where_missing_without(noted, failed)
         return "failed" if over else "retried"
 
-    def _report(self, lease: Lease, fields: OperationRecord) -> list[Change]:
+    def _report(self, lease: queue.Lease, fields: queue.OperationRecord) -> list[Change]:
         """Returns the update of the operation that waits for the job, if there is one."""
         job = lease.job
         if job.operation_id is None:
             return []
         return [queue.report(job.tenant, job.operation_id, self._clock.now(), fields)]
 
-    def _noted(self, lease: Lease, outcome: OperationRecord, word: str) -> list[Change]:
+    def _noted(self, lease: queue.Lease, outcome: queue.OperationRecord, word: str) -> list[Change]:
         """Returns the updates that record the outcome: of the waiting operation, or of the schedule that queued the
         job."""
         ran = self._schedules.ran(lease.job.kind, word) if lease.job.operation_id is None else None
@@ -517,7 +486,7 @@ async def _where_missing_without(noted: list[Change], commit: Callable[[list[Cha
         await commit([])
 
 
-async def _renew(lease: Lease) -> None:
+async def _renew(lease: queue.Lease) -> None:
     """Renews the lease of a long job until cancelled. The next commit of the job detects a lost lease."""
     while True:
         await asyncio.sleep(lease.length.total_seconds() / 3)
@@ -534,16 +503,16 @@ async def undo_each(run: Run, collection: Collection, pieces: AsyncIterator[R], 
     must not appear in `pieces` again. An interrupted run resumes its count, since count and restored piece are one
     commit. If nothing is restored, the undo has failed, and the operation stays as it is, so that it may be undone
     later."""
-    operation = await run.store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
+    operation = await run.store.get(queue.OPERATIONS, run.tenant, str(run.lease.job.operation_id))
     done, left = operation["progress"]["done"] if operation else 0, 0
     async for piece in pieces:
         restored = False
-        with skipping(collection, piece.get(collection.id_field)):
+        with queue.skipping(collection, piece.get(collection.id_field)):
             restored = await _brought_back(run, await back(piece), done + 1)
         done, left = done + restored, left + (not restored)
-    fields: OperationRecord = {"status": "undone", "undo": None} if done else {"undoing": None}
+    fields: queue.OperationRecord = {"status": "undone", "undo": None} if done else {"undoing": None}
     await run.commit([queue.report(run.tenant, run.payload["operation_id"], run.clock.now(), fields)])
-    result: OperationResult = {"restored": done, "not_restored": left}
+    result: queue.OperationResult = {"restored": done, "not_restored": left}
     if not done:
         why = "what it changed was changed, replaced or deleted since" if left else "nothing is left of what it changed"
         return Done(result, status="failed", error=f"Nothing was restored: {why}.")
@@ -555,7 +524,7 @@ async def _brought_back(run: Run, changes: list[Change] | None, number: int) -> 
     with another change."""
     if changes is None:
         return False
-    fields: OperationRecord = {"progress": {"done": number, "total": None}}
+    fields: queue.OperationRecord = {"progress": {"done": number, "total": None}}
     report = queue.report(run.tenant, str(run.lease.job.operation_id), run.clock.now(), fields)
     with suppress(CommitConflict):
         await run.commit([*changes, report])

@@ -21,7 +21,6 @@ from app.core.clock import new_id, rfc3339, to_ms
 from app.core.language import wording
 from app.core.schemas import Json, equal_json
 from app.jobs import queue
-from app.jobs.queue import CONSOLIDATION, SCHEDULES, handled, skipping
 from app.jobs.runner import Done, Run, has_looked, news
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, DerivationResult, MergedIds, commit_noted, undo_of
@@ -120,7 +119,7 @@ class TidyingJobs:
 
     async def has_work(self) -> bool:
         """Returns True if a scheduled run may find work. Only reads."""
-        schedule = await self._tools.store.get(SCHEDULES, SYSTEM, CONSOLIDATION)
+        schedule = await self._tools.store.get(queue.SCHEDULES, SYSTEM, queue.CONSOLIDATION)
         wanted: list[tuple[Collection, Filter]] = [
             (MEMORIES, self._may_have_duplicates(news(schedule))),
             (DERIVATIONS, self._past_undo()),
@@ -132,7 +131,7 @@ class TidyingJobs:
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition that needs work since the previous run."""
         begun = self._tools.clock.now()
-        created = news(await run.store.get(SCHEDULES, SYSTEM, CONSOLIDATION))
+        created = news(await run.store.get(queue.SCHEDULES, SYSTEM, queue.CONSOLIDATION))
         partitions = {
             partition: None
             for partition in await self._with_memories(None, created)
@@ -143,10 +142,12 @@ class TidyingJobs:
         for partition in partitions:
             owner = {"agent_id": partition.agent, "user_id": partition.user}
             payload = {"dry_run": False, "partition": owner}
-            _, changes = queue.start(Scope(partition.tenant), CONSOLIDATION, payload, self._tools.clock.now(), **owner)
+            _, changes = queue.start(
+                Scope(partition.tenant), queue.CONSOLIDATION, payload, self._tools.clock.now(), **owner
+            )
             await run.commit(changes)
         with suppress(CommitConflict):
-            await run.commit([has_looked(CONSOLIDATION, begun)])
+            await run.commit([has_looked(queue.CONSOLIDATION, begun)])
         return Done({"operations": len(partitions), "undo_ended": await self._end_undo(run)})
 
     async def _end_undo(self, run: Run) -> int:
@@ -338,7 +339,7 @@ class Deduplicator:
         where = both(of_partition(agent, user), may_have_duplicates(rfc3339(self._tools.clock.now())))
         seen: dict[bytes, list[str]] = {}
         async for page in pages(partial(memories.find, where), MEMORIES, MEMORIES_READ):
-            for memory, digest in handled(MEMORIES, page, duplicate_digest):
+            for memory, digest in queue.handled(MEMORIES, page, duplicate_digest):
                 seen.setdefault(digest, []).append(memory["memory_id"])
         duplicates: list[DuplicateGroup] = []
         for ids in (ids for ids in seen.values() if len(ids) > 1):
@@ -354,9 +355,9 @@ class Deduplicator:
         decays, now = Decays(self._tools.store, memories.scope.tenant), to_ms(self._tools.clock.now())
         by_digest: dict[bytes, list[MemoryRecord]] = {}
         importance: dict[str, float] = {}
-        for memory, digest in handled(MEMORIES, active, duplicate_digest):
+        for memory, digest in queue.handled(MEMORIES, active, duplicate_digest):
             memory_id = memory["memory_id"]
-            with skipping(MEMORIES, memory_id):  # each by itself, so that one does not end its whole group
+            with queue.skipping(MEMORIES, memory_id):  # each by itself, so that one does not end its whole group
                 _rank(memory, {memory_id: 0.0})
                 _gives_way(memory, memory)
                 _gains(memory, [memory], {memory_id: 0.0})
@@ -370,7 +371,7 @@ class Deduplicator:
         where = Eq("operation_id", str(run.lease.job.operation_id))
         async for notes in pages(partial(run.store.find, DERIVATIONS, run.tenant, where), DERIVATIONS, MEMORIES_READ):
             for note in notes:
-                with skipping(DERIVATIONS, note["derivation_id"]):
+                with queue.skipping(DERIVATIONS, note["derivation_id"]):
                     ids = note["result"].get("merged")
                     if isinstance(ids, dict):
                         merged.add(ids)
@@ -384,7 +385,7 @@ class Deduplicator:
                 merged.counts["left"] += len(group.retired)
                 continue
             committed = False
-            with skipping(MEMORIES, group.survivor["memory_id"]):
+            with queue.skipping(MEMORIES, group.survivor["memory_id"]):
                 committed = await self._commit(run, scope, group)
             if committed:
                 merged.plan([group])

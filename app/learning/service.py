@@ -17,7 +17,6 @@ from app.core.schemas import BODY_LIMITS, Count, Object, Owned, TextWarning, exa
 from app.core.work import begin, off_loop
 from app.errors import Conflict, invalid
 from app.jobs import queue
-from app.jobs.queue import EXTRACT, JOBS, SUMMARIZE, Operation
 from app.jobs.runner import Done, Run
 from app.learning import prompts
 from app.learning.conversation_extractors import Conversation, StatementExtractor
@@ -73,7 +72,7 @@ class Extracted(TypedDict):
 class HandedOver:
     """An extraction that a job ends: the answer, its operation and its job."""
 
-    result: WriteResult[Operation]
+    result: WriteResult[queue.Operation]
     operation_id: str
     job_id: str
 
@@ -84,7 +83,7 @@ class Learning:
     def __init__(self, tools: Tools, llm: LLM | None, scope: Scope, tombstones: Tombstones) -> None:
         self._tools, self._llm, self._scope, self._tombstones = tools, llm, scope, tombstones
 
-    async def summarize(self, session_id: str, precondition: Precondition) -> WriteResult[Operation]:
+    async def summarize(self, session_id: str, precondition: Precondition) -> WriteResult[queue.Operation]:
         """Returns 202 with the operation that writes the session's summary. Raises NotFound, Forbidden, or an error if
         there is no model."""
         now = self._tools.clock.now()
@@ -94,7 +93,7 @@ class Learning:
         self._scope.require_write(session["agent_id"], session["user_id"])
         configured(self._llm)
         payload = {"session_id": session_id, **self._scope.bindings()}
-        answer, changes = queue.start(self._scope, SUMMARIZE, payload, now, **owner, session_id=session_id)
+        answer, changes = queue.start(self._scope, queue.SUMMARIZE, payload, now, **owner, session_id=session_id)
         return WriteResult(answer, changes, 202)
 
     def check(self, body: ExtractRequest) -> None:
@@ -112,9 +111,9 @@ class Learning:
         now = self._tools.clock.now()
         payload = {"body": body.model_dump(mode="json"), "begun": rfc3339(now), **self._scope.bindings()}
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
-        operation, changes = queue.start(self._scope, EXTRACT, payload, now, **owner)
+        operation, changes = queue.start(self._scope, queue.EXTRACT, payload, now, **owner)
         inserts = [change for change in changes if isinstance(change, Insert)]
-        (job_id,) = [insert.doc["job_id"] for insert in inserts if insert.collection is JOBS]
+        (job_id,) = [insert.doc["job_id"] for insert in inserts if insert.collection is queue.JOBS]
         return HandedOver(WriteResult(operation, changes, 202), operation["operation_id"], job_id)
 
     async def extract(self, body: ExtractRequest, begun: str) -> WriteHandler:

@@ -13,18 +13,6 @@ from app.core.clock import Clock
 from app.core.schemas import Flag, Identifier, Page, Schema, example, shown
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
-from app.jobs.queue import (
-    CONSOLIDATION,
-    DECAY,
-    ERASE_USER,
-    OPERATIONS,
-    REFLECTION,
-    UNDO,
-    JobInfo,
-    Operation,
-    OperationRecord,
-    Payload,
-)
 from app.jobs.runner import Schedules
 from app.storage.changes import Update
 from app.storage.repository import Listing, Repository, having
@@ -34,7 +22,7 @@ from app.writes.executor import WriteResult
 
 @shown
 class Jobs(TypedDict):
-    items: list[JobInfo]
+    items: list[queue.JobInfo]
     next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
@@ -50,7 +38,7 @@ class JobRun(Schema):
     )
 
 
-NARROWED = (CONSOLIDATION, REFLECTION, DECAY)
+NARROWED = (queue.CONSOLIDATION, queue.REFLECTION, queue.DECAY)
 """Jobs that can be run for one agent or user."""
 
 
@@ -58,14 +46,14 @@ class OperationService:
     """Lists and runs scheduled jobs, and lists and undoes operations, within the caller's scope."""
 
     def __init__(
-        self, operations: Repository[OperationRecord], schedules: Schedules, clock: Clock, tombstones: Tombstones
+        self, operations: Repository[queue.OperationRecord], schedules: Schedules, clock: Clock, tombstones: Tombstones
     ) -> None:
         self._operations, self._schedules, self._clock, self._tombstones = operations, schedules, clock, tombstones
 
     async def jobs(self) -> Jobs:
         """Returns all scheduled jobs with their last runs: by schedule, or one that the caller's tenant asked for, if
         it was later."""
-        items = list[JobInfo]()
+        items = list[queue.JobInfo]()
         for job in await self._schedules.all():
             ended = both(Eq("kind", job["name"]), In("status", queue.ENDED))
             for operation in await self._operations.find(ended, limit=1):
@@ -74,7 +62,7 @@ class OperationService:
             items.append(job)
         return {"items": items, "next_cursor": None}
 
-    async def run(self, name: str, body: JobRun) -> WriteResult[Operation]:
+    async def run(self, name: str, body: JobRun) -> WriteResult[queue.Operation]:
         """Queues a scheduled job for the caller's tenant. Raises NotFound for an unknown name, and Invalid if the job
         cannot be limited to an agent or user."""
         if name not in self._schedules.kinds:
@@ -86,34 +74,36 @@ class OperationService:
         scope.require_write(body.agent_id, body.user_id)  # without an owner it works on the whole tenant
         return self._begin(name, {"dry_run": body.dry_run, **owner, **scope.bindings()}, **owner)
 
-    def _begin(self, kind: str, payload: Payload, **owner: str | None) -> WriteResult[Operation]:
+    def _begin(self, kind: str, payload: queue.Payload, **owner: str | None) -> WriteResult[queue.Operation]:
         """Returns 202 with an operation, and the changes that queue its job."""
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[Operation]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[queue.Operation]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         render = partial(queue.render, now=self._clock.now())
-        return await self._operations.listed(having(filters, *filters), listing, render, Operation, request=filters)
+        return await self._operations.listed(
+            having(filters, *filters), listing, render, queue.Operation, request=filters
+        )
 
-    async def get(self, operation_id: str) -> Operation:
+    async def get(self, operation_id: str) -> queue.Operation:
         """Returns an operation. Raises NotFound."""
         operation = await self._operations.find_one(operation_id) or await self._own_erasure(operation_id)
         if operation is None:
             raise no_such("operation")
         return queue.render(operation, self._clock.now())
 
-    async def _own_erasure(self, operation_id: str) -> OperationRecord | None:
+    async def _own_erasure(self, operation_id: str) -> queue.OperationRecord | None:
         """Returns the erasure of a user that the key is bound to. Its operation is stored under the hash of the user's
         id."""
         operation, scope = await self._operations.get_any_owner(operation_id), self._operations.scope
-        if operation is None or operation["kind"] != ERASE_USER or scope.users is None:
+        if operation is None or operation["kind"] != queue.ERASE_USER or scope.users is None:
             return None
         hashes = [await self._tombstones.known(user) for user in scope.users]
         hashed = replace(scope, users=frozenset(user_hash for user_hash in hashes if user_hash))
         return operation if hashed.sees(operation) else None
 
-    async def undo(self, operation_id: str) -> WriteResult[Operation]:
+    async def undo(self, operation_id: str) -> WriteResult[queue.Operation]:
         """Returns 202 with the operation that undoes this one. Raises Conflict if there is nothing to undo, or if it is
         being undone or was."""
         operation = await self._operations.get(operation_id)
@@ -131,8 +121,8 @@ class OperationService:
         if undo is not None and undo["status"] != "failed":  # one that failed for good may be requested again
             raise Conflict(f"It is being undone already, by {operation['undoing']}.")
         payload = {"operation_id": operation_id, "kind": operation["kind"], "undo": operation["undo"]}
-        begun = self._begin(UNDO, payload, agent_id=operation["agent_id"], user_id=operation["user_id"])
-        undoing: OperationRecord = {"undoing": begun.body["operation_id"]}
+        begun = self._begin(queue.UNDO, payload, agent_id=operation["agent_id"], user_id=operation["user_id"])
+        undoing: queue.OperationRecord = {"undoing": begun.body["operation_id"]}
         expect = {"undoing": operation["undoing"], "status": operation["status"]}
-        claim = Update(OPERATIONS, operation["tenant_id"], operation_id, set=undoing, expect=expect)
+        claim = Update(queue.OPERATIONS, operation["tenant_id"], operation_id, set=undoing, expect=expect)
         return replace(begun, changes=[claim, *begun.changes])

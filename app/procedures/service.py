@@ -10,7 +10,6 @@ from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
-from app.jobs.queue import REVIEW_PROCEDURE
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, VersionedRepository, of_partition
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
 from app.procedures.schemas import (
@@ -659,7 +658,7 @@ class ProcedureService:
             return []
         scope, owner = self._procedures.scope, {"agent_id": after["agent_id"], "user_id": after["user_id"]}
         payload = {"procedure_id": after["procedure_id"], **scope.bindings()}
-        _, changes = queue.start(scope, REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
+        _, changes = queue.start(scope, queue.REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
         return changes
 
     async def search(self, body: ProcedureSearch) -> ProcedureSearchResult:

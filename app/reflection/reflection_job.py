@@ -19,7 +19,6 @@ from app.facts.schemas import FACTS
 from app.findings.schemas import FINDINGS, FindingRecord
 from app.findings.service import FindingRepository
 from app.jobs import queue
-from app.jobs.queue import REFLECTION, SCHEDULES, ScheduleRecord, of_content
 from app.jobs.runner import Done, Run, has_looked, news
 from app.learning.dependencies import Tools
 from app.learning.derivations import DerivationRecord, DerivationResult, commit_noted, id_of, undo_of
@@ -140,7 +139,7 @@ class ReflectionJobs:
         try:
             return await self._compared(look, focus)
         except Exception as error:
-            if not of_content(error):
+            if not queue.of_content(error):
                 raise
         return await self._compared(await without_unread(look), focus)
 
@@ -205,14 +204,14 @@ class ReflectionJobs:
         """Returns True if a scheduled run may find something: records are new, or findings are open. Only reads."""
         if self._policy == "off":
             return False
-        schedule = await self._tools.store.get(SCHEDULES, SYSTEM, REFLECTION)
+        schedule = await self._tools.store.get(queue.SCHEDULES, SYSTEM, queue.REFLECTION)
         created, aged = news(schedule), self._aged_since(schedule)
         wanted: list[tuple[Collection, Filter]] = [(MEMORIES, created), (FACTS, created), (MEMORIES, aged)]
         if self._llm is not None:
             wanted.append((JUDGED_PAIRS, Eq("verdict", WAITING)))
         return await anything(self._tools.store, wanted)
 
-    def _aged_since(self, schedule: ScheduleRecord | None) -> Filter:
+    def _aged_since(self, schedule: queue.ScheduleRecord | None) -> Filter:
         """Filters memories that may have become unconfirmed since the previous run."""
         since = None if schedule is None else schedule.get("looked_at")
         earlier = None if since is None else parse_rfc3339(since)
@@ -221,7 +220,7 @@ class ReflectionJobs:
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition with something new to find or to settle."""
         begun = self._tools.clock.now()
-        schedule = await run.store.get(SCHEDULES, SYSTEM, REFLECTION)
+        schedule = await run.store.get(queue.SCHEDULES, SYSTEM, queue.REFLECTION)
         started = 0
         owners = dict.fromkeys(await self._owners(None, news(schedule), self._aged_since(schedule)))
         if self._llm is not None:
@@ -237,12 +236,12 @@ class ReflectionJobs:
             if waits or await self._insights.wanted(scope, *_partitions([owner])):
                 of = {"agent_id": owner.agent, "user_id": owner.user}
                 _, changes = queue.start(
-                    scope, REFLECTION, {"dry_run": False, "partition": of}, self._tools.clock.now(), **of
+                    scope, queue.REFLECTION, {"dry_run": False, "partition": of}, self._tools.clock.now(), **of
                 )
                 await run.commit(changes)
                 started += 1
         with suppress(CommitConflict):
-            await run.commit([has_looked(REFLECTION, begun)])
+            await run.commit([has_looked(queue.REFLECTION, begun)])
         return Done({"operations": started})
 
     async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:

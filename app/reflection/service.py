@@ -32,7 +32,6 @@ from app.findings.service import (
     whole,
 )
 from app.jobs import queue
-from app.jobs.queue import REFLECTION, RESOLVE, Operation, OperationRecord
 from app.learning.dependencies import NO_PRECONDITION, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
 from app.memories.agents import Decays
@@ -241,12 +240,14 @@ class Decisions:
     def __init__(self, tools: Tools, scope: Scope) -> None:
         self._tools, self._scope = tools, scope
 
-    def begin(self, kind: str, agent_id: str | None, user_id: str | None) -> OperationRecord:
+    def begin(self, kind: str, agent_id: str | None, user_id: str | None) -> queue.OperationRecord:
         """Returns the operation of a decision on a record of an agent and a user. The changes may name its id."""
         now = self._tools.clock.now()
         return queue.new_operation(self._scope, kind, now, agent_id=agent_id, user_id=user_id)[0]
 
-    async def carried_out(self, operation: OperationRecord, changes: Sequence[Change], result: Json) -> list[Change]:
+    async def carried_out(
+        self, operation: queue.OperationRecord, changes: Sequence[Change], result: Json
+    ) -> list[Change]:
         """Returns the changes with those that store the operation and how to undo them."""
         now, by = self._tools.clock.now(), operation["operation_id"]
         until = rfc3339(now + timedelta(days=self._tools.settings.retention.archive_days))
@@ -256,7 +257,7 @@ class Decisions:
 
     async def resolved(self, settled: WriteResult, kept: str) -> WriteResult:
         """Returns what settles a dispute, with an operation that the answer names. `kept`: the id of what is kept."""
-        operation = self.begin(RESOLVE, settled.body["agent_id"], settled.body["user_id"])
+        operation = self.begin(queue.RESOLVE, settled.body["agent_id"], settled.body["user_id"])
         changes = await self.carried_out(operation, settled.changes, {"kept": kept})
         return replace(settled, body={**settled.body, "operation_id": operation["operation_id"]}, changes=changes)
 
@@ -268,12 +269,12 @@ class ReflectionService:
         self._tools, self._scope = tools, scope
         self._findings = FindingRepository(tools.store, scope)
 
-    def reflect(self, body: ReflectRequest) -> WriteResult[Operation]:
+    def reflect(self, body: ReflectRequest) -> WriteResult[queue.Operation]:
         """Returns 202 with the operation that looks for findings. Raises Forbidden."""
         self._scope.require_write(body.agent_id, body.user_id)
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
         payload = {"dry_run": body.dry_run, "focus": body.focus, **owner, **self._scope.bindings()}
-        answer, changes = queue.start(self._scope, REFLECTION, payload, self._tools.clock.now(), **owner)
+        answer, changes = queue.start(self._scope, queue.REFLECTION, payload, self._tools.clock.now(), **owner)
         return WriteResult(answer, changes, 202)
 
     async def accept(
@@ -306,7 +307,7 @@ class ReflectionService:
     ) -> WriteResult[ReflectionFinding]:
         """Returns a finding with its new status, and the changes that settle it besides those that are given."""
         decisions, now = Decisions(self._tools, self._scope), rfc3339(self._tools.clock.now())
-        operation = decisions.begin(REFLECTION, finding["agent_id"], finding["user_id"])
+        operation = decisions.begin(queue.REFLECTION, finding["agent_id"], finding["user_id"])
         settled = self._findings.settle(finding, status, self._scope.key_id, now, operation["operation_id"])
         done = await decisions.carried_out(operation, [*changes, settled], {status: finding["finding_id"]})
         after = self._findings.as_updated(finding, settled.set, now=now)

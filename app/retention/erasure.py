@@ -13,24 +13,11 @@ from typing_extensions import TypedDict
 from app.actions.roll_ups import ROLL_UPS
 from app.audit import trail
 from app.audit.tombstones import ErasureKey, Tombstones, under_way
-from app.audit.trail import AUDIT, ERASED, Actor, AuditRecord, TombstoneRecord, owned
 from app.core.clock import Clock, new_id, rfc3339
 from app.core.schemas import Count, Identifier, example, shown
 from app.errors import Conflict, Forbidden, StorageFull
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.jobs import queue
-from app.jobs.queue import (
-    ERASE_USER,
-    JOBS,
-    OPERATIONS,
-    Job,
-    JobRecord,
-    Operation,
-    OperationRecord,
-    SkippedRecords,
-    fence,
-    skipping,
-)
 from app.jobs.runner import Done, Run, Runner
 from app.memories.agents import AGENTS, AgentRecord
 from app.memories.schemas import HISTORY, MEMORIES, HistoryRecord, Source
@@ -99,7 +86,7 @@ class Receipt(TypedDict):
     erased: Annotated[dict[str, Count], Field(description="How many went, by collection.")]
     verification: Verification
     skipped_records: Annotated[
-        SkippedRecords | None,
+        queue.SkippedRecords | None,
         Field(
             default=None,
             description="Records of others that may come of the user's and could not be looked at; null: none.",
@@ -120,7 +107,7 @@ class Erasure:
         self._store, self._scope, self._clock = store, scope, clock
         self._tombstones, self._runner = tombstones, runner
 
-    async def erase(self, user_id: str, actor: Actor, seconds: float = WAIT_SECONDS) -> Receipt | Operation:
+    async def erase(self, user_id: str, actor: trail.Actor, seconds: float = WAIT_SECONDS) -> Receipt | queue.Operation:
         """Erases a user and waits up to `seconds` for the job. Returns the receipt if the erasure is verified, else the
         operation.
 
@@ -131,7 +118,7 @@ class Erasure:
         self._scope.require_write(None, user_id)
         work = await self._begun(user_id, actor)
         await self._runner.carry_out(work["job_id"], seconds)
-        operation = await self._store.get(OPERATIONS, self._scope.tenant, work["operation_id"])
+        operation = await self._store.get(queue.OPERATIONS, self._scope.tenant, work["operation_id"])
         if operation is None or operation["status"] == "failed":
             reason = "its operation is gone" if operation is None else operation["error"]
             raise Conflict(f"The erasure has failed: {reason} Ask for it again.", retry_after=1)
@@ -140,20 +127,20 @@ class Erasure:
             return cast(Receipt, {"user_id": user_id, **receipt})
         return queue.render(operation, self._clock.now())
 
-    async def _begun(self, user_id: str, actor: Actor) -> TombstoneRecord:
+    async def _begun(self, user_id: str, actor: trail.Actor) -> trail.TombstoneRecord:
         """Returns `operation_id` and `job_id` of the erasure under way, which this or an earlier request started."""
         erased_id = await self._tombstones.hashed(user_id)
         for _ in range(ATTEMPTS):
             tombstone = await self._tombstones.find(user_id)
             job_id = None if tombstone is None else tombstone.get("job_id")
-            job = None if not job_id else await self._store.get(JOBS, SYSTEM, job_id)
+            job = None if not job_id else await self._store.get(queue.JOBS, SYSTEM, job_id)
             failed = None if job is None or job["status"] != "failed" else job
             if tombstone is not None and under_way(tombstone) and job is not None and failed is None:
                 work, changes = tombstone, [self._tombstones.join(tombstone)]
             else:
                 work, changes = self._new(user_id, erased_id, tombstone, actor)
             if failed is not None:  # the erasure is started again, and its failed job names the user
-                changes.append(Delete(JOBS, SYSTEM, failed["job_id"], {"status": "failed"}))
+                changes.append(Delete(queue.JOBS, SYSTEM, failed["job_id"], {"status": "failed"}))
             begun = trail.entry(actor, rfc3339(self._clock.now()), None, [], {"users": {"erase_begun": 1}}, erased_id)
             try:
                 await self._store.commit([*changes, begun])
@@ -163,15 +150,15 @@ class Erasure:
         raise Conflict("Others ask for this user's erasure all the time; please try again.", retry_after=1)
 
     def _new(
-        self, user_id: str, erased_id: str, earlier: TombstoneRecord | None, actor: Actor
-    ) -> tuple[TombstoneRecord, list[Change]]:
+        self, user_id: str, erased_id: str, earlier: trail.TombstoneRecord | None, actor: trail.Actor
+    ) -> tuple[trail.TombstoneRecord, list[Change]]:
         """Returns the ids and changes of a new erasure. Its operation is stored under the hash: it reveals nothing of
         the user to other keys, and outlives the job. The job names the user until the erasure is verified."""
         now = self._clock.now()
-        operation, noted = queue.new_operation(self._scope, ERASE_USER, now, user_id=erased_id)
+        operation, noted = queue.new_operation(self._scope, queue.ERASE_USER, now, user_id=erased_id)
         payload = {"user_id": user_id, "tombstone": erased_id, "key_id": actor.key_id, "action": actor.action}
-        queued = Job(ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
-        work: TombstoneRecord = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
+        queued = queue.Job(queue.ERASE_USER, self._scope.tenant, payload, operation["operation_id"]).enqueue(now)
+        work: trail.TombstoneRecord = {"operation_id": operation["operation_id"], "job_id": queued.doc["job_id"]}
         mark = self._tombstones.begin(earlier, erased_id, rfc3339(now), work)
         return work, [mark, noted, queued]
 
@@ -190,7 +177,7 @@ class ErasureJobs:
         self, store: Store, collections: Sequence[Collection], clock: Clock, key: ErasureKey, *, model: str
     ) -> None:
         self._store, self._clock, self._key, self._model = store, clock, key, model
-        self._owned = owned(collections)
+        self._owned = trail.owned(collections)
 
     async def handle(self, run: Run) -> Done:
         """Runs the job. Raises Conflict if others keep writing about the user: the queue retries later."""
@@ -198,7 +185,7 @@ class ErasureJobs:
             tombstones = Tombstones(self._store, run.tenant, self._key)
             await _Erasing(run, tombstones, self._owned, self._model).until_verified()
         await self._store.scrub()
-        operation = await self._store.get(OPERATIONS, run.tenant, str(run.lease.job.operation_id))
+        operation = await self._store.get(queue.OPERATIONS, run.tenant, str(run.lease.job.operation_id))
         return Done({} if operation is None else operation["result"] or {})
 
 
@@ -223,16 +210,16 @@ class _Erasing:
         for _ in range(ROUNDS):
             await self._clear()
             # replaces the user's id in the audit trail by its hash, and ids that callers chose by theirs
-            async for entries in self._batches(AUDIT, Eq("user_id", self._user)):
+            async for entries in self._batches(trail.AUDIT, Eq("user_id", self._user)):
                 named = {entry["audit_id"]: _ids_named(entry) for entry in entries}
                 chosen = [record_id for ids in named.values() for record_id in ids if not OURS.fullmatch(record_id)]
                 hidden = {record_id: await self._tombstones.hashed(record_id) for record_id in dict.fromkeys(chosen)}
                 changes: list[Change] = []
                 for audit_id, ids in named.items():
                     records = [hidden.get(record_id, record_id) for record_id in ids]
-                    fields: AuditRecord = {"user_id": None, "user_hash": self._hash, "records": records}
-                    changes.append(Update(AUDIT, self._tenant, audit_id, set=fields))
-                await self._commit(changes, len(changes), name="audit_anonymised", of=AUDIT, ids=list(hidden))
+                    fields: trail.AuditRecord = {"user_id": None, "user_hash": self._hash, "records": records}
+                    changes.append(Update(trail.AUDIT, self._tenant, audit_id, set=fields))
+                await self._commit(changes, len(changes), name="audit_anonymised", of=trail.AUDIT, ids=list(hidden))
             # raises if the lease is lost; the next step is not a commit and does not check it
             await self._run.commit([])
             await self._store.purge(self._tenant, self._user, sorted(self._counters))
@@ -252,7 +239,7 @@ class _Erasing:
             await self._delete(IDEMPOTENCY, Has("users", self._user))
             derived = DerivedRecords(self._store, self._commit, self._tenant, self._user, self._gone)
             await derived.clear()
-            await fence(self._store, self._tenant, derived.concerns, partial(self._commit, name="jobs"))
+            await queue.fence(self._store, self._tenant, derived.concerns, partial(self._commit, name="jobs"))
             if self._counts.total() == before:
                 break
 
@@ -312,11 +299,11 @@ class _Erasing:
 
     def _learn(self, note: ErasureNote) -> None:
         self._counts.update(note["counts"])
-        if note["of"] != AUDIT.name:
+        if note["of"] != trail.AUDIT.name:
             self._gone.update(note["ids"])
-        if note["of"] in (sessions.SESSIONS.name, AUDIT.name):
+        if note["of"] in (sessions.SESSIONS.name, trail.AUDIT.name):
             self._counters.update(map(sessions.counter, note["ids"]))
-        if note["of"] in (tasks.TASKS.name, AUDIT.name):
+        if note["of"] in (tasks.TASKS.name, trail.AUDIT.name):
             self._counters.update(map(tasks.counter, note["ids"]))
 
     # --- Verification -------------------------------------------------------------------------------------------------
@@ -325,7 +312,7 @@ class _Erasing:
         """Searches for remaining records. If there are none, one commit ends the erasure: it writes tombstone, receipt
         and audit entry, and removes the user's id from job and notes. Returns False if something was found or another
         request arrived."""
-        tombstone = await self._store.get(ERASED, self._tenant, self._hash)
+        tombstone = await self._store.get(trail.ERASED, self._tenant, self._hash)
         operation_id = str(self._run.lease.job.operation_id)
         if tombstone is None or tombstone["operation_id"] != operation_id:
             raise Conflict("Another erasure of this user was begun since.")
@@ -343,7 +330,7 @@ class _Erasing:
                     np.empty(0, np.uint32),
                 )
                 searchable += len((await self._store.search(collection, query)).rows)
-        if records or searchable or await self._store.count(AUDIT, self._tenant, Eq("user_id", self._user)):
+        if records or searchable or await self._store.count(trail.AUDIT, self._tenant, Eq("user_id", self._user)):
             return False
         if await self._store.change_log.names(self._tenant, self._user):
             return False
@@ -354,13 +341,13 @@ class _Erasing:
             "erased": dict(sorted((+self._counts).items())),
             "verification": {"records_found": records, "search_found": searchable},
         }
-        actor = Actor(self._tenant, self._run.payload["key_id"], self._run.payload["action"])
+        actor = trail.Actor(self._tenant, self._run.payload["key_id"], self._run.payload["action"])
         changes: list[Change] = [
             self._tombstones.end(tombstone, rfc3339(now)),
             trail.entry(actor, rfc3339(now), None, [], {"users": {"erase": 1}}, self._hash),
             DeleteWhere(ERASURE_NOTES, self._tenant, Eq("tombstone", self._hash)),
             queue.report(self._tenant, operation_id, now, {"result": receipt}),
-            Update(JOBS, SYSTEM, self._run.lease.doc["job_id"], set={"payload": {"tombstone": self._hash}}),
+            Update(queue.JOBS, SYSTEM, self._run.lease.doc["job_id"], set={"payload": {"tombstone": self._hash}}),
         ]
         try:
             await self._run.commit(changes)
@@ -424,17 +411,17 @@ class DerivedRecords:
     async def clear(self) -> None:
         """Erases lessons, undo data and shared records that come from the user's records."""
         await self._clear_each(AGENTS, EVERYTHING, self._unlearned, "lessons")
-        await self._clear_each(OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
+        await self._clear_each(queue.OPERATIONS, Absent("user_id"), self._emptied, "operations_emptied")
         for collection, history in SHARED:
             removed = partial(self._removed, collection=collection, history=history)
             await self._clear_each(collection, Absent("user_id"), removed, f"derived_{collection.name}")
         await self._clear_each(PROCEDURES, Absent("user_id"), self._unnoted, "outcome_notes")
         await self._clear_each(PROCEDURE_HISTORY, Absent("user_id"), self._unnoted_before, "outcome_notes_of_history")
 
-    def concerns(self, job: JobRecord) -> bool:
+    def concerns(self, job: queue.JobRecord) -> bool:
         """Returns True if a job is about the user. A job of a key that is bound to several users is not, and neither is
         the erasure itself."""
-        if job["kind"] == ERASE_USER:
+        if job["kind"] == queue.ERASE_USER:
             return False
         about = {self._user, *self._gone}
         payload = dict(job["payload"])
@@ -456,7 +443,7 @@ class DerivedRecords:
                 record: R | None = read
                 while record is not None:  # it is read and planned again as long as others change it
                     number, changes = 0, list[Change]()
-                    with skipping(collection, record[collection.id_field]):
+                    with queue.skipping(collection, record[collection.id_field]):
                         number, changes = plan(record)
                     if not changes:
                         break
@@ -478,14 +465,14 @@ class DerivedRecords:
         expect = {"version": agent["version"]}
         return number, [Update(AGENTS, self._tenant, agent["agent_id"], set=fields, inc={"version": 1}, expect=expect)]
 
-    def _emptied(self, operation: OperationRecord) -> ErasedPart:
+    def _emptied(self, operation: queue.OperationRecord) -> ErasedPart:
         """Removes result and undo data of an operation that mentions the user. An operation for several users can then
         no longer be undone."""
         if not mentions([operation["result"], operation["undo"]], {self._user, *self._gone}):
             return 0, []
         same = {"status": operation["status"], "undo": operation["undo"], "result": operation["result"]}
-        fields: OperationRecord = {"undo": None, "result": None}
-        return 1, [Update(OPERATIONS, self._tenant, operation["operation_id"], set=fields, expect=same)]
+        fields: queue.OperationRecord = {"undo": None, "result": None}
+        return 1, [Update(queue.OPERATIONS, self._tenant, operation["operation_id"], set=fields, expect=same)]
 
     def _unnoted(self, procedure: ProcedureRecord) -> ErasedPart:
         """Removes what the user's actions and tasks noted in a procedure that serves others, too."""

@@ -20,7 +20,6 @@ from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Count, Flag, JsonObject, Owned, Share, example, shown
 from app.embedding.embedder import Embedder
 from app.jobs import queue
-from app.jobs.queue import FORGET, JOBS, OPERATIONS, Operation, Payload, collecting, handled, note_skipped, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.memories.agents import AGENTS, AgentRecord, Decays
 from app.memories.repository import Embeddings, MemoryRepository, new_memory, of_partition, revision
@@ -144,18 +143,20 @@ class Forgetting:
         """The scope of the caller or job."""
         return self._memories.scope
 
-    async def request(self, body: ForgetRequest) -> WriteResult[Operation]:
+    async def request(self, body: ForgetRequest) -> WriteResult[queue.Operation]:
         """Returns 202 with the operation that archives. The job has the bindings of the caller's key."""
         scope = self.scope
         agent_id, user_id = _only(body.agent_id, scope.agents), _only(body.user_id, scope.users)
         scope.require_write(agent_id, user_id)
-        payload: Payload = {
+        payload: queue.Payload = {
             "policy": body.policy.model_dump(),
             "agent_id": agent_id,
             "user_id": user_id,
             **scope.bindings(),
         }
-        answer, changes = queue.start(scope, FORGET, payload, self._clock.now(), agent_id=agent_id, user_id=user_id)
+        answer, changes = queue.start(
+            scope, queue.FORGET, payload, self._clock.now(), agent_id=agent_id, user_id=user_id
+        )
         return WriteResult(answer, changes, 202)
 
     async def plan(self, body: ForgetRequest) -> ForgetPlan:
@@ -163,10 +164,10 @@ class Forgetting:
         does."""
         chosen = self._chosen(body.policy, having(body.model_dump(), "agent_id", "user_id"))
         forgettable: list[Forgettable] = []
-        with collecting():
+        with queue.collecting():
             async for memory in chosen:
                 now_ms = to_ms(self._clock.now())
-                with skipping(MEMORIES, memory["memory_id"]):
+                with queue.skipping(MEMORIES, memory["memory_id"]):
                     points, reasons = score(memory, now_ms)
                     forgettable.append(
                         {
@@ -191,7 +192,7 @@ class Forgetting:
         async for memories in pages(partial(self._memories.find, where), MEMORIES, BATCH):
             for memory in memories:
                 chosen = False
-                with skipping(MEMORIES, memory["memory_id"]):
+                with queue.skipping(MEMORIES, memory["memory_id"]):
                     importance = await self._decays.importance(memory, to_ms(now))
                     points, _ = score(memory, to_ms(now))
                     chosen = (keep is None or keep(memory)) and policy.forgets(importance, points)
@@ -304,7 +305,7 @@ class ForgettingJobs:
     ) -> int:
         """Commits the changes that `plan` makes of each record by themselves, so that a conflict in one does not affect
         the others. Returns the number committed. Records that it cannot handle are skipped."""
-        planned, made = handled(collection, records, plan), 0
+        planned, made = queue.handled(collection, records, plan), 0
         for at in range(0, len(planned), AT_ONCE):
             some = planned[at : at + AT_ONCE]
             made += sum(await asyncio.gather(*(self._committed(run, changes) for _, changes in some)))
@@ -381,8 +382,8 @@ class ForgettingJobs:
         ended = both(In("status", queue.ENDED), self._older("updated_at", max(OPERATION_DAYS, days.archive_days + 1)))
         failed = both(Eq("status", "failed"), self._older("run_at", OPERATION_DAYS))
         return {
-            "operations": Outlived(OPERATIONS, ended, partial(_without, OPERATIONS)),
-            "failed_jobs": Outlived(JOBS, failed, partial(_without, JOBS)),
+            "operations": Outlived(queue.OPERATIONS, ended, partial(_without, queue.OPERATIONS)),
+            "failed_jobs": Outlived(queue.JOBS, failed, partial(_without, queue.JOBS)),
             "audit": Outlived(AUDIT, self._older("created_at", days.audit_days), partial(_without, AUDIT)),
         }
 
@@ -412,7 +413,7 @@ class ForgettingJobs:
         summaries = DaySummaries(self._store, self._embedder, self._clock)
         # by keyset, since what was skipped stays
         async for page in pages(partial(self._store.find, ACTIONS, tenant, old), ACTIONS, MOST):
-            countable = [action for action, _ in handled(ACTIONS, page, counted)]
+            countable = [action for action, _ in queue.handled(ACTIONS, page, counted)]
             for day, actions in by_day(countable).items():
                 done += await summaries.add(run, day, actions, tell)
         return done
@@ -561,7 +562,8 @@ class DaySummaries:
         memories = MemoryRepository(self._store, Scope(tenant))
         holders = await memories.with_key(agent, user, f"{DAY_KEY}{date}")
         holder = holders[0] if holders else None
-        with skipping(MEMORIES, holder["memory_id"]) if holder else skipping(ACTIONS, actions[0]["action_id"]):
+        named = (MEMORIES, holder["memory_id"]) if holder else (ACTIONS, actions[0]["action_id"])
+        with queue.skipping(*named):
             # `holder`: the memory that has the key of the day's summary. A caller's own is not changed: these actions
             # get a summary of theirs
             is_callers = holder is not None and holder["source"]["origin"] != "consolidation"
@@ -660,7 +662,7 @@ class DecayJob:
         if run.payload.get("dry_run"):
             return Done({**await self.dry_run(tenant, within=within)})
         for memory_id in await self._store.undecayable(MEMORIES, tenant, within):
-            note_skipped(MEMORIES, memory_id, ValueError.__name__)
+            queue.note_skipped(MEMORIES, memory_id, ValueError.__name__)
         return Done({"changed": await self.apply(tenant, within)})
 
     async def has_work(self) -> bool:
@@ -694,7 +696,7 @@ class DecayJob:
         for group in await self._groups(tenant):
             where = both(group.where, within)
             async for memories in pages(partial(self._store.find, MEMORIES, tenant, where), MEMORIES, DECAY_BATCH):
-                for _, (stored, faded) in handled(MEMORIES, memories, partial(_bars, group.decay, now_ms)):
+                for _, (stored, faded) in queue.handled(MEMORIES, memories, partial(_bars, group.decay, now_ms)):
                     before[stored] += 1
                     after[faded] += 1
                 seen += len(memories)
@@ -705,7 +707,7 @@ class DecayJob:
         """Returns groups of memories with their decay. Every memory is in exactly one group."""
         own: dict[DecayCurve, dict[str, list[str]]] = {}
         async for agents in pages(partial(self._store.find, AGENTS, tenant), AGENTS, DECAY_BATCH):
-            for agent, decay in handled(AGENTS, agents, decay_of):
+            for agent, decay in queue.handled(AGENTS, agents, decay_of):
                 if decay != DEFAULT_DECAY:
                     own.setdefault(decay, {}).setdefault(agent["tenant_id"], []).append(agent["agent_id"])
         named = {

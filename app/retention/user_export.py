@@ -22,11 +22,9 @@ from pydantic import ValidationError
 from typing_extensions import TypedDict
 
 from app.actions import schemas as actions
-from app.actions.schemas import ACTIONS, ActionRecord
 from app.actions.service import indexed, shown_once
 from app.audit import trail
 from app.audit.tombstones import Tombstones
-from app.audit.trail import Actor, owned
 from app.core.clock import Clock, parse_rfc3339, rfc3339
 from app.core.schemas import BODY_LIMITS, identifier
 from app.core.work import characters, off_loop
@@ -36,7 +34,6 @@ from app.errors import RecalldError, RecordDamaged
 from app.facts import schemas as facts
 from app.facts.aliases import ENTITY_ALIASES, AliasRecord
 from app.facts.profile import EMPTY_PROFILE, USERS
-from app.facts.schemas import FACTS, key_of
 from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.queue import ENDED, OPERATIONS
@@ -52,13 +49,9 @@ from app.memories.repository import (
     standing,
     when_due,
 )
-from app.memories.schemas import HISTORY, MEMORIES, MemoryRecord, Source
 from app.procedures import schemas as procedures
-from app.procedures.schemas import PROCEDURE_HISTORY, PROCEDURES
 from app.profiles.agents import Agent, render_agent
 from app.sessions import schemas as sessions
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord, StoredMessage, extra_of, shortened
-from app.sessions.schemas import counter as session_counter
 from app.storage.changes import Change, CommitConflict, Insert
 from app.storage.protocol import Finding, Store, Told, untold
 from app.storage.record_filters import metadata_terms
@@ -70,8 +63,6 @@ from app.storage.text import content_hash, normalise_content
 from app.storage.transfer import Counter as StoredCounter
 from app.storage.transfer import MovableStore
 from app.tasks import schemas as tasks
-from app.tasks.schemas import CHECKPOINTS, TASKS
-from app.tasks.schemas import counter as task_counter
 from app.views import PARENTS, RecordReader
 
 # --- Whether a stored document, or one that an import brings, is a record as callers see it ---------------------------
@@ -90,7 +81,7 @@ class RecordShape(NamedTuple, Generic[R]):
 
 
 _SHAPES: Mapping[str, RecordShape] = {
-    MEMORIES.name: RecordShape(lambda memory: memories.render(memory, memory["importance"]), memories.Memory),
+    memories.MEMORIES.name: RecordShape(lambda memory: memories.render(memory, memory["importance"]), memories.Memory),
     facts.FACTS.name: RecordShape(facts.render, facts.Fact),
     sessions.SESSIONS.name: RecordShape(sessions.render, sessions.Session),
     sessions.MESSAGES.name: RecordShape(sessions.render_message, sessions.Message),
@@ -191,21 +182,21 @@ EXPORT_BATCH = 100
 FORMAT = 1
 """The version of the format."""
 KEPT: Mapping[str, frozenset[str]] = {
-    MEMORIES.name: frozenset(  # `importance` as it is stored: shown is what is left of it
+    memories.MEMORIES.name: frozenset(  # `importance` as it is stored: shown is what is left of it
         "anchored_at archived_by archived_at dedupe_key kept_apart merged claimed_key document_id importance".split()
     ),
     DOCUMENTS.name: frozenset({"upload_id", "charset"}),
-    MESSAGES.name: frozenset({"agent_id", "user_id"}),
-    SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
-    TASKS.name: frozenset({"kept_after_end"}),
-    CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
-    ACTIONS.name: frozenset({"consolidated_at"}),
+    sessions.MESSAGES.name: frozenset({"agent_id", "user_id"}),
+    sessions.SESSIONS.name: frozenset({"learned_seq", "revised", "summary_id", "summary_seq"}),
+    tasks.TASKS.name: frozenset({"kept_after_end"}),
+    tasks.CHECKPOINTS.name: frozenset({"checkpoint_id", "agent_id", "user_id"}),
+    actions.ACTIONS.name: frozenset({"consolidated_at"}),
     USERS.name: frozenset({"profile", "interactions", "interacted"}),
-    FACTS.name: frozenset({"standing", "start_assumed"}),
+    facts.FACTS.name: frozenset({"standing", "start_assumed"}),
     ENTITY_ALIASES.name: frozenset({"alias_id", "states", "version", "updated_at"}),
     FINDINGS.name: frozenset({"evidence"}),
-    PROCEDURES.name: frozenset({"dropped_trials"}),
-    PROCEDURE_HISTORY.name: frozenset({"dropped_trials"}),
+    procedures.PROCEDURES.name: frozenset({"dropped_trials"}),
+    procedures.PROCEDURE_HISTORY.name: frozenset({"dropped_trials"}),
 }
 """Stored fields that an import cannot derive from what is shown of a record, such as the start of its decay."""
 
@@ -226,9 +217,9 @@ class UserExport:
         self, store: Store, scope: Scope, collections: Sequence[Collection], clock: Clock, tombstones: Tombstones
     ) -> None:
         self._store, self._scope, self._clock, self._tombstones = store, scope, clock, tombstones
-        self._collections, self._reader = owned(collections), RecordReader(store, scope, clock)
+        self._collections, self._reader = trail.owned(collections), RecordReader(store, scope, clock)
 
-    async def note(self, user_id: str, actor: Actor) -> None:
+    async def note(self, user_id: str, actor: trail.Actor) -> None:
         """Records the export in the audit trail, under the hash if the user was erased."""
         now, tombstone = rfc3339(self._clock.now()), await self._tombstones.find(user_id)
         named, hashed = (user_id, None) if tombstone is None else (None, tombstone["erased_id"])
@@ -373,7 +364,7 @@ class UserImport:
         restore_erased: bool = False,
     ) -> None:
         self._store, self._embedder, self._clock, self._tombstones = store, embedder, clock, tombstones
-        self._collections = {collection.name: collection for collection in owned(collections)}
+        self._collections = {collection.name: collection for collection in trail.owned(collections)}
         self._kinds = {kind.collection.name: kind for kind in kinds}
         self._report, self._tenant, self._restore = report, report.tenant, restore_erased
         self._refused = False
@@ -509,14 +500,14 @@ class UserImport:
     def _count(self, collection: Collection, doc: Doc) -> None:
         """Records the highest number of each session and task, so that the next append continues after it."""
         numbers: list[tuple[str, Any]] = []
-        if collection is MESSAGES:
-            numbers.append((session_counter(doc["session_id"]), doc["seq"]))
-        elif collection is SESSIONS:
-            numbers.append((session_counter(doc["session_id"]), doc.get("learned_seq")))
-        elif collection is CHECKPOINTS:
-            numbers.append((task_counter(doc["task_id"]), doc["seq"]))
-        elif collection is MEMORIES and doc["source"].get("session_id") and doc["source"].get("speaker"):
-            numbers.append((session_counter(doc["source"]["session_id"]), doc["source"].get("message_seq")))
+        if collection is sessions.MESSAGES:
+            numbers.append((sessions.counter(doc["session_id"]), doc["seq"]))
+        elif collection is sessions.SESSIONS:
+            numbers.append((sessions.counter(doc["session_id"]), doc.get("learned_seq")))
+        elif collection is tasks.CHECKPOINTS:
+            numbers.append((tasks.counter(doc["task_id"]), doc["seq"]))
+        elif collection is memories.MEMORIES and doc["source"].get("session_id") and doc["source"].get("speaker"):
+            numbers.append((sessions.counter(doc["source"]["session_id"]), doc["source"].get("message_seq")))
         for name, number in numbers:
             if type(number) is int:
                 self._counters[name] = max(self._counters[name], number)
@@ -524,7 +515,7 @@ class UserImport:
     def _bad(self, number: int, detail: str) -> None:
         self._report.bad.append((number, detail))
 
-    async def end(self, actor: Actor) -> UserReport:
+    async def end(self, actor: trail.Actor) -> UserReport:
         """Imports the remaining lines and the counters. `actor` is named in the audit trail."""
         await self._flush()
         await self._store.load_counters(
@@ -545,10 +536,10 @@ class UserImport:
 SAID = ("role", "content", "tool_calls", "tool_call_id", "result", "refusal", "audio", "function_call")
 SHOWN_ONLY: Mapping[str, frozenset[str]] = {
     USERS.name: frozenset(EMPTY_PROFILE),
-    ACTIONS.name: frozenset({"rolled_up_into"}),
+    actions.ACTIONS.name: frozenset({"rolled_up_into"}),
 }
 """What is shown of a record and not stored with it. Fields of a profile are facts, or stand in `profile`."""
-IMPORTED = (MEMORIES.name, FACTS.name, PROCEDURES.name, ACTIONS.name)
+IMPORTED = (memories.MEMORIES.name, facts.FACTS.name, procedures.PROCEDURES.name, actions.ACTIONS.name)
 """Collections whose records say in `source` that they were imported."""
 
 
@@ -561,8 +552,8 @@ def rebuild(collection: Collection, shown: Doc, kept: Mapping[str, Any], tenant:
     given = {name: value for name, value in kept.items() if name in KEPT.get(collection.name, ())}
     owners = {name: None for name in ("agent_id", "user_id") if name in collection.fields}
     stored = {name: value for name, value in shown.items() if name not in SHOWN_ONLY.get(collection.name, ())}
-    if collection is MESSAGES:
-        extra = extra_of(shown)
+    if collection is sessions.MESSAGES:
+        extra = sessions.extra_of(shown)
         stored = {name: value for name, value in stored.items() if name not in extra} | {"extra": extra}
     doc = owners | stored | {"tenant_id": tenant} | given
     past = _PAST.get(collection.name)
@@ -579,7 +570,7 @@ def _rebuilt(collection: Collection, doc: Doc) -> Doc:
     return whole
 
 
-def _memory(memory: MemoryRecord) -> MemoryRecord:
+def _memory(memory: memories.MemoryRecord) -> memories.MemoryRecord:
     return {
         "content_hash": content_hash(memory["content"]),
         **own_time(memory["event_at"], memory.get("event_at_precision")),
@@ -597,8 +588,8 @@ def _memory(memory: MemoryRecord) -> MemoryRecord:
     }
 
 
-def _action(action: ActionRecord) -> ActionRecord:
-    source: Source = {**SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
+def _action(action: actions.ActionRecord) -> actions.ActionRecord:
+    source: memories.Source = {**SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
     hashed = shown_once(action["content"], action["outcome"], action["entities"])
     return {"content_hash": hashed, "source": source, **indexed(action)}
 
@@ -616,12 +607,12 @@ def _alias(alias: AliasRecord) -> AliasRecord:
         "rule": alias["rule"],
         "version": alias["version"],
         "created_at": alias["created_at"],
-        "name_key": key_of(alias["name"]),
-        "alias_key": key_of(alias["alias"]),
+        "name_key": facts.key_of(alias["name"]),
+        "alias_key": facts.key_of(alias["alias"]),
     }
 
 
-def _session(session: SessionRecord) -> SessionRecord:
+def _session(session: sessions.SessionRecord) -> sessions.SessionRecord:
     """Returns the summary fields, which an export omits for a session without a summary, and the terms of the
     metadata."""
     return {
@@ -631,26 +622,29 @@ def _session(session: SessionRecord) -> SessionRecord:
     }
 
 
-def _message(message: MessageRecord) -> MessageRecord:
+def _message(message: sessions.MessageRecord) -> sessions.MessageRecord:
     if message.get("deleted_at") is not None:
         return {"text": "", "own_text": None}
     fields = {name: value_at(message, name) for name in SAID if value_at(message, name) is not None}
-    said, limit = StoredMessage.model_validate(fields), BODY_LIMITS.text_chars
-    text, own = shortened(said.text(), limit), shortened(said.text(own=True), limit)
+    said, limit = sessions.StoredMessage.model_validate(fields), BODY_LIMITS.text_chars
+    text, own = sessions.shortened(said.text(), limit), sessions.shortened(said.text(own=True), limit)
     return {"text": text, "own_text": None if own == text else own}
 
 
-_PAST: Mapping[str, Collection] = {HISTORY.name: MEMORIES, PROCEDURE_HISTORY.name: PROCEDURES}
+_PAST: Mapping[str, Collection] = {
+    memories.HISTORY.name: memories.MEMORIES,
+    procedures.PROCEDURE_HISTORY.name: procedures.PROCEDURES,
+}
 _MAKERS: Mapping[str, Callable[[Any], Mapping[str, Any]]] = {
-    MEMORIES.name: _memory,
-    FACTS.name: computed,
+    memories.MEMORIES.name: _memory,
+    facts.FACTS.name: computed,
     ENTITY_ALIASES.name: _alias,
-    ACTIONS.name: _action,
-    PROCEDURES.name: lambda procedure: {
+    actions.ACTIONS.name: _action,
+    procedures.PROCEDURES.name: lambda procedure: {
         "name_key": normalise_content(procedure["name"]),
         "content_hash": content_hash(procedure["procedure_id"]),
     },
-    SESSIONS.name: _session,
-    MESSAGES.name: _message,
+    sessions.SESSIONS.name: _session,
+    sessions.MESSAGES.name: _message,
     OPERATIONS.name: lambda _: {"undo": None, "undoing": None},  # an export omits the undo data
 }

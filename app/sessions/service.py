@@ -15,7 +15,6 @@ from app.core.schemas import BODY_LIMITS, Page, RecordFilters, differing, equal_
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
 from app.jobs import queue
-from app.jobs.queue import POST_CONVERSATION, REDERIVE, SUMMARIZE, Job, Operation, Payload
 from app.memories.repository import Embeddings, MemoryRepository, of_partition, revision, text_to_index
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
@@ -143,7 +142,7 @@ class SessionService:
         outcome = self._changed(session, fields)
         return replace(outcome, changes=[*outcome.changes, *changes])
 
-    async def end(self, session_id: str, precondition: Precondition) -> WriteResult[Operation]:
+    async def end(self, session_id: str, precondition: Precondition) -> WriteResult[queue.Operation]:
         """Ends a session. Answers 202 with the operation that learns from the conversation.
 
         Ending an ended session starts the operation again; it learns nothing twice.
@@ -158,7 +157,7 @@ class SessionService:
         scope.require_write(session["agent_id"], session["user_id"])
         operation, queued = queue.start(
             scope,
-            POST_CONVERSATION,
+            queue.POST_CONVERSATION,
             payload,
             self._clock.now(),
             agent_id=session["agent_id"],
@@ -173,7 +172,7 @@ class SessionService:
         precondition.check(session)
         return self._changed(session, {} if session["status"] == "active" else {"status": "active", "ended_at": None})
 
-    def _to_learn(self, session_id: str) -> Payload:
+    def _to_learn(self, session_id: str) -> queue.Payload:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
     def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult[Session]:
@@ -224,10 +223,10 @@ class SessionService:
         by_count = count // LEARN_EVERY != (count + len(messages)) // LEARN_EVERY
         by_size = size // SUMMARY_TOKENS != (size + sum(message["tokens"] for message in messages)) // SUMMARY_TOKENS
         learns = self._learns and session["memorize"] != "none"
-        due = [(POST_CONVERSATION, by_count and learns), (SUMMARIZE, by_size and self._learns)]
+        due = [(queue.POST_CONVERSATION, by_count and learns), (queue.SUMMARIZE, by_size and self._learns)]
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
         payload = self._to_learn(session_id)
-        changes += [Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
+        changes += [queue.Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
         answer: Appended = {
             "session_id": session_id,
             "items": [render_message(message) for message in messages],
@@ -482,7 +481,7 @@ class MessageEdits:
             **self._sessions.scope.bindings(),
             "summarize": bool(fields),
         }
-        job = Job(REDERIVE, self._sessions.scope.tenant, payload)
+        job = queue.Job(queue.REDERIVE, self._sessions.scope.tenant, payload)
         return fields, [*changes, job.enqueue(self._clock.now())]
 
     def _now(self) -> str:

@@ -23,7 +23,6 @@ from app.core.schemas import (
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
-from app.jobs.queue import POST_CONVERSATION
 from app.settings import LimitSettings
 from app.storage.changes import Allocate, Change, DeleteWhere, Insert, Ref, Update
 from app.storage.protocol import Store
@@ -264,7 +263,7 @@ class TaskService:
         owner = {"agent_id": task["agent_id"], "user_id": task["user_id"]}
         payload = {"session_id": session_id, "of": owner, **scope.bindings()}
         operation, queued = queue.start(
-            scope, POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
+            scope, queue.POST_CONVERSATION, payload, self._clock.now(), **owner, session_id=session_id
         )
         return operation["operation_id"], queued
 

@@ -57,22 +57,6 @@ from app.storage.changes import (
     total,
 )
 from app.storage.mongo import codec
-from app.storage.mongo.codec import (
-    OWN,
-    PARTITION,
-    PLAIN,
-    ROW,
-    SEPARATOR,
-    Stored,
-    decoded,
-    encode,
-    key,
-    known_in,
-    new_document,
-    parts,
-    unique_keys,
-    unique_path,
-)
 from app.storage.mongo.connection import (
     CHANGE_HEADS,
     CHANGE_LOG,
@@ -103,7 +87,7 @@ USAGE = "recalld_usage"
 SLOTS = 64
 USAGE_COUNTED = "usage counted"
 """The id of the mark in `META` that every record has been counted."""
-_COUNTED_FIELDS = {"_id": 0, OWN: 0}
+_COUNTED_FIELDS = {"_id": 0, codec.OWN: 0}
 
 
 def slot_at_random() -> int:
@@ -111,7 +95,7 @@ def slot_at_random() -> int:
     return random.randrange(SLOTS)  # noqa: S311 (spreads writers)
 
 
-def size_of(stored: Stored) -> int:
+def size_of(stored: codec.Stored) -> int:
     """Returns the bytes of a stored document without its id and the engine's own fields."""
     return len(bson.encode({name: value for name, value in stored.items() if name not in _COUNTED_FIELDS}))
 
@@ -123,7 +107,7 @@ class UsageWriting:
         self._database, self._session, self._slot = database, session, slot
         self._changed: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
 
-    def add(self, collection: Collection, old: Stored | None, new: Stored | None) -> None:
+    def add(self, collection: Collection, old: codec.Stored | None, new: codec.Stored | None) -> None:
         """Counts that the document `old` became `new`; None stands for no document."""
         if not collection.counted:
             return
@@ -132,10 +116,10 @@ class UsageWriting:
         size = (0 if new is None else size_of(new)) - (0 if old is None else size_of(old))
         self._changed[tenant, collection.name] += Usage(records, size)
 
-    async def remove_matching(self, collection: Collection, wanted: Stored) -> None:
+    async def remove_matching(self, collection: Collection, wanted: codec.Stored) -> None:
         """Counts the removal of the documents that match, which are still there."""
         if collection.counted:
-            async for stored in self._database[collection.name].find(wanted, {OWN: 0}, session=self._session):
+            async for stored in self._database[collection.name].find(wanted, {codec.OWN: 0}, session=self._session):
                 self.add(collection, stored, None)
 
     def of(self, tenant: str) -> Usage:
@@ -145,7 +129,7 @@ class UsageWriting:
     def close(self, writes: TransactionWrites) -> None:
         """Adds the changes to the writes."""
         for tenant, own in by_tenant(self._changed.items()).items():
-            by: Stored = {}
+            by: codec.Stored = {}
             for name, usage in own.items():
                 by[f"collections.{name}.records"] = Int64(usage.records)
                 by[f"collections.{name}.bytes"] = Int64(usage.bytes)
@@ -168,7 +152,9 @@ async def stored_usage(database: Database, session: MongoSession | None = None) 
     return await _usage_where(database, {}, session)
 
 
-async def _usage_where(database: Database, wanted: Stored, session: MongoSession | None) -> dict[str, dict[str, Usage]]:
+async def _usage_where(
+    database: Database, wanted: codec.Stored, session: MongoSession | None
+) -> dict[str, dict[str, Usage]]:
     usages: list[tuple[tuple[str, str], Usage]] = []
     async for slot in database[USAGE].find(wanted, session=session):
         for name, own in slot["collections"].items():
@@ -276,7 +262,7 @@ NEVER = Timestamp(0, 0)
 PENDING = {"pending": True}
 
 
-def _new_entry(entry: LogEntry, op: Timestamp) -> Stored:
+def _new_entry(entry: LogEntry, op: Timestamp) -> codec.Stored:
     """Returns a new entry as it is stored, without a number."""
     return {
         "_id": ObjectId(),
@@ -422,7 +408,7 @@ class MongoChangeLog(ChangeLog):
         return await self._timely(drop)
 
 
-def _entry(stored: Stored) -> LogEntry:
+def _entry(stored: codec.Stored) -> LogEntry:
     version = None if stored["version"] is None else int(stored["version"])
     owners = stored["agent_id"], stored["user_id"]
     return LogEntry(
@@ -441,7 +427,7 @@ def _entry(stored: Stored) -> LogEntry:
 
 T = TypeVar("T")
 
-WRITES = f"{OWN}.writes"
+WRITES = f"{codec.OWN}.writes"
 """Makes every update a write, so that two that only check expectations exclude each other."""
 
 
@@ -454,7 +440,7 @@ def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]
             case Allocate():
                 keys.add(counter_key(change.tenant, change.name))
             case Update() | Delete():
-                keys.add(f"{change.collection.name} {key(change.tenant, change.id)}")
+                keys.add(f"{change.collection.name} {codec.key(change.tenant, change.id)}")
             case Insert() if change.collection.searched and (change.entry or change.like):
                 partitions.add(partition_key(change.collection.name, change.doc["tenant_id"], *owner(change.doc)))
         if not isinstance(change, Allocate | WithinQuota) and change.collection.counted:
@@ -467,10 +453,10 @@ def _refusal(collection: Collection, stored_id: str, reply: WriteError) -> Commi
     unique key or id, or a retry."""
     if reply["code"] != DUPLICATE_KEY:
         return None
-    doc_id = stored_id.partition(SEPARATOR)[2]
+    doc_id = stored_id.partition(codec.SEPARATOR)[2]
     fields = [str(name) for name in reply.get("keyPattern", {})]
     for unique in collection.unique:
-        if fields == [unique_path(unique)]:
+        if fields == [codec.unique_path(unique)]:
             return CommitConflict(collection.name, doc_id, unique.name)
     return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()
 
@@ -486,8 +472,8 @@ class ChangeAttempt:
         self._writes, self._named = writes, set[tuple[str, str]]()
         self._allocated: dict[str, int] = {}
         self._deleted = self._at_work = 0
-        self._read: dict[tuple[str, str], Stored | None] = {}
-        self._likes: dict[tuple[str, str], Stored | None] = {}
+        self._read: dict[tuple[str, str], codec.Stored | None] = {}
+        self._likes: dict[tuple[str, str], codec.Stored | None] = {}
         self._partitions = PartitionWriting(writes.database, writes.session, partitions, now_ms)
         self._usage = usage
         self._notes = notes
@@ -549,16 +535,16 @@ class ChangeAttempt:
         likes: list[tuple[str, str]] = []
         for change in changes:
             if isinstance(change, Update | Delete):
-                named = key(change.tenant, change.id)
+                named = codec.key(change.tenant, change.id)
             elif isinstance(change, Insert) and change.like is not None:
-                named = key(change.doc["tenant_id"], change.like)
+                named = codec.key(change.doc["tenant_id"], change.like)
                 likes.append((change.collection.name, named))
             else:
                 continue
             _, ids = wanted.setdefault(change.collection.name, (change.collection, []))
             ids.append(named)
         for collection, ids in wanted.values():
-            for part in parts(ids):
+            for part in codec.parts(ids):
                 await self._fetch(collection, part)
         self._likes = {place: self._read[place] for place in likes}
         await self._partitions.prefetch([owned for change in changes if (owned := self._owned(change)) is not None])
@@ -571,12 +557,12 @@ class ChangeAttempt:
             return (change.collection, change.doc) if change.entry or change.like else None
         if change.entry is None:
             return None
-        stored = self._read.get((change.collection.name, key(change.tenant, change.id)))
+        stored = self._read.get((change.collection.name, codec.key(change.tenant, change.id)))
         return None if stored is None else (change.collection, stored)
 
     async def _fetch(self, collection: Collection, ids: Sequence[str]) -> None:
         self._read.update({(collection.name, doc_id): None for doc_id in ids})
-        fields = None if collection.searched else PLAIN
+        fields = None if collection.searched else codec.PLAIN
         cursor = self._database[collection.name].find({"_id": {"$in": list(ids)}}, fields, session=self._session)
         async for stored in cursor:
             self._read[collection.name, stored["_id"]] = stored
@@ -584,7 +570,7 @@ class ChangeAttempt:
     async def _insert(self, change: Insert) -> None:
         collection = change.collection
         doc: Doc = await self._beside(collection, change.doc, partial(resolve, change.doc, self._allocated))
-        stored = await self._beside(collection, doc, partial(new_document, collection, doc))
+        stored = await self._beside(collection, doc, partial(codec.new_document, collection, doc))
         await self._settle(collection, stored["_id"])
         self._usage.add(collection, None, stored)
         self._notes.created(collection, doc)
@@ -593,10 +579,10 @@ class ChangeAttempt:
                 own = await self._partitions.put(collection, doc, None, change.entry)
             else:
                 assert change.like is not None
-                like = self._likes[collection.name, key(doc["tenant_id"], change.like)]
+                like = self._likes[collection.name, codec.key(doc["tenant_id"], change.like)]
                 if like is None:
                     raise CommitConflict(collection.name, change.like, "missing")
-                own = await self._partitions.put_like(collection, doc, like.get(OWN, {}))
+                own = await self._partitions.put_like(collection, doc, like.get(codec.OWN, {}))
             add_own(stored, own)
         self._writes.insert(collection.name, stored, partial(_refusal, collection, stored["_id"]))
         self._written(collection, stored["_id"])
@@ -606,25 +592,25 @@ class ChangeAttempt:
         stored, old = await self._take(collection, change.tenant, change.id, change.expect)
         fields = change.fields(old, self._allocated)
         doc = old | fields
-        encoded = await self._beside(collection, fields, partial(encode, collection, fields))
+        encoded = await self._beside(collection, fields, partial(codec.encode, collection, fields))
         self._usage.add(collection, stored, stored | encoded)
         self._notes.updated(collection, doc, change)
-        before, after = unique_keys(collection, old), unique_keys(collection, doc)
+        before, after = codec.unique_keys(collection, old), codec.unique_keys(collection, doc)
         changed = {name: after.get(name) for name in {*before, *after} if before.get(name) != after.get(name)}
-        own: Stored = {f"u.{name}": value for name, value in changed.items()}  # None: the field goes
+        own: codec.Stored = {f"u.{name}": value for name, value in changed.items()}  # None: the field goes
         if collection.searched:
             own |= await self._partitions.put(
                 collection,
                 doc,
-                stored.get(OWN, {}),
+                stored.get(codec.OWN, {}),
                 change.entry,
                 changed=fields.keys(),
                 terms=change.terms,
                 keep=change.keep,
             )
         update = {
-            "$set": encoded | {f"{OWN}.{name}": value for name, value in own.items() if value is not None},
-            "$unset": {f"{OWN}.{name}": "" for name, value in own.items() if value is None},
+            "$set": encoded | {f"{codec.OWN}.{name}": value for name, value in own.items() if value is not None},
+            "$unset": {f"{codec.OWN}.{name}": "" for name, value in own.items() if value is None},
             "$inc": {WRITES: 1},
         }
         statement = {verb: values for verb, values in update.items() if values}
@@ -634,21 +620,21 @@ class ChangeAttempt:
 
     async def _take(
         self, collection: Collection, tenant: str, doc_id: str, expect: Mapping[str, object], *, to_delete: bool = False
-    ) -> tuple[Stored, Doc]:
+    ) -> tuple[codec.Stored, Doc]:
         """Returns the current document, as stored and as given. Raises CommitConflict, and RecordDamaged for one that
         cannot be read, unless it is `to_delete`."""
-        stored_id = key(tenant, doc_id)
+        stored_id = codec.key(tenant, doc_id)
         await self._settle(collection, stored_id)
         if (collection.name, stored_id) not in self._read:
             await self._fetch(collection, [stored_id])
         stored = self._read[collection.name, stored_id]
         if stored is None:
             raise CommitConflict(collection.name, doc_id, "missing")
-        doc = await self._beside(collection, stored, partial(decoded, collection, dict(stored)))
+        doc = await self._beside(collection, stored, partial(codec.decoded, collection, dict(stored)))
         if doc is None:
             if not to_delete:
                 raise unreadable(collection, doc_id, {})
-            doc = known_in(collection, stored)
+            doc = codec.known_in(collection, stored)
         if stale(doc, expect):
             raise CommitConflict(collection.name, doc_id, "expect")
         return stored, doc
@@ -675,12 +661,12 @@ class ChangeAttempt:
         await self._usage.remove_matching(collection, wanted)
         if collection.searched or self._notes.takes(collection):
             named = dict.fromkeys(("tenant_id", "user_id", "agent_id", "version", collection.id_field), 1)
-            fields = {f"{OWN}.head": 1, PARTITION: 1, ROW: 1, **named}
+            fields = {f"{codec.OWN}.head": 1, codec.PARTITION: 1, codec.ROW: 1, **named}
             matching = await self._database[name].find(wanted, fields, session=self._session).to_list()
             await self._partitions.remove(collection, matching)
             for stored in matching:
                 self._notes.deleted(collection, stored)
-            for part in parts([stored["_id"] for stored in matching]):
+            for part in codec.parts([stored["_id"] for stored in matching]):
                 await self._database[name].delete_many({"_id": {"$in": part}}, session=self._session)
             self._deleted += len(matching)
         else:

@@ -35,25 +35,6 @@ from app.storage.mongo.changes import (
     count_once,
     slot_at_random,
 )
-from app.storage.mongo.codec import (
-    KEPT,
-    MODEL,
-    OWN,
-    PARTITION,
-    PLAIN,
-    ROW,
-    SEPARATOR,
-    VECTOR,
-    WITH_ROW,
-    Stored,
-    all_decoded,
-    decode,
-    id_in,
-    key,
-    new_document,
-    packed_of,
-    parts,
-)
 from app.storage.mongo.connection import (
     COUNTERS,
     META,
@@ -108,7 +89,7 @@ T = TypeVar("T")
 ROWS = 1_000
 LOOKED_AT = 10_000
 """Documents that one part of a look reads: a tenth of a second."""
-AFTER_SEPARATOR = chr(ord(SEPARATOR) + 1)
+AFTER_SEPARATOR = chr(ord(codec.SEPARATOR) + 1)
 DAY_MS = 86_400_000.0
 
 
@@ -157,7 +138,7 @@ class MongoReembedding:
     async def partitions(
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
-        of: dict[PartitionSelector, Stored] = {
+        of: dict[PartitionSelector, codec.Stored] = {
             "every": {},
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
@@ -173,13 +154,21 @@ class MongoReembedding:
     async def missing_vectors(
         self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
-        wanted = {PARTITION: {"$in": list(partitions)}, ROW: {"$gt": after}, **_lacks(model)}
+        wanted = {codec.PARTITION: {"$in": list(partitions)}, codec.ROW: {"$gt": after}, **_lacks(model)}
 
         async def read() -> list[MissingVector]:
-            page = await self._database[collection.name].find(wanted, WITH_ROW).sort(ROW, 1).limit(limit).to_list()
+            page = (
+                await self._database[collection.name]
+                .find(wanted, codec.WITH_ROW)
+                .sort(codec.ROW, 1)
+                .limit(limit)
+                .to_list()
+            )
             return await off_loop(
                 json_work(codec.json_length(collection, *page)),
-                lambda: [MissingVector(int(stored[OWN]["row"]), decode(collection, stored)) for stored in page],
+                lambda: [
+                    MissingVector(int(stored[codec.OWN]["row"]), codec.decode(collection, stored)) for stored in page
+                ],
             )
 
         return await self._slow(read)
@@ -192,8 +181,8 @@ class MongoReembedding:
             before = await versions.to_list()
             missing_vectors = await self._database[collection.name].aggregate(
                 [
-                    {"$match": {PARTITION: {"$in": list(partitions)}, **_lacks(model)}},
-                    {"$group": {"_id": f"${PARTITION}"}},
+                    {"$match": {codec.PARTITION: {"$in": list(partitions)}, **_lacks(model)}},
+                    {"$group": {"_id": f"${codec.PARTITION}"}},
                 ]
             )
             left = {int(group["_id"]) async for group in missing_vectors}
@@ -214,9 +203,9 @@ class MongoReembedding:
 
         async def read() -> VectorCounts:
             records = await documents.count_documents({})
-            vectors = await documents.count_documents({VECTOR: {"$exists": True}})
-            of_model = await documents.count_documents({VECTOR: {"$exists": True}, MODEL: model})
-            alternates = await documents.count_documents({KEPT: {"$exists": True}})
+            vectors = await documents.count_documents({codec.VECTOR: {"$exists": True}})
+            of_model = await documents.count_documents({codec.VECTOR: {"$exists": True}, codec.MODEL: model})
+            alternates = await documents.count_documents({codec.KEPT: {"$exists": True}})
             return VectorCounts.of(records, vectors, of_model, alternates)
 
         return await self._slow(read)
@@ -225,11 +214,13 @@ class MongoReembedding:
         documents = self._database[collection.name]
 
         async def drop_some() -> int:
-            carriers = await documents.find({KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+            carriers = (
+                await documents.find({codec.KEPT: {"$exists": True}}, {"_id": 1}).limit(DROPPED_AT_ONCE).to_list()
+            )
             ids = [stored["_id"] for stored in carriers]
             if not ids:
                 return 0
-            return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {KEPT: ""}})).modified_count
+            return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {codec.KEPT: ""}})).modified_count
 
         async def forget() -> None:
             await self._database[PARTITIONS].update_many(
@@ -243,8 +234,8 @@ class MongoReembedding:
         return dropped
 
 
-def _lacks(model: int) -> Stored:
-    return {"$or": [{MODEL: {"$ne": model}}, {VECTOR: {"$exists": False}}]}
+def _lacks(model: int) -> codec.Stored:
+    return {"$or": [{codec.MODEL: {"$ne": model}}, {codec.VECTOR: {"$exists": False}}]}
 
 
 # --- The store --------------------------------------------------------------------------------------------------------
@@ -347,10 +338,10 @@ class MongoStore(Shielded):
     @shielded
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         with self._within():
-            stored = await self._database[collection.name].find_one({"_id": key(tenant, doc_id)}, PLAIN)
+            stored = await self._database[collection.name].find_one({"_id": codec.key(tenant, doc_id)}, codec.PLAIN)
         if stored is None:
             return None
-        (doc,) = await all_decoded(collection, [dict(stored)])
+        (doc,) = await codec.all_decoded(collection, [dict(stored)])
         if doc is None:
             raise unreadable(collection, doc_id, codec.known_in(collection, stored))
         return doc
@@ -370,11 +361,11 @@ class MongoStore(Shielded):
 
         async def first(most: int) -> Read[R]:
             # one more than there are: the driver's first batch is of 101, and the rest another round trip
-            cursor = self._database[collection.name].find(wanted, PLAIN, batch_size=most + 1)
+            cursor = self._database[collection.name].find(wanted, codec.PLAIN, batch_size=most + 1)
             cursor = cursor.sort(codec.sorting(collection, order))
             page = await cursor.limit(most).to_list()
-            ids = [id_in(stored) for stored in page]
-            docs = zip(ids, await all_decoded(collection, page), strict=True)
+            ids = [codec.id_in(stored) for stored in page]
+            docs = zip(ids, await codec.all_decoded(collection, page), strict=True)
             return [None if doc is None else whole(collection, doc_id, doc) for doc_id, doc in docs]
 
         with self._within():
@@ -488,13 +479,13 @@ class MongoStore(Shielded):
         moved = codec.all_of(_fading(collection, tenant, where), differs)
         return bool(await self._scan(collection, tenant, moved, 1))
 
-    async def _scan(self, collection: Collection, tenant: str | None, wanted: Stored, limit: int) -> list[str]:
+    async def _scan(self, collection: Collection, tenant: str | None, wanted: codec.Stored, limit: int) -> list[str]:
         """Returns the ids of the first `limit` documents that match. No index knows them, so all may have to be read:
         `LOOKED_AT` at a time, so that a service that stops does not wait for the whole collection."""
         documents, name = self._database[collection.name], collection.id_field
-        bounds: Stored = {"$gt": ""}
+        bounds: codec.Stored = {"$gt": ""}
         if tenant is not None:
-            bounds = {"$gt": key(tenant, ""), "$lt": f"{tenant}{AFTER_SEPARATOR}"}
+            bounds = {"$gt": codec.key(tenant, ""), "$lt": f"{tenant}{AFTER_SEPARATOR}"}
         ids: list[str] = []
 
         async def part() -> str | None:
@@ -574,13 +565,13 @@ class MongoStore(Shielded):
         wanted: list[int] = rows.tolist()
         by_row: dict[int, Fetched[R]] = {}
         with self._within():
-            for part in parts(wanted):
+            for part in codec.parts(wanted):
                 cursor = self._database[collection.name].find(
-                    {ROW: {"$in": part}, "tenant_id": tenant}, WITH_ROW, batch_size=len(part) + 1
+                    {codec.ROW: {"$in": part}, "tenant_id": tenant}, codec.WITH_ROW, batch_size=len(part) + 1
                 )
                 page = await cursor.to_list()
-                numbers = [int(stored[OWN]["row"]) for stored in page]
-                for row, doc in zip(numbers, await all_decoded(collection, page), strict=True):
+                numbers = [int(stored[codec.OWN]["row"]) for stored in page]
+                for row, doc in zip(numbers, await codec.all_decoded(collection, page), strict=True):
                     if doc is not None and is_readable(collection, doc):
                         by_row[row] = Fetched(doc)
         return [by_row.get(row) for row in wanted]
@@ -613,8 +604,8 @@ class MongoStore(Shielded):
             page = self._database[collection.name].find({"_id": {"$gt": after or ""}}).sort("_id", 1).limit(limit)
             records = []
             async for stored in page:
-                place, packed = stored["_id"], packed_of(stored.get(OWN, {}))
-                records.append(Record(decode(collection, stored), packed, place))
+                place, packed = stored["_id"], codec.packed_of(stored.get(codec.OWN, {}))
+                records.append(Record(codec.decode(collection, stored), packed, place))
             return records
 
     @shielded
@@ -622,9 +613,9 @@ class MongoStore(Shielded):
         now_ms = to_ms(self._clock.now())
 
         async def attempt(session: MongoSession) -> int:
-            keys = [key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
+            keys = [codec.key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
             there: set[str] = set()
-            for part in parts(keys):
+            for part in codec.parts(keys):
                 cursor = self._database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
                 there.update([stored["_id"] async for stored in cursor])
             writing = PartitionWriting(self._database, session, set(), now_ms)
@@ -633,7 +624,7 @@ class MongoStore(Shielded):
             for stored_id, record in zip(keys, records, strict=True):
                 if stored_id in there:
                     continue
-                stored = new_document(collection, record.doc)
+                stored = codec.new_document(collection, record.doc)
                 usage.add(collection, None, stored)
                 if record.packed is not None:
                     add_own(stored, await writing.take_in(collection, record.doc, record.packed))
@@ -673,7 +664,7 @@ class MongoStore(Shielded):
                 )
                 for counter in counters
             ]
-            for part in parts(writes):
+            for part in codec.parts(writes):
                 await self._database[COUNTERS].bulk_write(part)
 
     @shielded
@@ -698,10 +689,10 @@ class MongoStore(Shielded):
             numbers = [
                 int(stored["partition"]) async for stored in self._database[PARTITIONS].find(wanted, {"partition": 1})
             ]
-            for part in parts(numbers):
+            for part in codec.parts(numbers):
                 await self._database[TOMBSTONES].delete_many({"partition": {"$in": part}})
                 await self._database[PARTITIONS].delete_many({**wanted, "partition": {"$in": part}})
-            for names in parts([counter_key(tenant, name) for name in counters]):
+            for names in codec.parts([counter_key(tenant, name) for name in counters]):
                 await self._database[COUNTERS].delete_many({"_id": {"$in": names}})
             return numbers
 
