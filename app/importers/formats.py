@@ -16,78 +16,67 @@ from typing import Any
 
 from app.core.clock import rfc3339
 from app.core.schemas import Json
-from app.importers.loader import (
-    ONE_PAGE,
-    DefaultOwner,
-    ImportRecord,
-    ImportResult,
-    NoMemory,
-    SkippedEntry,
-    SpokenMessage,
-    Unreadable,
-    listed,
-    memory,
-    message,
-    read_each,
-    time,
-    words,
-)
+from app.importers import loader
 
 
-def read_mem0(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+def read_mem0(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
     """Yields the records of a file."""
     whole = {"results": file} if isinstance(file, list) else file
 
-    def memory_of(record: Json, where: str) -> Iterator[ImportResult]:
+    def memory_of(record: Json, where: str) -> Iterator[loader.ImportResult]:
         expires = _end_of(record.get("expiration_date"))
         if expires is not None and expires <= owner.now:
-            raise Unreadable("it has expired")
+            raise loader.Unreadable("it has expired")
         metadata = record.get("metadata")
         more = {name: record[name] for name in ("app_id", "actor_id", "role") if record.get(name) is not None}
-        yield memory(
+        yield loader.memory(
             "mem0",
             where,
             record,
             record.get("memory") or record.get("text"),
             source=owner.source(record.get("run_id")),
             **owner.of(record.get("agent_id"), record.get("user_id")),
-            tags=words(record.get("categories")),
+            tags=loader.words(record.get("categories")),
             metadata={**(metadata if isinstance(metadata, dict) else {}), **more},
-            event_at=time(record.get("created_at")),
+            event_at=loader.time(record.get("created_at")),
             expires_at=expires,
         )
 
-    def relation(record: Json, where: str) -> Iterator[ImportResult]:
+    def relation(record: Json, where: str) -> Iterator[loader.ImportResult]:
         named_by = {"subject": "source", "predicate": "relationship", "object": "target"}
         named = {ours: record.get(theirs) for ours, theirs in named_by.items()}
         named["object"] = named["object"] or record.get("destination")
         if not all(isinstance(value, str) and value.strip() for value in named.values()):
-            raise Unreadable("it lacks source, relationship or target")
-        yield ImportRecord("fact", where, {**named, **owner.of(None, record.get("user_id")), "cardinality": "many"})
+            raise loader.Unreadable("it lacks source, relationship or target")
+        yield loader.ImportRecord(
+            "fact", where, {**named, **owner.of(None, record.get("user_id")), "cardinality": "many"}
+        )
 
     if "results" in whole:
-        yield from read_each(whole["results"], "/results", memory_of)
+        yield from loader.read_each(whole["results"], "/results", memory_of)
     if whole.get("relations"):
-        yield from read_each(whole["relations"], "/relations", relation)
+        yield from loader.read_each(whole["relations"], "/relations", relation)
     if whole.get("next"):
-        yield SkippedEntry("/next", ONE_PAGE)
+        yield loader.SkippedEntry("/next", loader.ONE_PAGE)
 
 
 def _end_of(day: Any) -> str | None:
     """Returns when mem0's `expiration_date` is over: `2026-06-01` lasts until 2 June begins (UTC)."""
-    begins = time(day and str(day)[:10])
+    begins = loader.time(day and str(day)[:10])
     try:
         return None if begins is None else rfc3339(datetime.fromisoformat(begins) + timedelta(days=1))
     except OverflowError:
         return None  # the last day that there is
 
 
-def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+def read_zep(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
     """Yields the records of a file."""
     whole = {"edges": file} if isinstance(file, list) else file
-    names = {str(node.get("uuid")): node.get("name") for node in listed(whole.get("nodes")) if isinstance(node, dict)}
+    names = {
+        str(node.get("uuid")): node.get("name") for node in loader.listed(whole.get("nodes")) if isinstance(node, dict)
+    }
 
-    def of_page(record: Json, where: str) -> Iterator[ImportResult]:
+    def of_page(record: Json, where: str) -> Iterator[loader.ImportResult]:
         """Yields what an item of a page is, which only its fields tell."""
         if "fact" in record:
             yield from _edge(owner, names, record, where)
@@ -98,107 +87,107 @@ def read_zep(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
         elif "summary" in record:
             yield from _node(owner, record, where)
         else:
-            raise Unreadable("it is no edge, node, message or thread with messages")
+            raise loader.Unreadable("it is no edge, node, message or thread with messages")
 
     if "items" in whole:
-        yield from read_each(whole, "", of_page)
+        yield from loader.read_each(whole, "", of_page)
     parts = {"edges": partial(_edge, owner, names), "nodes": partial(_node, owner), "threads": partial(_thread, owner)}
     for part in filter(whole.__contains__, parts):
-        yield from read_each(whole[part], f"/{part}", parts[part])
+        yield from loader.read_each(whole[part], f"/{part}", parts[part])
     if "messages" in whole:
         yield from _thread(owner, whole, "")
 
 
-def _edge(owner: DefaultOwner, names: Json, record: Json, where: str) -> Iterator[ImportResult]:
+def _edge(owner: loader.DefaultOwner, names: Json, record: Json, where: str) -> Iterator[loader.ImportResult]:
     """Yields a fact if both ends of the edge are named, or else its sentence as a memory."""
     if record.get("expired_at") and not record.get("invalid_at"):
-        raise Unreadable("it was invalidated (expired_at is set)")
-    spans = {"valid_from": time(record.get("valid_at")), "valid_until": time(record.get("invalid_at"))}
+        raise loader.Unreadable("it was invalidated (expired_at is set)")
+    spans = {"valid_from": loader.time(record.get("valid_at")), "valid_until": loader.time(record.get("invalid_at"))}
     subject, target = (
         record.get(f"{end}_node_name") or names.get(str(record.get(f"{end}_node_uuid"))) for end in ("source", "target")
     )
     fact = {"subject": subject, "predicate": record.get("name"), "object": target}
     if all(isinstance(part, str) and part.strip() for part in fact.values()):
-        yield ImportRecord(
+        yield loader.ImportRecord(
             "fact", where, {**owner.of(), **fact, "object_type": "entity", **spans, "cardinality": "many"}
         )
     else:
-        said = time(record.get("reference_time"))
-        yield memory("zep", where, record, record.get("fact"), **owner.of(), **spans, event_at=said)
+        said = loader.time(record.get("reference_time"))
+        yield loader.memory("zep", where, record, record.get("fact"), **owner.of(), **spans, event_at=said)
 
 
-def _node(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
+def _node(owner: loader.DefaultOwner, record: Json, where: str) -> Iterator[loader.ImportResult]:
     """Yields the summary of an entity as a memory. The entity itself exists through its facts."""
     if not record.get("summary"):
-        raise NoMemory("it has no summary")
+        raise loader.NoMemory("it has no summary")
     text = f"{record.get('name', '')}: {record['summary']}"
-    created_at = time(record.get("created_at"))
-    yield memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=created_at)
+    created_at = loader.time(record.get("created_at"))
+    yield loader.memory("zep", where, record, text, **owner.of(), memory_type="summary", event_at=created_at)
 
 
-def _thread(owner: DefaultOwner, thread: Json, where: str) -> Iterator[ImportResult]:
-    def message_of(record: Json, place: str) -> Iterator[ImportResult]:
+def _thread(owner: loader.DefaultOwner, thread: Json, where: str) -> Iterator[loader.ImportResult]:
+    def message_of(record: Json, place: str) -> Iterator[loader.ImportResult]:
         yield _zep_message(owner, thread, record, place)
 
-    yield from read_each(thread.get("messages"), f"{where}/messages", message_of)
+    yield from loader.read_each(thread.get("messages"), f"{where}/messages", message_of)
 
 
-def _zep_message(owner: DefaultOwner, thread: Json, record: Json, where: str) -> ImportRecord:
+def _zep_message(owner: loader.DefaultOwner, thread: Json, record: Json, where: str) -> loader.ImportRecord:
     """Returns a message. `reference_time` is when it was said, and `created_at` when Zep received it."""
     names = (thread.get("thread_id"), thread.get("session_id"), thread.get("uuid"), record.get("thread_uuid"))
     session = next((str(name) for name in names if name), "thread")
-    spoken: SpokenMessage = {
+    spoken: loader.SpokenMessage = {
         "role": str(record.get("role") or record.get("role_type") or ""),
         "content": str(record.get("content") or ""),
         "name": record.get("name"),
-        "timestamp": time(record.get("reference_time") or record.get("created_at")),
+        "timestamp": loader.time(record.get("reference_time") or record.get("created_at")),
     }
-    return message(where, owner.of(None, thread.get("user_id")), owner.id_of(f"zep-{session}"), spoken)
+    return loader.message(where, owner.of(None, thread.get("user_id")), owner.id_of(f"zep-{session}"), spoken)
 
 
 _TYPES = {"semantic": "fact", "episodic": "experience", "message": "message"}
 SYSTEM = "agent-memory-server"
 
 
-def read_agent_memory_server(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+def read_agent_memory_server(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
     """Yields the records of a file."""
     whole = {"memories": file} if isinstance(file, list) else file
 
-    def working(record: Json, where: str) -> Iterator[ImportResult]:
+    def working(record: Json, where: str) -> Iterator[loader.ImportResult]:
         session = str(record.get("session_id") or "session")
         user = record.get("user_id")
 
-        def message_of(record: Json, place: str) -> Iterator[ImportResult]:
-            spoken: SpokenMessage = {
+        def message_of(record: Json, place: str) -> Iterator[loader.ImportResult]:
+            spoken: loader.SpokenMessage = {
                 "role": str(record.get("role")),
                 "content": str(record.get("content") or ""),
-                "timestamp": time(record.get("created_at")),
+                "timestamp": loader.time(record.get("created_at")),
             }
-            yield message(place, owner.of(None, user), owner.id_of(session), spoken)
+            yield loader.message(place, owner.of(None, user), owner.id_of(session), spoken)
 
-        yield from read_each(record.get("messages") or [], f"{where}/messages", message_of)
-        yield from read_each(record.get("memories") or [], f"{where}/memories", partial(_memory, owner, user))
+        yield from loader.read_each(record.get("messages") or [], f"{where}/messages", message_of)
+        yield from loader.read_each(record.get("memories") or [], f"{where}/memories", partial(_memory, owner, user))
         if record.get("context"):
             named = {"id": f"{session}:context"}
-            yield memory(
+            yield loader.memory(
                 SYSTEM, f"{where}/context", named, record["context"], **owner.of(None, user), memory_type="summary"
             )
         if record.get("data"):
-            yield SkippedEntry(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
+            yield loader.SkippedEntry(f"{where}/data", "free data of a session has no place in memory", is_memory=False)
 
     if "sessions" in whole:
-        yield from read_each(whole["sessions"], "/sessions", working)
+        yield from loader.read_each(whole["sessions"], "/sessions", working)
     elif "messages" in whole:
-        yield from read_each([whole], "", working)
+        yield from loader.read_each([whole], "", working)
     else:
-        yield from read_each(whole.get("memories"), "/memories", partial(_memory, owner, None))
+        yield from loader.read_each(whole.get("memories"), "/memories", partial(_memory, owner, None))
     if whole.get("next_offset"):
-        yield SkippedEntry("/next_offset", ONE_PAGE)
+        yield loader.SkippedEntry("/next_offset", loader.ONE_PAGE)
 
 
-def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterator[ImportResult]:
+def _memory(owner: loader.DefaultOwner, user: Any, record: Json, where: str) -> Iterator[loader.ImportResult]:
     of_metadata = ("namespace", "entities")
-    yield memory(
+    yield loader.memory(
         SYSTEM,
         where,
         record,
@@ -206,9 +195,9 @@ def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterato
         source=owner.source(record.get("session_id")),
         **owner.of(None, record.get("user_id") or user),
         memory_type=_TYPES.get(str(record.get("memory_type")), "fact"),
-        tags=words(record.get("topics")),
+        tags=loader.words(record.get("topics")),
         pinned=record.get("pinned") is True,
-        event_at=time(record.get("event_date") or record.get("created_at")),
+        event_at=loader.time(record.get("event_date") or record.get("created_at")),
         metadata={name: record[name] for name in of_metadata if record.get(name)},
     )
 
@@ -216,42 +205,42 @@ def _memory(owner: DefaultOwner, user: Any, record: Json, where: str) -> Iterato
 _NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
 
 
-def read_letta(file: Any, owner: DefaultOwner) -> Iterator[ImportResult]:
+def read_letta(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
     """Yields the records of a file."""
     if isinstance(file, list):
-        yield from read_each(file, "", partial(_passage, owner))
+        yield from loader.read_each(file, "", partial(_passage, owner))
         return
     if "core_memory" in file:  # the first revision: one agent with its blocks inside
         file = {"agents": [{**file, "block_ids": None}], "blocks": file["core_memory"]}
-    blocks = {str(block.get("id")): block for block in listed(file.get("blocks")) if isinstance(block, dict)}
+    blocks = {str(block.get("id")): block for block in loader.listed(file.get("blocks")) if isinstance(block, dict)}
 
-    def agent(record: Json, where: str) -> Iterator[ImportResult]:
+    def agent(record: Json, where: str) -> Iterator[loader.ImportResult]:
         name = owner.agent_id or owner.id_of(record.get("name") or record.get("id"))
-        whose = DefaultOwner(name, owner.user_id, owner.now, owner.mapped)
+        whose = loader.DefaultOwner(name, owner.user_id, owner.now, owner.mapped)
         wanted = record.get("block_ids")
         if wanted is None:
             inside = file.get("blocks") or []
         else:
-            inside = [blocks[str(block_id)] for block_id in listed(wanted) if str(block_id) in blocks]
-        yield from read_each(inside, "/blocks", partial(_block, whose))
+            inside = [blocks[str(block_id)] for block_id in loader.listed(wanted) if str(block_id) in blocks]
+        yield from loader.read_each(inside, "/blocks", partial(_block, whose))
         messages = record.get("messages") or []
-        yield from read_each(messages, f"{where}/messages", partial(_message, whose, record))
+        yield from loader.read_each(messages, f"{where}/messages", partial(_message, whose, record))
         if record.get("system"):
-            yield SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
+            yield loader.SkippedEntry(f"{where}/system", "the system prompt is the agent's, no memory", is_memory=False)
 
-    yield from read_each(file.get("agents"), "/agents", agent)
+    yield from loader.read_each(file.get("agents"), "/agents", agent)
     for part in _NOT_MEMORY:
         if file.get(part):
-            yield SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
+            yield loader.SkippedEntry(f"/{part}", f"{part.replace('_', ' ')} are no memory", is_memory=False)
 
 
 def _require_kept(record: Json) -> None:
     """Raises NoMemory for what was deleted: Letta keeps it, and marks it."""
     if record.get("is_deleted"):
-        raise NoMemory("it was deleted")
+        raise loader.NoMemory("it was deleted")
 
 
-def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResult]:
+def _block(owner: loader.DefaultOwner, block: Json, where: str) -> Iterator[loader.ImportResult]:
     """Yields a block as a memory. `persona` belongs to the agent for all its users, `human` to the
     agent and this user."""
     _require_kept(block)
@@ -261,7 +250,7 @@ def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResul
     if persona:
         whose = {**whose, "user_id": None}
     record = {"id": f"{whose['agent_id']}:{block.get('id') or label}"}
-    yield memory(
+    yield loader.memory(
         "letta",
         where,
         record,
@@ -274,18 +263,18 @@ def _block(owner: DefaultOwner, block: Json, where: str) -> Iterator[ImportResul
     )
 
 
-def _message(owner: DefaultOwner, agent: Json, record: Json, where: str) -> Iterator[ImportResult]:
+def _message(owner: loader.DefaultOwner, agent: Json, record: Json, where: str) -> Iterator[loader.ImportResult]:
     _require_kept(record)
     text = _assistant_text(record, agent) if record.get("role") == "assistant" else _text(record)
     session_id = owner.id_of(f"letta-{agent.get('id') or agent.get('name') or 'agent'}")
     whose = owner.of()
-    spoken: SpokenMessage = {
+    spoken: loader.SpokenMessage = {
         "role": str(record.get("role")),
         "content": text,
         "name": record.get("name"),
-        "timestamp": time(record.get("created_at")),
+        "timestamp": loader.time(record.get("created_at")),
     }
-    yield message(where, whose, session_id, spoken)
+    yield loader.message(where, whose, session_id, spoken)
 
 
 def _assistant_text(record: Json, agent: Json) -> str:
@@ -298,7 +287,7 @@ def _assistant_text(record: Json, agent: Json) -> str:
     if sent:
         return "\n".join(sent)
     if _called(record) and any(map(_sending, agent["messages"])):
-        raise NoMemory("it calls tools, and says nothing to the user")
+        raise loader.NoMemory("it calls tools, and says nothing to the user")
     return _text(record)
 
 
@@ -306,7 +295,7 @@ def _called(record: Any) -> list[Json]:
     """Returns the tool calls of a message, in any revision of the format."""
     if not isinstance(record, dict):
         return []
-    calls = [*listed(record.get("tool_calls")), record.get("tool_call")]
+    calls = [*loader.listed(record.get("tool_calls")), record.get("tool_call")]
     functions = [call.get("function") or call for call in calls if isinstance(call, dict)]
     return [function for function in functions if isinstance(function, dict)]
 
@@ -324,7 +313,7 @@ def _sent(function: Json) -> str:
         arguments = None
     message_ = arguments.get("message") if isinstance(arguments, dict) else None
     if not isinstance(message_, str):
-        raise Unreadable("its call of send_message holds no message")
+        raise loader.Unreadable("its call of send_message holds no message")
     return message_
 
 
@@ -342,18 +331,18 @@ def _text(record: Json) -> str:
             return text
         if isinstance(wrapped, dict) and "type" in wrapped:
             if wrapped["type"] != "user_message":
-                raise NoMemory(f"it is an internal message of Letta ({wrapped['type']})")
+                raise loader.NoMemory(f"it is an internal message of Letta ({wrapped['type']})")
             return str(wrapped.get("message") or "")
     return text
 
 
-def _passage(owner: DefaultOwner, record: Json, where: str) -> Iterator[ImportResult]:
+def _passage(owner: loader.DefaultOwner, record: Json, where: str) -> Iterator[loader.ImportResult]:
     _require_kept(record)
     metadata = record.get("metadata")
     given = metadata if isinstance(metadata, dict) else {}
     agent = owner.agent_id or record.get("agent_id")
-    created_at = time(record.get("created_at"))
-    tags = words(record.get("tags"))
-    yield memory(
+    created_at = loader.time(record.get("created_at"))
+    tags = loader.words(record.get("tags"))
+    yield loader.memory(
         "letta", where, record, record.get("text"), **owner.of(agent), tags=tags, metadata=given, event_at=created_at
     )

@@ -23,21 +23,7 @@ from typing import IO, Any, TypeAlias
 
 from app.core.clock import rfc3339
 from app.core.schemas import Json
-from app.importers.loader import (
-    DefaultOwner,
-    ImportedSession,
-    ImportRecord,
-    ImportResult,
-    NoMemory,
-    SkippedEntry,
-    SpokenMessage,
-    Unreadable,
-    listed,
-    memory,
-    message,
-    parsed,
-    time,
-)
+from app.importers import loader
 
 MOST_CHARACTERS = 64 << 20
 """Of one conversation or line: a longer one is left out."""
@@ -57,7 +43,7 @@ SUB_AGENT = "a sub-agent was told it, or did it"
 BRANCH = "it is on a branch that was not shown last"
 OTHER_FILE = "the file holds no conversations"
 
-HistoryPart: TypeAlias = tuple[int, list[ImportResult]]
+HistoryPart: TypeAlias = tuple[int, list[loader.ImportResult]]
 """How many bytes were read since the part before, and what a conversation gave."""
 
 
@@ -78,20 +64,20 @@ class HistoryFile:
     def texts(self) -> Iterator[str]:
         """Yields the text of the file in chunks. Raises OSError, Unreadable or zipfile.BadZipFile."""
         if self.name.endswith(".zst"):
-            raise Unreadable("it is compressed with zstd: unpack it first, with `zstd -d`")
+            raise loader.Unreadable("it is compressed with zstd: unpack it first, with `zstd -d`")
         with self.opened() as raw, io.TextIOWrapper(raw, encoding="utf-8-sig", errors="replace") as text:
             left = self.most
             while chunk := text.read(CHUNK):
                 left -= len(chunk)
                 if left < 0:
-                    raise Unreadable("it unpacks to more than its archive can hold")
+                    raise loader.Unreadable("it unpacks to more than its archive can hold")
                 yield chunk
 
     def begun(self) -> str:
         """Returns the first time in the file: a fork that copies lines has one of its own before them."""
         try:
             time_of = _TIME.search(next(self.texts(), ""))
-        except (Unreadable, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError):
+        except (loader.Unreadable, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError):
             return "~"
         return time_of[1] if time_of else "~"
 
@@ -116,7 +102,7 @@ def files_of(path: Path, name: str = "") -> Iterator[HistoryFile]:
         yield HistoryFile(name, path.stat().st_size, lambda: path.open("rb"))
 
 
-def read_history(system: str, path: Path, owner: DefaultOwner) -> Iterator[HistoryPart]:
+def read_history(system: str, path: Path, owner: loader.DefaultOwner) -> Iterator[HistoryPart]:
     """Yields what each conversation gave. Raises OSError if the path cannot be read at all."""
     files, seen, read = [*files_of(path)], set[str](), _READERS[system]
     names = [file.stem for file in files]
@@ -128,10 +114,10 @@ def read_history(system: str, path: Path, owner: DefaultOwner) -> Iterator[Histo
             for size, results in read(_Reading(system, owner, file, names, seen)):
                 rest -= size
                 yield size, results
-        except Unreadable as error:
-            yield 0, [SkippedEntry(file.name, str(error), error.is_memory)]
+        except loader.Unreadable as error:
+            yield 0, [loader.SkippedEntry(file.name, str(error), error.is_memory)]
         except (OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            yield 0, [SkippedEntry(file.name, f"it cannot be read: {type(error).__name__}")]
+            yield 0, [loader.SkippedEntry(file.name, f"it cannot be read: {type(error).__name__}")]
         yield max(rest, 0), []
 
 
@@ -140,7 +126,7 @@ class _Reading:
     """One file on its way. `names`: the stems of all files; `seen`: ids of what the files before gave."""
 
     system: str
-    owner: DefaultOwner
+    owner: loader.DefaultOwner
     file: HistoryFile
     names: list[str]
     seen: set[str]
@@ -154,32 +140,32 @@ class _Conversation:
     """The records of a conversation in the order in which they were shown. Their times never go back."""
 
     system: str
-    owner: DefaultOwner
+    owner: loader.DefaultOwner
     session_id: str | None
     about: Json
-    results: list[ImportResult] = field(default_factory=list)
+    results: list[loader.ImportResult] = field(default_factory=list)
     now: str | None = None
 
     def said(self, role: str, text: str, at: Any, identity: Any, where: str) -> None:
         """Takes what somebody said."""
-        spoken: SpokenMessage = {"role": role, "content": text, "timestamp": self._time(at)}
+        spoken: loader.SpokenMessage = {"role": role, "content": text, "timestamp": self._time(at)}
         spoken["metadata"] = self._source(identity)
         try:
-            self.results.append(message(where, self.owner.of(), self.session_id, spoken, self._about()))
-        except Unreadable as error:
+            self.results.append(loader.message(where, self.owner.of(), self.session_id, spoken, self._about()))
+        except loader.Unreadable as error:
             self.left(where, str(error), is_memory=error.is_memory)
 
     def called(
         self, tool: Any, given: Any, output: Any, at: Any, identity: Any, where: str, failed: Any = None
     ) -> None:
         """Takes what a tool was given and gave. `failed`: None where nobody says."""
-        session: ImportedSession = {**self.owner.of(), "session_id": self.session_id, "metadata": self._about()}
+        session: loader.ImportedSession = {**self.owner.of(), "session_id": self.session_id, "metadata": self._about()}
         body: Json = {**session, "metadata": self._source(identity), "timestamp": self._time(at)}
         body["action_type"] = "tool_call"
         body["action"] = {"tool": str(tool or "tool")[:128], "input": _short(given), "output": _short(output)}
         if failed is not None:
             body["outcome"] = "failure" if failed else "success"
-        self.results.append(ImportRecord("action", where, body, session))
+        self.results.append(loader.ImportRecord("action", where, body, session))
 
     def _about(self) -> Json:
         return {**self.about, "imported_from": self.system}
@@ -189,12 +175,12 @@ class _Conversation:
 
     def left(self, where: str, reason: str, *, is_memory: bool = False) -> None:
         """Counts what is left out."""
-        self.results.append(SkippedEntry(where, reason, is_memory))
+        self.results.append(loader.SkippedEntry(where, reason, is_memory))
 
     def _time(self, at: Any) -> str | None:
         try:
-            said = rfc3339(datetime.fromtimestamp(at, UTC)) if isinstance(at, int | float) else time(at)
-        except (Unreadable, ValueError, OverflowError, OSError):
+            said = rfc3339(datetime.fromtimestamp(at, UTC)) if isinstance(at, int | float) else loader.time(at)
+        except (loader.Unreadable, ValueError, OverflowError, OSError):
             said = None
         self.now = max(filter(None, (said, self.now)), default=None)
         return self.now
@@ -211,7 +197,7 @@ def _texts(content: Any, *kinds: str) -> str:
     """Returns the text of a content: a text, or parts of these types, as `{"type": "text", "text": "Hi"}`."""
     if isinstance(content, str):
         return content
-    parts = [part for part in listed(content) if isinstance(part, dict)]
+    parts = [part for part in loader.listed(content) if isinstance(part, dict)]
     return "\n\n".join(str(part["text"]) for part in parts if part.get("type") in kinds and part.get("text"))
 
 
@@ -245,7 +231,7 @@ def entries_of(chunks: Iterable[str]) -> Iterator[str]:
         cut = start if start >= 0 else at
         text, at, start = text[cut:] + chunk, at - cut, min(start, 0)
         if len(text) > MOST_CHARACTERS:
-            raise Unreadable(TOO_LONG)
+            raise loader.Unreadable(TOO_LONG)
         while token := _TOKEN.search(text, at):
             if token[0] == '"':  # goes on in the next chunk
                 break
@@ -270,20 +256,20 @@ def _export(reading: _Reading) -> Iterator[HistoryPart]:
     is_memories = reading.system == "claude" and (name.name.startswith("memories") or name.parent.name == "memories")
     is_part = len(reading.names) > 1 and not (name.name.startswith("conversations") or is_memories)
     if is_part or name.suffix != ".json":
-        raise NoMemory(OTHER_FILE)
+        raise loader.NoMemory(OTHER_FILE)
     convert = _of_chatgpt if reading.system == "chatgpt" else _of_claude
     number = -1
     for number, text in enumerate(entries_of(reading.file.texts())):
         where = f"{reading.file.name}/{number}"
         try:
-            results = convert(reading, _dict(parsed(text)), where)
-        except Unreadable as error:
-            results = [SkippedEntry(where, str(error))]
+            results = convert(reading, _dict(loader.parsed(text)), where)
+        except loader.Unreadable as error:
+            results = [loader.SkippedEntry(where, str(error))]
         except (TypeError, ValueError, AttributeError, RecursionError):  # no JSON, or another shape
-            results = [SkippedEntry(where, DAMAGED)]
+            results = [loader.SkippedEntry(where, DAMAGED)]
         yield len(text), results
     if number < 0:
-        raise NoMemory(OTHER_FILE)
+        raise loader.NoMemory(OTHER_FILE)
 
 
 def _path(nodes: dict[str, Json], leaf: Any, parent: str) -> list[str]:
@@ -301,19 +287,19 @@ _CITED = re.compile("\ue200[^\ue201]{0,4000}\ue201")
 
 def _chatgpt_text(spoken: Json) -> str:
     content = _dict(spoken.get("content"))
-    parts = [part if isinstance(part, str) else _dict(part).get("text") for part in listed(content.get("parts"))]
+    parts = [part if isinstance(part, str) else _dict(part).get("text") for part in loader.listed(content.get("parts"))]
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     return _CITED.sub("", text or str(content.get("text") or content.get("result") or ""))
 
 
-def _of_chatgpt(reading: _Reading, entry: Json, where: str) -> list[ImportResult]:
+def _of_chatgpt(reading: _Reading, entry: Json, where: str) -> list[loader.ImportResult]:
     # A conversation: {"id": "c1", "title": "Tea", "current_node": "n2", "mapping": {"n2": {"parent": "n1", "message":
     # its author {"role": "user"}, recipient "all", create_time 1.7e9, content {"content_type": "text", "parts": ["Hi"]}
     mapping, identity = entry.get("mapping"), entry.get("conversation_id") or entry.get("id")
     if not isinstance(mapping, dict) or not identity:
-        raise Unreadable("it has no mapping of messages, or no id")
+        raise loader.Unreadable("it has no mapping of messages, or no id")
     if f"chatgpt-{identity}" in reading.seen:
-        return [SkippedEntry(where, "the export has this conversation twice", is_memory=False)]
+        return [loader.SkippedEntry(where, "the export has this conversation twice", is_memory=False)]
     reading.seen.add(f"chatgpt-{identity}")
     nodes = {name: node for name, node in mapping.items() if isinstance(node, dict)}
     leaf = entry.get("current_node")
@@ -349,14 +335,14 @@ def _dict(value: Any) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-def _of_claude(reading: _Reading, entry: Json, where: str) -> list[ImportResult]:
+def _of_claude(reading: _Reading, entry: Json, where: str) -> list[loader.ImportResult]:
     # {"uuid": "c1", "name": "Tea", "chat_messages": [{"uuid": "m1", "sender": "human", "created_at": "2026-…",
     #  "content": [{"type": "text", "text": "Hi"}], "parent_message_uuid": "…"}]}
     if "conversations_memory" in entry or "project_memories" in entry:
         return [*_claude_memories(reading, entry, where)]
     messages, identity = entry.get("chat_messages"), entry.get("uuid")
     if not isinstance(messages, list) or not identity:
-        raise Unreadable("it has no messages, or no id")
+        raise loader.Unreadable("it has no messages, or no id")
     nodes = {str(one.get("uuid") or number): one for number, one in enumerate(messages) if isinstance(one, dict)}
     path = [*nodes]
     if any(one.get("parent_message_uuid") for one in nodes.values()):
@@ -366,7 +352,7 @@ def _of_claude(reading: _Reading, entry: Json, where: str) -> list[ImportResult]
     talk = reading.conversation(identity, {"title": str(entry.get("name") or "")[:256]})
     for name in path:
         spoken, place = nodes[name], f"{where}/chat_messages/{name}"
-        blocks = [block for block in listed(spoken.get("content")) if isinstance(block, dict)]
+        blocks = [block for block in loader.listed(spoken.get("content")) if isinstance(block, dict)]
         role, at = {"human": "user"}.get(spoken.get("sender"), spoken.get("sender")), spoken.get("created_at")  # type: ignore[arg-type]
         text = _texts(blocks, "text") or ("" if blocks else str(spoken.get("text") or ""))
         if text:
@@ -381,7 +367,7 @@ def _of_claude(reading: _Reading, entry: Json, where: str) -> list[ImportResult]
             talk.called(use.get("name"), use.get("input"), output, started, f"{name}/{number}", place, failed)
         if any(block.get("type") == "thinking" for block in blocks):
             talk.left(place, THOUGHT)
-        for part in (*listed(spoken.get("attachments")), *listed(spoken.get("files"))):
+        for part in (*loader.listed(spoken.get("attachments")), *loader.listed(spoken.get("files"))):
             talk.left(f"{place}/{_dict(part).get('file_name')}", "it is an attached file: send it as a document")
     for name in sorted(nodes.keys() - path):
         talk.left(f"{where}/{name}", BRANCH)
@@ -391,7 +377,7 @@ def _of_claude(reading: _Reading, entry: Json, where: str) -> list[ImportResult]
 _SECTION = re.compile(r"\n\s*\n(?=\*\*|#)")
 
 
-def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[ImportResult]:
+def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[loader.ImportResult]:
     """Yields what Claude remembers, one memory for each section (`**Work context**`)."""
     texts = {"memory": entry.get("conversations_memory"), **_dict(entry.get("project_memories"))}
     for name, text in texts.items():
@@ -400,7 +386,7 @@ def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[Imp
             whose = {**reading.owner.of(), "agent_id": None}  # what is known of a person, every agent may know
             tags = [] if name == "memory" else ["project"]
             if section.strip():
-                yield memory("claude", f"{where}/{name}/{number}", record, section.strip(), **whose, tags=tags)
+                yield loader.memory("claude", f"{where}/{name}/{number}", record, section.strip(), **whose, tags=tags)
 
 
 # --- Sessions of coding agents: one JSON object a line ----------------------------------------------------------------
@@ -409,7 +395,7 @@ def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[Imp
 def _lines(reading: _Reading, talk: _Conversation) -> Iterator[tuple[str, Json]]:
     """Yields the objects of a file with their places, and counts in `talk` the lines that hold none."""
     if not reading.file.name.endswith((".jsonl", ".jsonl.zst")):
-        raise NoMemory(OTHER_FILE)
+        raise loader.NoMemory(OTHER_FILE)
     text, number = "", 0
     for chunk in (*reading.file.texts(), "\n"):
         *lines, text = (text + chunk).split("\n")
@@ -417,7 +403,7 @@ def _lines(reading: _Reading, talk: _Conversation) -> Iterator[tuple[str, Json]]
             number += 1
             place = f"{reading.file.name}:{number}"
             try:
-                record = parsed(line) if line.strip() else None
+                record = loader.parsed(line) if line.strip() else None
             except (ValueError, RecursionError):
                 talk.left(place, DAMAGED, is_memory=True)
                 continue
@@ -449,7 +435,7 @@ def _claude_code(reading: _Reading) -> Iterator[HistoryPart]:
         before = uuid
         if kind in ("user", "assistant"):
             last = uuid
-            for block in listed(spoken.get("content")):
+            for block in loader.listed(spoken.get("content")):
                 if _dict(block).get("type") == "tool_result":
                     outputs[str(block.get("tool_use_id"))] = block
             if kind == "assistant":
@@ -475,7 +461,9 @@ def _claude_code(reading: _Reading) -> Iterator[HistoryPart]:
             if record.get("isApiErrorMessage") or spoken.get("model") == "<synthetic>":
                 talk.left(place, "it is a notice of the tool, and no answer")
                 continue
-            blocks = [_dict(block) for line in lines for block in listed(_dict(line.get("message")).get("content"))]
+            blocks = [
+                _dict(block) for line in lines for block in loader.listed(_dict(line.get("message")).get("content"))
+            ]
             if text := _texts(blocks, "text"):
                 talk.said("assistant", text, at, spoken.get("id") or uuid, place)
             for use in (block for block in blocks if block.get("type") == "tool_use"):
@@ -532,7 +520,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
         else:
             talk.left(place, INJECTED)
     if "subagent" in (str(meta.get("thread_source")), *_dict(meta.get("source"))):
-        raise NoMemory(SUB_AGENT)
+        raise loader.NoMemory(SUB_AGENT)
     identity, parent = str(meta.get("id") or reading.file.stem), meta.get("forked_from_id")
     talk.session_id, talk.about["cwd"] = reading.owner.id_of(f"codex-{identity}"), meta.get("cwd")
     copies = True  # until something is new
@@ -556,7 +544,7 @@ def _codex(reading: _Reading) -> Iterator[HistoryPart]:
 
 def _typed(payload: Json) -> str:
     """Returns what a user typed of a message: newer versions say of which kind each part is, `user.text`."""
-    parts = listed(payload.get("content"))
+    parts = loader.listed(payload.get("content"))
     kinds = _dict(payload.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds")
     if isinstance(kinds, list) and len(kinds) == len(parts):
         parts = [
@@ -589,13 +577,13 @@ def _gemini_cli(reading: _Reading) -> Iterator[HistoryPart]:
         elif record.get("id"):
             messages[str(record["id"])] = (place, record)
     if not meta:
-        raise NoMemory(OTHER_FILE)
+        raise loader.NoMemory(OTHER_FILE)
     if meta.get("kind") == "subagent":
-        raise NoMemory(SUB_AGENT)
+        raise loader.NoMemory(SUB_AGENT)
     talk.session_id = reading.owner.id_of(f"gemini-cli-{meta.get('sessionId')}")
     for name, (place, spoken) in messages.items():
         at, kind, content = spoken.get("timestamp"), spoken.get("type"), spoken.get("displayContent")
-        parts = map(_dict, listed(spoken.get("content") if content is None else content))
+        parts = map(_dict, loader.listed(spoken.get("content") if content is None else content))
         # a resumed session has its thoughts among the parts, marked as such
         text = "\n\n".join(str(part["text"]) for part in parts if part.get("text") and not part.get("thought"))
         text = spoken["content"] if isinstance(spoken.get("content"), str) else text
@@ -612,8 +600,10 @@ def _gemini_cli(reading: _Reading) -> Iterator[HistoryPart]:
             talk.said("user" if kind == "user" else "assistant", said, at, name, place)
         elif text:
             talk.left(place, INJECTED)
-        for call in map(_dict, listed(spoken.get("toolCalls"))):
-            gave = [_dict(_dict(one).get("functionResponse")).get("response") for one in listed(call.get("result"))]
+        for call in map(_dict, loader.listed(spoken.get("toolCalls"))):
+            gave = [
+                _dict(_dict(one).get("functionResponse")).get("response") for one in loader.listed(call.get("result"))
+            ]
             output = next((_dict(one).get("output", _dict(one).get("error", one)) for one in gave if one), None)
             began, failed = call.get("timestamp") or at, call.get("status") not in (None, "success")
             talk.called(call.get("name"), call.get("args"), output, began, call.get("id"), place, failed)
@@ -631,7 +621,7 @@ def _copilot(reading: _Reading) -> Iterator[HistoryPart]:
             meta = meta or data
         elif kind == "session.snapshot_rewind" and (first := str(data.get("upToEventId"))) in events:
             names = [*events]
-            undone = {str(name) for name in listed(data.get("eventIds")) or names[names.index(first) :]}
+            undone = {str(name) for name in loader.listed(data.get("eventIds")) or names[names.index(first) :]}
             for name in filter(undone.__contains__, names):
                 talk.left(events.pop(name)[0], BRANCH)
         else:
@@ -639,7 +629,7 @@ def _copilot(reading: _Reading) -> Iterator[HistoryPart]:
             if kind == "tool.execution_complete":
                 ended[str(data.get("toolCallId"))] = data
     if not meta:
-        raise NoMemory(OTHER_FILE)
+        raise loader.NoMemory(OTHER_FILE)
     talk.session_id = reading.owner.id_of(f"copilot-{meta.get('sessionId')}")
     talk.about["cwd"] = _dict(meta.get("context")).get("cwd")
     for name, (place, record) in events.items():

@@ -25,21 +25,7 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.llm.base import LLM
 from app.memories.repository import of_partition
 from app.memories.schemas import MEMORIES
-from app.reflection.finders import (
-    FINDERS,
-    UNCONFIRMED_DAYS,
-    CandidatePair,
-    Owner,
-    PartitionView,
-    alone,
-    crossed,
-    look_at,
-    near_pairs,
-    speaks_of,
-    touches,
-    unknown,
-    without_unread,
-)
+from app.reflection import finders
 from app.reflection.insights import InsightFinder
 from app.reflection.judge import JUDGED_PAIRS, WAITING, Judge, unjudged
 from app.reflection.service import Applier
@@ -115,10 +101,12 @@ class ReflectionJobs:
         result = {"dry_run": dry_run, **counts, **judged, "items": report.ids[:SHOWN], "insights": insights.shown()}
         return Done(result, undo, "partial" if insights.failed else "succeeded")
 
-    async def _look_at(self, run: Run, scope: Scope, owner: Owner, judge: Judge | None, report: _Report) -> None:
+    async def _look_at(
+        self, run: Run, scope: Scope, owner: finders.Owner, judge: Judge | None, report: _Report
+    ) -> None:
         """Looks for findings in one partition, and stores them."""
         focus = run.payload.get("focus")
-        look = await look_at(self._tools, scope, owner)
+        look = await finders.look_at(self._tools, scope, owner)
         new, pairs = await self.new_findings(look, focus)
         single = [finding for finding in new if len(finding["evidence"]) == 1]
         await self._keep(run, look, [finding for finding in new if len(finding["evidence"]) != 1], report)
@@ -127,13 +115,13 @@ class ReflectionJobs:
                 judge.judgement.counts["to_judge"] += len(await unjudged(look, pairs))
             else:
                 report.add(await judge.ask(run, look, pairs, report.room))
-        await self._keep(run, look, await alone(look, single), report)
+        await self._keep(run, look, await finders.alone(look, single), report)
 
     # --- Finding ------------------------------------------------------------------------------------------------------
 
     async def new_findings(
-        self, look: PartitionView, focus: str | None = None
-    ) -> tuple[list[FindingRecord], list[CandidatePair]]:
+        self, look: finders.PartitionView, focus: str | None = None
+    ) -> tuple[list[FindingRecord], list[finders.CandidatePair]]:
         """Returns the findings of a partition that are not stored yet, the surest first, and the pairs that only a
         language model can judge, the nearest first. Only reads. A text that cannot be read is skipped."""
         try:
@@ -141,23 +129,27 @@ class ReflectionJobs:
         except Exception as error:
             if not queue.of_content(error):
                 raise
-        return await self._compared(await without_unread(look), focus)
+        return await self._compared(await finders.without_unread(look), focus)
 
     async def _compared(
-        self, look: PartitionView, focus: str | None
-    ) -> tuple[list[FindingRecord], list[CandidatePair]]:
+        self, look: finders.PartitionView, focus: str | None
+    ) -> tuple[list[FindingRecord], list[finders.CandidatePair]]:
         started = time.perf_counter()
-        findings = [finding for finder in FINDERS for finding in await finder(look)]
-        pairs = [] if self._llm is None else await near_pairs(look, findings)
+        findings = [finding for finder in finders.FINDERS for finding in await finder(look)]
+        pairs = [] if self._llm is None else await finders.near_pairs(look, findings)
         # a first run over a large store goes on for minutes: it leaves half of the time to requests
         await asyncio.sleep(min(time.perf_counter() - started, MAX_PAUSE_SECONDS))
-        touching = [finding for finding in findings if touches(finding, look, focus)]
-        of_focus = [pair for pair in pairs if speaks_of(pair.earlier, focus) or speaks_of(pair.later, focus)]
-        return await unknown(look, touching), of_focus
+        touching = [finding for finding in findings if finders.touches(finding, look, focus)]
+        of_focus = [
+            pair for pair in pairs if finders.speaks_of(pair.earlier, focus) or finders.speaks_of(pair.later, focus)
+        ]
+        return await finders.unknown(look, touching), of_focus
 
     # --- Storing and applying -----------------------------------------------------------------------------------------
 
-    async def _keep(self, run: Run, look: PartitionView, findings: Sequence[FindingRecord], report: _Report) -> None:
+    async def _keep(
+        self, run: Run, look: finders.PartitionView, findings: Sequence[FindingRecord], report: _Report
+    ) -> None:
         """Stores findings as far as there is room. They wait for somebody."""
         repository = FindingRepository(self._tools.store, look.scope)
         for finding in findings[: report.room]:
@@ -215,7 +207,7 @@ class ReflectionJobs:
         """Filters memories that may have become unconfirmed since the previous run."""
         since = None if schedule is None else schedule.get("looked_at")
         earlier = None if since is None else parse_rfc3339(since)
-        return crossed(earlier, self._tools.clock.now(), UNCONFIRMED_DAYS)
+        return finders.crossed(earlier, self._tools.clock.now(), finders.UNCONFIRMED_DAYS)
 
     async def _dispatch(self, run: Run) -> Done:
         """Starts an operation for each partition with something new to find or to settle."""
@@ -227,10 +219,10 @@ class ReflectionJobs:
             # the partitions with pairs for which an earlier run had no call left
             find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
             async for page in pages(find, JUDGED_PAIRS, PAGE):
-                owners |= {Owner(pair["tenant_id"], pair["agent_id"], pair["user_id"]): None for pair in page}
+                owners |= {finders.Owner(pair["tenant_id"], pair["agent_id"], pair["user_id"]): None for pair in page}
         for owner in owners:
             scope = Scope(owner.tenant)
-            look = await look_at(self._tools, scope, owner)
+            look = await finders.look_at(self._tools, scope, owner)
             new, pairs = await self.new_findings(look)
             waits = bool(new) or bool(await unjudged(look, pairs))
             if waits or await self._insights.wanted(scope, *_partitions([owner])):
@@ -244,7 +236,7 @@ class ReflectionJobs:
             await run.commit([has_looked(queue.REFLECTION, begun)])
         return Done({"operations": started})
 
-    async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[Owner]:
+    async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[finders.Owner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
         searched: list[tuple[Collection, Filter]] = [
             (MEMORIES, where),
@@ -252,13 +244,13 @@ class ReflectionJobs:
             (FINDINGS, both(where, Eq("status", "open"))),
             *([] if memories is None else [(MEMORIES, memories)]),
         ]
-        store, owners = self._tools.store, dict[Owner, None]()
+        store, owners = self._tools.store, dict[finders.Owner, None]()
         for of in await store.accounting.stored() if tenant is None else [tenant]:
             for collection, wanted in searched:  # counted by the engine: a first run has a million memories to look at
                 counts = await store.tally(collection, of, ("agent_id", "user_id"), wanted)
-                owners |= {Owner(of, agent, user): None for agent, user in counts}
+                owners |= {finders.Owner(of, agent, user): None for agent, user in counts}
         return list(owners)
 
 
-def _partitions(owners: Sequence[Owner]) -> list[Partition]:
+def _partitions(owners: Sequence[finders.Owner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]

@@ -30,21 +30,7 @@ from app.storage.index.record_codec import (
     sources_of,
 )
 from app.storage.index.segment import PartitionState, Segment, SegmentCache
-from app.storage.mongo.codec import (
-    KEPT,
-    OWN,
-    PACKED,
-    PARTITION,
-    REV,
-    ROW,
-    OwnFields,
-    Stored,
-    packed_fields,
-    packed_of,
-    raw_vector,
-    vector_of,
-    whole_vector,
-)
+from app.storage.mongo import codec
 from app.storage.mongo.connection import (
     DUPLICATE_KEY,
     META,
@@ -97,7 +83,7 @@ class MongoPartition(PartitionState):
             self.marks.pop()
         self.marks = [*self.marks, [ms, self.version]][-MAX_MARKS:]
 
-    def fields(self) -> Stored:
+    def fields(self) -> codec.Stored:
         """Returns the fields that change, as they are stored."""
         return {
             "version": Int64(self.version),
@@ -119,7 +105,7 @@ def partition_key(collection: str, tenant: str, user: str | None, agent: str | N
     return orjson.dumps([collection, tenant, user, agent]).decode()
 
 
-def new_document(state: MongoPartition) -> Stored:
+def new_document(state: MongoPartition) -> codec.Stored:
     """Returns the document of a new partition."""
     return {
         "_id": state.key,
@@ -132,7 +118,7 @@ def new_document(state: MongoPartition) -> Stored:
     }
 
 
-def state_of(stored: Stored) -> MongoPartition:
+def state_of(stored: codec.Stored) -> MongoPartition:
     """Returns the state in a stored partition."""
     plain = {name: int(stored[name]) for name in ("version", "floor", "count", "rows", "length")}
     return MongoPartition(
@@ -167,7 +153,7 @@ async def read(
         if p.agent is not ANY_AGENT
     ]
     users = [partition.user or None for partition in wanted if partition.agent is ANY_AGENT]
-    parts: list[Stored] = [{"_id": {"$in": keys}}] if keys else []
+    parts: list[codec.Stored] = [{"_id": {"$in": keys}}] if keys else []
     parts += [{"collection": collection.name, "tenant_id": tenant, "user_id": user} for user in users]
     if not parts:
         return []
@@ -208,20 +194,20 @@ class PartitionWriting:
         self,
         collection: Collection,
         doc: Doc,
-        own: OwnFields | None,
+        own: codec.OwnFields | None,
         entry: IndexEntry | None,
         *,
         changed: Set[str] = frozenset(),
         terms: IndexedTerms | None = None,
         keep: bool = False,
-    ) -> Stored:
+    ) -> codec.Stored:
         """Returns the fields of `_r` for a document's row, a new one if `own` has none.
 
         Without `entry` the text and vectors stay, except that `terms` are its new terms, and only the fields `changed`
         have changed. `keep` keeps the replaced vector as an alternate vector.
         """
         spec = collection.spec
-        old = packed_of(own) if own else None
+        old = codec.packed_of(own) if own else None
         if entry is None and (old is None or (terms is None and changed.isdisjoint(sources_of(spec)))):
             return {}
         state = await self._state(collection, doc)
@@ -239,18 +225,18 @@ class PartitionWriting:
         return fields
 
     def _alternates(
-        self, collection: Collection, state: MongoPartition, own: OwnFields, packed: PackedRecord
-    ) -> Stored:
+        self, collection: Collection, state: MongoPartition, own: codec.OwnFields, packed: PackedRecord
+    ) -> codec.Stored:
         """Returns the fields of alternate vectors. They are of the same text; a new text drops them."""
         state.has_alternates = True
         new = model_of(collection.spec, packed.head)
-        vector = whole_vector(own)
-        before = {} if vector is None else {int(own["model"]): vector_of(vector)}
+        vector = codec.whole_vector(own)
+        before = {} if vector is None else {int(own["model"]): codec.vector_of(vector)}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
 
-    async def put_like(self, collection: Collection, doc: Doc, own: OwnFields) -> Stored:
+    async def put_like(self, collection: Collection, doc: Doc, own: codec.OwnFields) -> codec.Stored:
         """Returns the fields of `_r` for a new document with the text and vectors of another, whose `_r` is `own`."""
-        like = packed_of(own)
+        like = codec.packed_of(own)
         if like is None:
             return {}
         fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
@@ -259,15 +245,15 @@ class PartitionWriting:
         (await self._state(collection, doc)).has_alternates = True
         return fields | {"kept": own["kept"]}
 
-    async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> Stored:
+    async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> codec.Stored:
         """Returns the fields of `_r` for a new document from the packed record of another store."""
         state = await self._state(collection, doc)
         return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
 
     def _written(
         self, collection: Collection, state: MongoPartition, doc: Doc, packed: PackedRecord, old: PackedRecord | None
-    ) -> Stored:
-        fields = packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
+    ) -> codec.Stored:
+        fields = codec.packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
             state.rows += 1
             fields |= {"partition": Int64(state.number), "row": Int64(state.number << ROW_BITS | state.rows)}
@@ -275,12 +261,12 @@ class PartitionWriting:
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         return fields
 
-    async def remove(self, collection: Collection, stored_docs: Sequence[Stored]) -> None:
+    async def remove(self, collection: Collection, stored_docs: Sequence[codec.Stored]) -> None:
         """Removes stored documents from their partitions."""
         if collection.searched is None:
             return
         for stored in stored_docs:
-            own = stored.get(OWN, {})
+            own = stored.get(codec.OWN, {})
             if "head" not in own:
                 continue
             state = await self._state(collection, stored)
@@ -348,9 +334,9 @@ def length_of(collection: Collection, head: bytes) -> int:
     return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])
 
 
-def add_own(stored: Stored, fields: Mapping[str, object]) -> None:
+def add_own(stored: codec.Stored, fields: Mapping[str, object]) -> None:
     """Adds fields of `_r` to a new document. None means that the field is not stored."""
-    stored.setdefault(OWN, {}).update({name: value for name, value in fields.items() if value is not None})
+    stored.setdefault(codec.OWN, {}).update({name: value for name, value in fields.items() if value is not None})
 
 
 # --- Segments ---------------------------------------------------------------------------------------------------------
@@ -359,7 +345,7 @@ def add_own(stored: Stored, fields: Mapping[str, object]) -> None:
 
 INLINE_ROWS = 2_000
 """A segment of more rows is made in a thread."""
-_ROW_FIELDS = dict.fromkeys((ROW, *PACKED), 1) | {"_id": 0}
+_ROW_FIELDS = dict.fromkeys((codec.ROW, *codec.PACKED), 1) | {"_id": 0}
 
 
 class SegmentLoader:
@@ -414,14 +400,14 @@ async def changed_rows(
 
     `since` 0 reads all live rows.
     """
-    query: Stored = {PARTITION: state.number} | ({REV: {"$gt": since}} if since else {})
-    changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{KEPT}.{model}": 1}).to_list()
+    query: codec.Stored = {codec.PARTITION: state.number} | ({codec.REV: {"$gt": since}} if since else {})
+    changed = await database[collection.name].find(query, _ROW_FIELDS | {f"{codec.KEPT}.{model}": 1}).to_list()
     alternates = {
-        int(own["row"]): raw_vector(vector)
+        int(own["row"]): codec.raw_vector(vector)
         for stored in changed
-        if (vector := (own := stored[OWN]).get("kept", {}).get(str(model))) is not None
+        if (vector := (own := stored[codec.OWN]).get("kept", {}).get(str(model))) is not None
     }
-    rows = [row_of(stored[OWN]) for stored in changed]
+    rows = [row_of(stored[codec.OWN]) for stored in changed]
     if since and state.buried > since:
         gone = database[TOMBSTONES].find({"partition": state.number, "rev": {"$gt": since}})
         rows += [Row(int(stored["_id"]), None) async for stored in gone]
@@ -429,6 +415,6 @@ async def changed_rows(
     return overlaid(collection.spec, rows, model, dim, lambda _: alternates)
 
 
-def row_of(own: OwnFields) -> Row:
+def row_of(own: codec.OwnFields) -> Row:
     """Returns the row of a document's `_r`."""
-    return Row(int(own["row"]), packed_of(own))
+    return Row(int(own["row"]), codec.packed_of(own))
