@@ -7,7 +7,6 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import Field
 
 from app.actions import schemas
-from app.actions.schemas import ACTIONS
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
 from app.api.retrievers import retriever_of
@@ -24,8 +23,8 @@ from app.writes.executor import InPrecondition, Writer
 async def action_service(request: Request) -> ActionService:
     """Returns the action service of the caller."""
     resources, principal = get_caller(request)
-    actions = Repository(resources.store, principal.scope, ACTIONS)
-    lookup = retriever_of(resources, principal.scope, ACTIONS)
+    actions = Repository(resources.store, principal.scope, schemas.ACTIONS)
+    lookup = retriever_of(resources, principal.scope, schemas.ACTIONS)
     return ActionService(
         actions,
         Embeddings(resources.embedder),

@@ -11,14 +11,6 @@ from typing import cast
 import orjson
 
 from app.actions import roll_ups
-from app.actions.roll_ups import (
-    CALL_FIELDS,
-    MINUTE,
-    CountedCall,
-    Tally,
-    cell_group,
-    group_of,
-)
 from app.actions.schemas import (
     ACTION_DAYS,
     ACTION_FIELDS,
@@ -163,18 +155,18 @@ class ActionService:
         rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
         where = both(_list_filter(filters), Range("timestamp", ge=since))
-        total, groups = Tally(), defaultdict[str, Tally](Tally)
+        total, groups = roll_ups.Tally(), defaultdict[str, roll_ups.Tally](roll_ups.Tally)
         async for calls in self._counted(where, group_by):
             for call, number in calls:
                 total.add(call, number)
                 if group_by:
-                    groups[group_of(group_by, call, zone)].add(call, number)
+                    groups[roll_ups.group_of(group_by, call, zone)].add(call, number)
             await asyncio.sleep(0)  # other requests run between batches
         async for day, cells in self._rolled_up(filters, since):
             for cell in cells:
                 total.add_cell(cell)
                 if group_by:
-                    groups[cell_group(group_by, cell, day)].add_cell(cell)
+                    groups[roll_ups.cell_group(group_by, cell, day)].add_cell(cell)
         if group_by is None:
             return {"window_days": window_days, **total.figures(), "groups": None}
         figures: list[Group] = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
@@ -182,16 +174,18 @@ class ActionService:
             figures.sort(key=lambda group: -group["total_actions"])
         return {"window_days": window_days, **total.figures(), "groups": figures}
 
-    async def _counted(self, where: Filter, group_by: str | None) -> AsyncIterator[list[tuple[CountedCall, int]]]:
+    async def _counted(
+        self, where: Filter, group_by: str | None
+    ) -> AsyncIterator[list[tuple[roll_ups.CountedCall, int]]]:
         """Yields, in batches, the calls that match with their numbers: those with the same figures are one. Their times
         are read to the minute, and only for days: zones differ by whole minutes."""
         if group_by == "day":
-            tallied = await self._actions.tally((*CALL_FIELDS, "timestamp"), where, first=MINUTE)
+            tallied = await self._actions.tally((*roll_ups.CALL_FIELDS, "timestamp"), where, first=roll_ups.MINUTE)
         else:
-            tallied = await self._actions.tally(CALL_FIELDS, where)
+            tallied = await self._actions.tally(roll_ups.CALL_FIELDS, where)
         counted = iter(tallied.items())
         while batch := list(islice(counted, TALLIED_AT_ONCE)):
-            yield [(CountedCall(*values), number) for values, number in batch]
+            yield [(roll_ups.CountedCall(*values), number) for values, number in batch]
 
     async def _rolled_up(self, filters: ActionFilters, since: str) -> AsyncIterator[tuple[str, list[DayCell]]]:
         """Yields each rolled-up day with its cells."""

@@ -11,7 +11,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from app.admin import service
-from app.admin.service import AuditFilters, AuditService, KeyService
 from app.api.errors import BODY, problems
 from app.api.strict import Answer, InListing, StrictRoute, answer
 from app.audit.tombstones import Tombstones
@@ -23,13 +22,13 @@ from app.storage.changes import using_reserve
 from app.writes.executor import InPrecondition, Writer
 
 
-async def key_service(request: Request) -> KeyService:
+async def key_service(request: Request) -> service.KeyService:
     """Returns the key service of the caller."""
     resources, principal = get_caller(request)
-    return KeyService(resources.store, Keys(resources.store, resources.clock), principal)
+    return service.KeyService(resources.store, Keys(resources.store, resources.clock), principal)
 
 
-InKeys = Annotated[KeyService, Depends(key_service)]
+InKeys = Annotated[service.KeyService, Depends(key_service)]
 
 
 ADMIN = {"x-verb": "admin"}
@@ -109,12 +108,12 @@ async def list_settings(request: Request, resources: InResources) -> Answer[serv
 
 @audit_router.get("", responses=problems(), openapi_extra=ADMIN)
 async def list_audit(
-    request: Request, listing: InListing, where: Annotated[AuditFilters, Query()]
+    request: Request, listing: InListing, where: Annotated[service.AuditFilters, Query()]
 ) -> Answer[Page[AuditEntry]]:
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     resources, principal = get_caller(request)
     tombstones = Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
-    return answer(await AuditService(resources.store, principal.scope, tombstones).page(where, listing))
+    return answer(await service.AuditService(resources.store, principal.scope, tombstones).page(where, listing))
 
 
 BASIC = frozenset({"read", "write"})

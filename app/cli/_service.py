@@ -24,20 +24,8 @@ from app.cli._common import Ask, CommandFailed, Target, tell_of_new_store
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json, identifier
 from app.errors import RecalldError, invalid
-from app.importers import formats
+from app.importers import formats, loader
 from app.importers.histories import HistoryPart, files_of, read_history
-from app.importers.loader import (
-    DefaultOwner,
-    ImportRecord,
-    ImportReport,
-    ImportResult,
-    ImportTarget,
-    RanImport,
-    Reader,
-    SkippedEntry,
-    bring,
-    parsed,
-)
 from app.main import create_app
 from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, connect
 from app.resources import Resources
@@ -123,7 +111,7 @@ class ImportRefused(RecalldError):
     """The file cannot be read, or the service refuses access. Records imported before stay."""
 
 
-READERS: dict[str, Reader] = {
+READERS: dict[str, loader.Reader] = {
     "mem0": formats.read_mem0,
     "zep": formats.read_zep,
     "letta": formats.read_letta,
@@ -144,7 +132,7 @@ async def bring_in(
     into: tuple[str | None, str | None] | None,
     *,
     restore_erased: bool = False,
-) -> RanImport:
+) -> loader.RanImport:
     """Imports a file, or a history one conversation after the other, and returns the report. `whose` are agent and user
     of records that name none; `into` is URL and key, or None for a dry run. Raises ImportRefused if there is nothing of
     the system.
@@ -156,7 +144,7 @@ async def bring_in(
     now, is_history = rfc3339(SystemClock().now()), system not in READERS
     if is_history and user is None:
         raise invalid("/--user", "must be given with a history: whose it is")
-    owner = DefaultOwner(agent or (system if is_history else None), user, now)
+    owner = loader.DefaultOwner(agent or (system if is_history else None), user, now)
     parts: Iterable[HistoryPart]
     if is_history:
         try:
@@ -165,10 +153,10 @@ async def bring_in(
             raise ImportRefused(f"{file} cannot be read: {error}.") from error
     else:
         results = _results(file, system, owner)
-        parts, size = [(0, results)], sum(isinstance(result, ImportRecord) for result in results)
-    report, number, erased, found, gone = ImportReport(), 0, Counter[str](), Counter[str](), dict[str, bool]()
+        parts, size = [(0, results)], sum(isinstance(result, loader.ImportRecord) for result in results)
+    report, number, erased, found, gone = loader.ImportReport(), 0, Counter[str](), Counter[str](), dict[str, bool]()
     async with AsyncExitStack() as stack:
-        service: ImportTarget = _Nowhere()
+        service: loader.ImportTarget = _Nowhere()
         tombstones, is_checked = None, into is not None
         if into is not None and size:  # where there is nothing, no store is made
             api, tombstones = await stack.enter_async_context(_reached(*into))
@@ -176,9 +164,9 @@ async def bring_in(
         progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
         bar = progress.add_task("importing", total=size)
         for read, results in parts:
-            kept = list[ImportResult]()
+            kept = list[loader.ImportResult]()
             for result in results:
-                if isinstance(result, ImportRecord):
+                if isinstance(result, loader.ImportRecord):
                     number += 1
                     name = (result.session or result.body).get("user_id")
                     if tombstones is not None and name is not None and not restore_erased:
@@ -189,7 +177,7 @@ async def bring_in(
                             continue
                 kept.append(result)
             # a history's size is in bytes, that of a file in records
-            await bring(kept, service, lambda done: progress.advance(bar, 0 if is_history else done), report)
+            await loader.bring(kept, service, lambda done: progress.advance(bar, 0 if is_history else done), report)
             progress.advance(bar, read)
     shown = report.shown()
     if is_history and not number:
@@ -206,13 +194,13 @@ async def bring_in(
     }
 
 
-def _results(file: Path, system: str, owner: DefaultOwner) -> list[ImportResult]:
+def _results(file: Path, system: str, owner: loader.DefaultOwner) -> list[loader.ImportResult]:
     """Returns what a file of a system holds. Raises ImportRefused for a file of something else."""
     data = _read(file)
     results = list(READERS[system](data, owner))
-    if not any(isinstance(result, ImportRecord) for result in results):
+    if not any(isinstance(result, loader.ImportRecord) for result in results):
         _refuse_other_system(file, data, system, owner)
-        skipped = [result for result in results if isinstance(result, SkippedEntry)]
+        skipped = [result for result in results if isinstance(result, loader.SkippedEntry)]
         if any(data.values() if isinstance(data, dict) else data) and not any(one.is_memory for one in skipped):
             reasons = "; ".join([*dict.fromkeys(one.reason for one in skipped)][:3])
             shape = f"give {SHAPES[system]}"
@@ -220,12 +208,13 @@ def _results(file: Path, system: str, owner: DefaultOwner) -> list[ImportResult]
     return results
 
 
-def _refuse_other_system(file: Path, data: Any, system: str, owner: DefaultOwner) -> None:
+def _refuse_other_system(file: Path, data: Any, system: str, owner: loader.DefaultOwner) -> None:
     """Raises ImportRefused if a file in which nothing was found is one of another system: the one whose reader finds
     most in it."""
     anybody = replace(owner, user_id=owner.user_id or "anybody", mapped={})
     numbers = {
-        name: sum(isinstance(record, ImportRecord) for record in read(data, anybody)) for name, read in READERS.items()
+        name: sum(isinstance(record, loader.ImportRecord) for record in read(data, anybody))
+        for name, read in READERS.items()
     }
     likely, number = max(numbers.items(), key=lambda item: item[1])
     if not numbers[system] and number:
@@ -246,7 +235,7 @@ def _read(file: Path) -> Any:
     """Returns the JSON of a file, in UTF-8 or UTF-16, with or without a byte order mark."""
     try:
         content = file.read_bytes()
-        data = parsed(content.decode(json.detect_encoding(content)))
+        data = loader.parsed(content.decode(json.detect_encoding(content)))
     except OSError as error:
         raise ImportRefused(f"{file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import Progress
 
 from app.audit import trail
-from app.audit.trail import ERASED
 from app.auth.keys import COMMAND_LINE
 from app.cli._common import (
     AsJson,
@@ -166,6 +165,6 @@ def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones
 async def _forget(store: Store, tenant: str) -> int:
     """Deletes the tombstones and the sealed key of a tenant. Returns their number."""
     actor = trail.Actor(tenant, COMMAND_LINE, "forget_tombstones")
-    number = await store.count(ERASED, tenant)
-    noted = trail.entry(actor, rfc3339(SystemClock().now()), None, [], {ERASED.name: {"delete": number}})
-    return (await store.commit([DeleteWhere(ERASED, tenant, EVERYTHING), noted])).deleted
+    number = await store.count(trail.ERASED, tenant)
+    noted = trail.entry(actor, rfc3339(SystemClock().now()), None, [], {trail.ERASED.name: {"delete": number}})
+    return (await store.commit([DeleteWhere(trail.ERASED, tenant, EVERYTHING), noted])).deleted

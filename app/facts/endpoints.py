@@ -14,7 +14,6 @@ from app.facts import schemas
 from app.facts.alias_service import AliasesChanged, AliasesCreate, AliasList, AliasListStatus, AliasService
 from app.facts.graph import EntityList, GraphAnswer, GraphQuery, GraphService, Neighbors, Sight
 from app.facts.repository import FactRepository
-from app.facts.schemas import FACTS, MAX_NAME, ObjectType
 from app.facts.service import FactService, queued
 from app.jobs.queue import Operation
 from app.memories.repository import Embeddings
@@ -25,7 +24,7 @@ from app.writes.executor import InPrecondition, Writer, WriteResult
 async def fact_service(request: Request) -> FactService:
     """Returns the fact service of the caller."""
     resources, principal = get_caller(request)
-    lookup = retriever_of(resources, principal.scope, FACTS)
+    lookup = retriever_of(resources, principal.scope, schemas.FACTS)
     return FactService(
         FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), lookup, resources.clock
     )
@@ -46,7 +45,7 @@ class FactQuery(RecordQuery):
     subject: Named | None = None
     predicate: Named | None = None
     object: Named | None = None
-    object_type: ObjectType | None = None
+    object_type: schemas.ObjectType | None = None
     session_id: Identifier | None = Field(None, description="Its source names this session.")
     after_seq: AfterSeq = None
     before_seq: BeforeSeq = None
@@ -167,14 +166,14 @@ InSight = Annotated[Sight, Depends(sight)]
 
 graph_router = APIRouter(prefix="/v1/graph", tags=["graph"], route_class=StrictRoute)
 
-EntityName = Annotated[str, Path(min_length=1, max_length=MAX_NAME, examples=["Ada"])]
+EntityName = Annotated[str, Path(min_length=1, max_length=schemas.MAX_NAME, examples=["Ada"])]
 
 
 @graph_router.get("/entities", responses=problems())
 async def list_entities(
     graph: InGraph,
     sight: InSight,
-    prefix: Annotated[str, Query(max_length=MAX_NAME, description="Of the name, as it is compared.")] = "",
+    prefix: Annotated[str, Query(max_length=schemas.MAX_NAME, description="Of the name, as it is compared.")] = "",
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Answer[EntityList]:
@@ -189,7 +188,7 @@ async def get_neighbors(
     graph: InGraph,
     sight: InSight,
     depth: Annotated[int, Query(ge=1, le=3)] = 1,
-    predicate: Annotated[str | None, Query(min_length=1, max_length=MAX_NAME)] = None,
+    predicate: Annotated[str | None, Query(min_length=1, max_length=schemas.MAX_NAME)] = None,
     max_nodes: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Answer[Neighbors]:
     """Get what an entity is linked with, in up to three hops, both ways, by facts true at that time."""
@@ -230,7 +229,7 @@ async def dismiss_alias(
     name: EntityName,
     aliases: InAliases,
     write: Writer,
-    alias: Annotated[str, Query(min_length=1, max_length=MAX_NAME, description="The name that is another's.")],
+    alias: Annotated[str, Query(min_length=1, max_length=schemas.MAX_NAME, description="The name that is another's.")],
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
 ) -> Answer[AliasesChanged]:

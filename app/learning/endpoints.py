@@ -12,15 +12,14 @@ from app.core.schemas import Identifier
 from app.jobs.queue import Operation
 from app.learning import service
 from app.learning.dependencies import Tools
-from app.learning.service import Learning, TimedExtraction
 from app.writes.executor import InPrecondition, Writer
 
 
-async def learning(request: Request) -> Learning:
+async def learning(request: Request) -> service.Learning:
     """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
     tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
-    return Learning(
+    return service.Learning(
         tools,
         resources.llm,
         principal.scope,
@@ -28,7 +27,7 @@ async def learning(request: Request) -> Learning:
     )
 
 
-InLearning = Annotated[Learning, Depends(learning)]
+InLearning = Annotated[service.Learning, Depends(learning)]
 
 
 memories_router = APIRouter(prefix="/v1/memories", tags=["memories"], route_class=StrictRoute)
@@ -47,7 +46,7 @@ async def extract_memories(
     After 30 s the answer is 202 with an operation, whose result is that of a 201. Without a
     model: 409 `llm_not_configured`."""
     resources, _ = get_caller(request)
-    extraction = TimedExtraction(learning, body, resources.tuning.extract_seconds)
+    extraction = service.TimedExtraction(learning, body, resources.tuning.extract_seconds)
     try:
         answer = await write(extraction.plan)
     except BaseException:

@@ -16,7 +16,6 @@ from app.facts.profile import PREDICATES, field_of, settled
 from app.facts.schemas import FACTS, USER, FactCreate
 from app.findings.service import meant
 from app.learning import checks
-from app.learning.checks import Quote, TimeSaid
 from app.learning.prompts import CitedItem, LearnedLesson, LearnedStatement, TranscriptLine
 from app.memories.repository import same_partition
 from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
@@ -46,11 +45,11 @@ class Accepted(NamedTuple):
     """A statement that passed the checks. `at`, `until`: its times, as far as its message supports them."""
 
     statement: LearnedStatement
-    quote: Quote
+    quote: checks.Quote
     text: str
     of_user: bool
-    at: TimeSaid | None
-    until: TimeSaid | None
+    at: checks.TimeSaid | None
+    until: checks.TimeSaid | None
     source: Source
     """The message's memory, the quote and the time, as fields of a source."""
     trust: float
@@ -104,13 +103,13 @@ class Rules:
             result.append(Accepted(statement, quote, text, of_user, at, until, source, trust))
         return result
 
-    def _quoted(self, item: CitedItem | str | None, *, of_user: bool = False) -> Quote | None:
+    def _quoted(self, item: CitedItem | str | None, *, of_user: bool = False) -> checks.Quote | None:
         """Returns the quote of an item that may be stored, or None and counts why not."""
         if isinstance(item, CitedItem):
             quote = checks.quoted(item, self.lines, of_user=of_user)
         else:
             quote = "invalid" if item is None else "unsupported"
-        if isinstance(quote, Quote):
+        if isinstance(quote, checks.Quote):
             return quote
         self.dropped[quote] += 1
         return None
@@ -222,7 +221,7 @@ class Rules:
                     result.append((body, one.source))
         return result
 
-    def _shown(self, value: str, quote: Quote) -> bool:
+    def _shown(self, value: str, quote: checks.Quote) -> bool:
         return checks.value_shown(value, quote).enough(looked=self.looked)
 
     def _valid(self, one: Accepted) -> Json:
@@ -243,11 +242,11 @@ class Rules:
         over = {"valid_until": until, "on_conflict": "keep_both"}
         return over | ({"valid_from": begun} if begun and begun < until else {})
 
-    def profile(self, accepted: Sequence[Accepted]) -> list[tuple[Json, Quote]]:
+    def profile(self, accepted: Sequence[Accepted]) -> list[tuple[Json, checks.Quote]]:
         """Returns what the statements add to the lists and preferences of the profile, each as a patch with its quote.
         The user said it about themselves, and it holds now."""
         lists = {"interest": "interests", "conversation_preference": "conversation_preferences"}
-        result: list[tuple[Json, Quote]] = []
+        result: list[tuple[Json, checks.Quote]] = []
         for one in accepted:
             name, value = one.statement.profile_field, (one.statement.object or "").strip()
             if name is None or name in PREDICATES:

@@ -24,7 +24,6 @@ from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
 from app.memories.repository import Embeddings, MemoryRepository
-from app.memories.schemas import MEMORIES, MemoryType, Origin
 from app.memories.search import (
     MEMORY_FIELDS,
     MemoryFilters,
@@ -55,7 +54,7 @@ async def feedback_service(request: Request) -> FeedbackService:
 async def memory_search(request: Request) -> MemorySearch:
     """Creates the memory search of the request's caller."""
     resources, principal = get_caller(request)
-    retriever = retriever_of(resources, principal.scope, MEMORIES)
+    retriever = retriever_of(resources, principal.scope, schemas.MEMORIES)
     decays = Decays(resources.store, principal.scope.tenant)
     return MemorySearch(
         resources.store,
@@ -85,11 +84,11 @@ TagList = Annotated[str | None, Field(max_length=8_192)]
 class MemoryQuery(RecordQuery):
     """The filters in the query string of lists and deletions of memories: `?pinned=true&tags=["alpha"]`."""
 
-    memory_type: MemoryType | None = None
+    memory_type: schemas.MemoryType | None = None
     session_id: Identifier | None = Field(None, description="Made from messages of this session.")
     after_seq: AfterSeq = None
     before_seq: BeforeSeq = None
-    origin: Origin | None = Field(None, description="How it was made, as `source.origin` says.")
+    origin: schemas.Origin | None = Field(None, description="How it was made, as `source.origin` says.")
     key: str | None = Field(None, min_length=1, max_length=256)
     key_prefix: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="Its key begins so."

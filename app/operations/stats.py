@@ -28,7 +28,6 @@ from app.jobs.queue import LANES, OPERATIONS, ORDINARY_LANE, Queue
 from app.memories.agents import AGENTS
 from app.memories.repository import PENDING
 from app.memories.schemas import MEMORIES, MemoryType
-from app.metrics import REQUEST_SECONDS, collected
 from app.procedures.schemas import PROCEDURES
 from app.resources import AccessLog
 from app.sessions.schemas import MESSAGES, SESSIONS
@@ -234,7 +233,7 @@ def by_value(tallied: Tallied, place: int) -> dict[str, int]:
 def request_latency() -> list[RouteLatency]:
     """Returns the latency of the routes under `/v1` with the most requests."""
     buckets: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    for metric in collected(REQUEST_SECONDS):
+    for metric in metrics.collected(metrics.REQUEST_SECONDS):
         for sample in metric.samples:
             route = sample.labels.get("route", "")
             if sample.name.endswith("_bucket") and route.startswith("/v1"):

@@ -11,7 +11,6 @@ from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
 from app.memories.repository import Embeddings
 from app.procedures import schemas
-from app.procedures.schemas import PROCEDURES
 from app.procedures.service import ProcedureRepository, ProcedureService
 from app.writes.executor import InPrecondition, Writer
 
@@ -20,7 +19,7 @@ async def procedure_service(request: Request) -> ProcedureService:
     """Returns the procedure service of the caller."""
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
-    lookup = retriever_of(resources, principal.scope, PROCEDURES)
+    lookup = retriever_of(resources, principal.scope, schemas.PROCEDURES)
     return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
 
 

@@ -15,7 +15,6 @@ from app.jobs.queue import Operation
 from app.memories.repository import MemoryRepository
 from app.retention import service
 from app.retention.erasure import Erasure, Receipt
-from app.retention.service import Forgetting
 from app.retention.user_export import UserExport
 from app.writes.executor import Writer
 
@@ -33,7 +32,7 @@ async def forget_memories(
     """Forget memories by policy. The dry run, the default, answers what would go and why; applied, an operation
     archives it, which can be undone until it is purged, 30 days later. The dry run needs the verb read as well."""
     resources, principal = get_caller(request)
-    forgetting = Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
+    forgetting = service.Forgetting(MemoryRepository(resources.store, principal.scope), resources.clock)
     if body.dry_run:
         principal.require("read")
         return answer(await forgetting.plan(body))

@@ -21,10 +21,9 @@ from app.storage.scope import Partition
 from app.storage.search import ScopeOverview
 from app.storage.sqlite import files
 from app.storage.sqlite.connections import StoreKey
-from app.storage.sqlite.files import chosen as chosen  # for commands, which may not import an engine
+from app.storage.sqlite.files import chosen as chosen
 from app.storage.sqlite.files import next_file as next_file
 from app.storage.sqlite.files import prune as prune
-from app.storage.sqlite.files import refuse_if_used, rekey, restore, salvage
 from app.storage.sqlite.store import FILE_NAME, EmbeddedOptions, EmbeddedStore
 from app.storage.sqlite.writer import DiskSpace
 from app.storage.transfer import BackupRefused, MovableStore, Salvaged
@@ -165,7 +164,7 @@ def restore_store(where: StoreLocation, file: Path, *, beside: AbstractSet[str] 
     """
     if where.store != EMBEDDED:
         raise BackupRefused("Backups are of embedded stores: unset RECALLD_STORE, and name a new RECALLD_DATA_DIR.")
-    return restore(file, where.directory, FILE_NAME, beside, where.key)
+    return files.restore(file, where.directory, FILE_NAME, beside, where.key)
 
 
 def file_findings(where: StoreLocation, told: Told = untold) -> Iterator[Finding]:
@@ -194,12 +193,12 @@ def rekey_store(where: StoreLocation, new_key_file: Path) -> None:
     Raises StoreUnavailable, also if there is no such store or another process uses it.
     """
     new = StoreKey.of_file(new_key_file)
-    rekey(_file_of(where), where.key, new, USUAL.busy_timeout_ms)
+    files.rekey(_file_of(where), where.key, new, USUAL.busy_timeout_ms)
 
 
 def require_unused(where: StoreLocation) -> None:
     """Raises StoreUnavailable if another process uses the embedded store, or if there is no such store."""
-    refuse_if_used(_file_of(where))
+    files.refuse_if_used(_file_of(where))
 
 
 async def salvage_store(
@@ -209,7 +208,7 @@ async def salvage_store(
 
     Raises StoreUnavailable, also if there is no such store.
     """
-    return await salvage(_file_of(where), directory, collections, target, where.key)
+    return await files.salvage(_file_of(where), directory, collections, target, where.key)
 
 
 def traced(store: S) -> S:

@@ -12,19 +12,8 @@ from pymongo import IndexModel
 from app import VERSION
 from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, head_dtype, is_long
+from app.storage.mongo import codec
 from app.storage.mongo.changes import USAGE, counted_usage, stored_usage
-from app.storage.mongo.codec import (
-    OWN,
-    PARTITION,
-    REV,
-    ROW,
-    SEPARATOR,
-    OwnFields,
-    decode,
-    raw_vector,
-    unique_keys,
-    unique_path,
-)
 from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
 from app.storage.protocol import TOLD_EVERY, Finding, Told
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
@@ -50,14 +39,15 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
     for field in collection.global_indexes:
         yield IndexModel([(field, 1), (collection.id_field, 1)], name=f"everywhere_{field}")
     for unique in collection.unique:
-        path = unique_path(unique)
+        path = codec.unique_path(unique)
         there = {path: {"$exists": True}}
         yield IndexModel([(path, 1)], name=f"unique_{unique.name}", unique=True, partialFilterExpression=there)
     if collection.searched:
-        yield IndexModel([(ROW, 1)], name="row", unique=True, sparse=True)
-        yield IndexModel([(PARTITION, 1), (REV, 1)], name="rev", sparse=True)
+        yield IndexModel([(codec.ROW, 1)], name="row", unique=True, sparse=True)
+        yield IndexModel([(codec.PARTITION, 1), (codec.REV, 1)], name="rev", sparse=True)
         place = [(collection.searched.session, 1), (collection.searched.ordinal, 1)]
-        yield IndexModel([(PARTITION, 1), *place], name="session", sparse=True)  # finds the neighbours of candidates
+        # finds the neighbours of candidates
+        yield IndexModel([(codec.PARTITION, 1), *place], name="session", sparse=True)
 
 
 OWN_INDEXES: dict[str, list[IndexModel]] = {
@@ -186,19 +176,19 @@ async def _bad_documents(
         if not done % TOLD_EVERY:
             told(done, total)
         done += 1
-        own, stored_id = stored.get(OWN, {}), stored["_id"]
-        doc = decode(collection, stored)
+        own, stored_id = stored.get(codec.OWN, {}), stored["_id"]
+        doc = codec.decode(collection, stored)
         doc_id = str(doc.get(collection.id_field))
-        if stored_id != f"{doc.get('tenant_id')}{SEPARATOR}{doc_id}":
+        if stored_id != f"{doc.get('tenant_id')}{codec.SEPARATOR}{doc_id}":
             yield f"{doc_id} lies under another id or tenant"
-        if own.get("u", {}) != unique_keys(collection, doc):
+        if own.get("u", {}) != codec.unique_keys(collection, doc):
             yield f"{doc_id} has other unique keys than its fields say"
         if collection.searched:
             for error in _bad_row(collection, own):
                 yield f"{doc_id} {error}"
 
 
-def _bad_row(collection: Collection, own: OwnFields) -> list[str]:
+def _bad_row(collection: Collection, own: codec.OwnFields) -> list[str]:
     if "row" not in own:
         return ["has no search row"]
     size = head_dtype(len(collection.spec.ranges)).itemsize
@@ -212,23 +202,23 @@ def _bad_row(collection: Collection, own: OwnFields) -> list[str]:
     return faults
 
 
-def _windows_fit(collection: Collection, own: OwnFields) -> bool:
+def _windows_fit(collection: Collection, own: codec.OwnFields) -> bool:
     """Returns whether further windows exist if the record says so, each as long as the first."""
     further, long = own.get("further", b""), is_long(collection.spec, own["head"])
-    fits = "vector" in own and not len(further) % len(raw_vector(own["vector"]))
+    fits = "vector" in own and not len(further) % len(codec.raw_vector(own["vector"]))
     return fits if long and further else long == bool(further)
 
 
 async def _bad_partitions(database: Database, collection: Collection) -> AsyncIterator[str]:
     grouped = await database[collection.name].aggregate(
         [
-            {"$match": {f"{OWN}.partition": {"$exists": True}}},
+            {"$match": {f"{codec.OWN}.partition": {"$exists": True}}},
             {
                 "$group": {
-                    "_id": f"${OWN}.partition",
+                    "_id": f"${codec.OWN}.partition",
                     "there": {"$sum": 1},
-                    "newest": {"$max": f"${OWN}.rev"},
-                    "models": {"$addToSet": f"${OWN}.model"},
+                    "newest": {"$max": f"${codec.OWN}.rev"},
+                    "models": {"$addToSet": f"${codec.OWN}.model"},
                 }
             },
         ]

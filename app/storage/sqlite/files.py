@@ -57,7 +57,6 @@ from app.storage.sqlite.connections import (
     uses_cipher,
 )
 from app.storage.sqlite.search_rows import records_where
-from app.storage.sqlite.sql import migrate, refuse_newer
 from app.storage.sqlite.writer import OWNER_ONLY, DiskSpace, counted_usage, reserve_of, stored_usage
 from app.storage.text import LONG
 from app.storage.transfer import BackupRefused, Counter, MovableStore, Record, Rescued, Salvaged, load_each
@@ -198,7 +197,7 @@ def prepare(
     wrote the store, and nothing but what the log has if a page is damaged.
     """
     with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
-        refuse_newer(connection)
+        sql.refuse_newer(connection)
         missing = missing_commits(path, connection)
         if missing:
             raise damaged(log_of(path).name, missing)
@@ -210,7 +209,7 @@ def prepare(
             faults = structure_faults(connection)
             if faults:
                 raise damaged(path.name, faults)
-        migrate(connection, collections, keeps_log=logs and note_of(path).exists())
+        sql.migrate(connection, collections, keeps_log=logs and note_of(path).exists())
         checkpoint(connection)
 
 

@@ -54,7 +54,6 @@ from app.storage.sqlite.connections import (
     translate_errors,
 )
 from app.storage.sqlite.connections import EmbeddedOptions as EmbeddedOptions
-from app.storage.sqlite.files import missing_commits, prepare, verify_rest
 from app.storage.sqlite.writer import (
     DiskSpace,
     EmbeddedAccounting,
@@ -282,7 +281,7 @@ class EmbeddedStore:
         self._reads = ReadCache(self._reader, self._faults, self.writer.own)
         self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
         self.change_log = EmbeddedChangeLog(self._readers, self.writer, options.log)
-        self._verifying = asyncio.create_task(verify_rest(path, self._faults, key=options.key))
+        self._verifying = asyncio.create_task(files.verify_rest(path, self._faults, key=options.key))
 
     @classmethod
     async def open(
@@ -295,7 +294,7 @@ class EmbeddedStore:
 
         def make_ready() -> None:
             with DiskSpace(path, options.reserve_bytes).room_for(OPENING_BYTES, "open the store"):
-                prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
+                files.prepare(path, collections, options.busy_timeout_ms, options.key, logs=options.log.enabled)
 
         try:
             await asyncio.to_thread(make_ready)
@@ -701,7 +700,7 @@ class EmbeddedStore:
         with self._faults.translated():
             refuse_moved(self._reader)
             self._reader.execute("SELECT 1 FROM counters LIMIT 1").fetchall()
-            missing = missing_commits(self._path, self._reader)
+            missing = files.missing_commits(self._path, self._reader)
             if missing:
                 raise damaged(log_of(self._path).name, missing)
         self._space.refuse_read_only()

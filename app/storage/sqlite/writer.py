@@ -69,7 +69,6 @@ from app.storage.sqlite.connections import (
     sum_of,
     truncate,
 )
-from app.storage.sqlite.sql import count_usage, usage_query
 
 T = TypeVar("T")
 
@@ -721,7 +720,7 @@ def _totals(connection: apsw.Connection) -> StoredTotals:
 
 def counted_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
     """Returns the usage by counting every record."""
-    return _usage_by(connection, *(usage_query(collection) for collection in collections if collection.counted))
+    return _usage_by(connection, *(sql.usage_query(collection) for collection in collections if collection.counted))
 
 
 def _usage_by(connection: apsw.Connection, *statements: str) -> dict[str, dict[str, Usage]]:
@@ -746,7 +745,7 @@ class EmbeddedAccounting:
         def recount(connection: apsw.Connection) -> list[str]:
             wrong = differences(stored_usage(connection), counted_usage(connection, self._collections))
             for collection in self._collections if wrong else ():
-                count_usage(connection, collection)
+                sql.count_usage(connection, collection)
             return wrong
 
         return await self._writer.submit(recount)
