@@ -1,4 +1,5 @@
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.storage.changes import Change, CommitConflict, Delete, DeleteWhere, Ind
 from app.storage.protocol import Store
 from app.storage.schema import Absent, And, Doc, Eq, Filter, Has, In, Not, Or, Range, matches
 from app.storage.scope import ANY_AGENT, Partition
-from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, terms
+from app.storage.text import HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, content_hash, index_text, name_id, spelled, terms
 from tests.support.declared import (
     AU,
     DIM,
@@ -348,6 +349,12 @@ async def test_an_empty_scope_answers_with_empty_columns(store: Store) -> None:
     columns = await store.search(ENTRIES, ask("tea coffee", vector=unit(1)))
     assert (len(columns.rows), columns.count, columns.term_counts.shape, columns.df.tolist()) == (0, 0, (2, 0), [0, 0])
     assert await store.fetch(ENTRIES, T, columns.rows) == []
+
+
+async def test_documents_without_any_word_have_none_that_is_close(store: Store) -> None:
+    await store.commit([entry("(((((", "signs", vector=unit(1))])
+    columns = await store.search(ENTRIES, replace(ask("reykavik", vector=unit(1)), spelled=spelled("reykavik")))
+    assert (columns.count, columns.df.tolist(), columns.close) == (1, [0], {term: {} for term in spelled("reykavik")})
 
 
 async def test_speakers_are_named_as_they_were_given_and_each_once(store: Store) -> None:

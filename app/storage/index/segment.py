@@ -105,7 +105,7 @@ class Postings:
     def present(self, keys: NDArray[np.unsignedinteger]) -> list[int]:
         """Returns those of the sorted keys that some entry, perhaps a dead one, contains."""
         is_present = np.zeros(len(keys), np.bool_)
-        for sorted_keys, *_ in self._runs():
+        for sorted_keys, *_ in self._runs() if self._size else ():
             is_present |= sorted_keys.take(sorted_keys.searchsorted(keys), mode="clip") == keys
         present: list[int] = keys[is_present].tolist()
         return present
