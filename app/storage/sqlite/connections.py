@@ -487,6 +487,8 @@ TICK_STEPS = 1_000
 
 MAX_TICKS = 40
 """Number of ticks (of `TICK_STEPS` SQLite instructions) that a read in the event loop may take: some 2 ms."""
+TICK_BYTES = 32 << 10
+"""Of long documents, which take no instructions: to read as many takes as long as a tick."""
 
 ROUND_SECONDS = 0.005
 """Maximum time of consecutive reads in the event loop before others run.
@@ -508,6 +510,7 @@ class ReadPool:
         self._ticks: int | None = None
         self._round_began: float | None = None
         self.inline.set_progress_handler(self._tick, TICK_STEPS)
+        self.inline.create_scalar_function("sum_of", cast(Any, self._sum_of), 1, deterministic=True)
 
     def close(self) -> None:
         """Waits for reads in threads, then closes the event loop's connection."""
@@ -541,6 +544,14 @@ class ReadPool:
             return False
         self._ticks -= 1
         return self._ticks < 0
+
+    def _sum_of(self, text: Any) -> int | None:
+        """As `sum_of`. Raises InterruptError where a bounded read has had its bytes of long documents."""
+        if self._ticks is not None:
+            self._ticks -= len(text) // TICK_BYTES + 1
+            if self._ticks < 0:
+                raise apsw.InterruptError
+        return sum_of(text)
 
     async def apart(self, work: Callable[[apsw.Connection], T]) -> T:
         """Runs a read in a thread, on that thread's own connection."""

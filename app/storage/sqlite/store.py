@@ -522,19 +522,25 @@ class EmbeddedStore:
         documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
         texts: list[Any] = []
-        if missing:
+
+        def read(connection: apsw.Connection, rows: Sequence[int], text: str) -> list[Any]:
             # "+" keeps SQLite from walking all of the tenant in one of its indexes
             statement = (
-                f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} "
-                f"WHERE row IN ({_marks(missing)}) AND +tenant = ?"
+                f"SELECT row, {text} FROM {sql.quoted(collection.name)} WHERE row IN ({_marks(rows)}) AND +tenant = ?"
             )
+            return connection.execute(statement, (*rows, tenant)).fetchall()
+
+        if missing:
+            short = f"CASE WHEN octet_length(doc) <= {4 * MAX_KEPT_CHARS} THEN {sql.WHOLE_DOC} END"
             with self._faults.translated():
-                texts = self._reader.execute(statement, (*missing, tenant)).fetchall()
-        long = [(row, text) for row, text in texts if len(text) > MAX_KEPT_CHARS]
+                texts = read(self._reader, missing, short)
+        long = [(row, text) for row, text in texts if text is not None and len(text) > MAX_KEPT_CHARS]
         for row, text in texts:
-            if len(text) <= MAX_KEPT_CHARS:  # before others run, who may change what is kept
+            if text is not None and len(text) <= MAX_KEPT_CHARS:  # before others run, who may change what is kept
                 documents[row] = self._whole(collection, row, self._parse(text))
                 self._reads.keep((collection.name, tenant, row), documents[row], len(text))
+        if large := [row for row, text in texts if text is None]:
+            long += await self._readers.bounded(lambda connection: read(connection, large, sql.WHOLE_DOC))
         length = sum(len(text) for _, text in long)
         made = await off_loop(json_work(length), lambda: [self._parse(text) for _, text in long])
         for (row, _), document in zip(long, made, strict=True):

@@ -12,6 +12,7 @@ import pytest
 
 from app.storage.sqlite.connections import Faults, ReadPool
 from app.storage.sqlite.store import EmbeddedStore
+from tests.support.declared import ENTRIES, T, ask, entry
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +43,27 @@ async def test_what_turns_out_to_be_long_is_begun_anew_in_a_thread(store: Embedd
         assert readers.inline.execute(COUNT, (200_000,)).fetchall() == [(200_000,)], "what has no bound is not ended"
     finally:
         readers.close()
+
+
+async def test_many_long_documents_are_read_in_a_thread(store: EmbeddedStore) -> None:
+    apart, seen = store._readers.apart, list[bool]()
+
+    async def watched(work: Callable[[apsw.Connection], Any]) -> Any:
+        seen.append(True)
+        return await apart(work)
+
+    await store.commit([entry("tea", f"e{number}", note="x" * 60_000) for number in range(60)])
+    rows = (await store.search(ENTRIES, ask("tea"))).rows
+    store._readers.apart = watched  # type: ignore[method-assign]
+    for few in (rows[:1], rows[:3]):
+        assert [one and len(one.doc["note"]) for one in await store.fetch(ENTRIES, T, few)] == [60_000] * len(few)
+    assert len(await store.find(ENTRIES, T, limit=3)) == 3
+    assert seen == []
+    assert [one and len(one.doc["note"]) for one in await store.fetch(ENTRIES, T, rows)] == [60_000] * 60
+    assert len(seen) == 1
+    assert [len(doc["note"]) for doc in await store.find(ENTRIES, T, limit=60)] == [60_000] * 60
+    assert [len(one.doc["note"]) for one in await store.find_fetched(ENTRIES, T, limit=60)] == [60_000] * 60
+    assert len(seen) == 3
 
 
 async def test_reads_that_follow_each_other_let_others_have_their_turn(store: EmbeddedStore, tmp_path: Path) -> None:
