@@ -511,26 +511,29 @@ def find_reversed(texts: Mapping[int, str], query: str) -> list[int]:
 
         find_reversed({0: "Mira manages Olaf", 1: "Olaf manages Pia"}, "Who manages Olaf?") == [1]
 
-    A genitive reverses the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf". A by-phrase says who
-    does it, whatever the order: asked "From whom did Grace learn swimming?", "Grace taught Harvey to swim" is one,
-    and "Aunt Jo taught Grace to swim" is not. In a text without one it is whom the text begins with.
+    A genitive reverses the two: "Olaf's parent" is whose parent is Olaf in "Mira parent of Olaf". Of a question for a
+    person it counts who does it (`_does`): "A chi ha prestato i soldi Giulia?", "Wem hat Silke das Auto geliehen?".
+    Whom a text names with "by" does it, else whom the text begins with.
     """
     spoken = [grammar.code for grammar in likeliest(fold(query)) if grammar.code in _BY]
+    little: Set[str] = frozenset()
     if len(spoken) == 1:
-        words, by = _LETTERS.findall(fold(query)), _BY[spoken[0]]
-        named = [fold(name) for name in _LETTERS.findall(query)[1:] if name[0].isupper()]
-        doers = _done_by(words, spoken[0]).intersection(named)
-        asks = any(word in _WHO and (before in by or before == "de") for before, word in pairwise(words))
-        if doers or asks or (words[-1] in by and not _WHO.isdisjoint(words)):
-            fits: dict[int, bool] = {}
-            for index, text in texts.items():
-                words = _LETTERS.findall(fold(text[:LONGEST]))
-                does = _done_by(words, spoken[0])
-                for name in [name for name in named if name in words and (name in doers or not doers)][:1]:
-                    does_it = name in does or (not does and words.index(name) <= 1)  # "A Inês …" begins with her, too
-                    fits[index] = does_it == bool(doers)
-            return [index for index, fit in fits.items() if not fit and any(fits.values())]
-    asked, genitive = terms(query), _GENITIVE.search(query) is not None
+        little, words = FUNCTION_WORDS[spoken[0]], _LETTERS.findall(query)
+        folded = [fold(word) for word in words]
+        told = {place: _does(folded, place, spoken[0]) for place in range(1, len(words)) if words[place][0].isupper()}
+        by_who = {place: does for place, does in told.items() if does is not None}
+        said = {index: _LETTERS.findall(fold(text[:LONGEST])) for index, text in texts.items()} if by_who else {}
+        doers = {index: _done_by(words, spoken[0]) for index, words in said.items()}
+        for place, does in by_who.items():
+            fits = {
+                # without a by-phrase the first one does it; "A Inês …" begins with her, too
+                index: does == (folded[place] in (doers[index] or words[:2]))
+                for index, words in said.items()
+                if folded[place] in words
+            }
+            if len({*fits.values()}) > 1:
+                return [index for index, fit in fits.items() if not fit]
+    asked, genitive = [word for word in terms(query) if word not in little], _GENITIVE.search(query) is not None
     counts: dict[int, int] = {}
     for index, text in texts.items():
         words = [word for clause in _read(text)[1] for word in clause] if len(text) <= LONGEST else []
@@ -542,6 +545,32 @@ def find_reversed(texts: Mapping[int, str], query: str) -> list[int]:
             if one != other
         )
     return [index for index, count in counts.items() if count > min(counts.values())]
+
+
+def _does(query: Sequence[str], place: int, language: str) -> bool | None:
+    """Returns whether the one who is named at a `place` among the words of a question for a person does what it says;
+    None: nothing tells.
+
+    True in "taught by Ada", "À qui Luc a-t-il prêté", "Qui Claire a-t-elle invité", "Wen hat Paula angezeigt"; False in
+    "From whom did Grace learn", "Chi ha venduto la moto a Dario", "Wer hat Jonas das Klavier geschenkt".
+    """
+    by, little = _BY[language], FUNCTION_WORDS[language]
+    doers = _done_by(query, language)
+    if doers:
+        return True if query[place] in doers else None
+    at = next((at for at, word in enumerate(query) if word in _WHO), place)
+    if at >= place:
+        return None
+    before = query[at - 1] if at else ""
+    if before in by or before == "de" or query[-1] in by:
+        return False
+    if before in little or query[at] in _WHOM:
+        return True
+    if language == "en":  # the order of the words tells
+        return None
+    between = query[at + 1 : place]
+    follows = not between or (len(between) == 1 and between[0] in little) or between[-1] == "que"
+    return follows and query[at] != "wer"
 
 
 def _done_by(words: Sequence[str], language: str) -> set[str]:
@@ -562,6 +591,7 @@ _BY = {
     "it": {"da", "dal", "dalla", "dallo", "dall", "dai", "dagli", "dalle"},
     "pt": {"por", "pelo", "pela", "pelos", "pelas"},
 }
-_WHO = frozenset("who whom wem chi qui quien quem".split())
+_WHO = frozenset("who whom wer wem wen chi qui quien quem".split())
+_WHOM = frozenset("whom wem wen".split())
 _LETTERS = re.compile(r"[^\W\d_]+")
 _GENITIVE = re.compile(r"['\u2019]s\b")

@@ -335,6 +335,33 @@ def test_a_by_phrase_says_who_did_it(query: str, right: str, wrong: str) -> None
     assert find_reversed({5: wrong}, query) == []
 
 
+@pytest.mark.parametrize(
+    ("query", "right", "wrong"),
+    [
+        ("Wem hat Silke das Auto geliehen?", "Silke hat Martin das Auto geliehen", "Frank hat Silke das Auto geliehen"),
+        ("Wer hat Silke das Auto geliehen?", "Frank hat Silke das Auto geliehen", "Silke hat Martin das Auto geliehen"),
+        ("Wen hat Paula angezeigt?", "Paula hat den Vermieter angezeigt", "Der Nachbar hat Paula angezeigt"),
+        ("¿A quién cuida Rosa?", "Rosa cuida a Nico", "Pilar cuida a Rosa"),
+        ("Qui Claire a-t-elle invité au bal ?", "Claire a invité Hugo au bal", "Luc a invité Claire au bal"),
+        ("Qui a invité Claire au bal ?", "Luc a invité Claire au bal", "Claire a invité Hugo au bal"),
+        (
+            "A chi ha prestato i soldi Giulia?",
+            "Giulia ha prestato i soldi a Sandro",
+            "Marta ha prestato i soldi a Giulia",
+        ),
+        ("Quem a Joana ensina a tocar?", "A Joana ensina o Pedro a tocar", "O Caio ensina a Joana a tocar"),
+    ],
+)
+def test_the_form_of_a_question_says_whether_the_one_it_names_does_it(query: str, right: str, wrong: str) -> None:
+    assert find_reversed({3: right, 5: wrong}, query) == [5]
+    assert find_reversed({5: wrong}, query) == []
+
+
+def test_function_words_the_other_way_round_tell_nothing() -> None:
+    older, newer = "Unser Passwort ist Apfelbaum77", "Wir haben das Passwort geändert, es heißt Birnbaum12"
+    assert find_reversed({3: older, 5: newer}, "Welches Passwort haben wir?") == []
+
+
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
