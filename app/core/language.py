@@ -39,7 +39,7 @@ def marks() -> str:
 
 PLAIN_APOSTROPHES = dict.fromkeys(map(ord, "\u2019\u02bc\u2018\u00b4`\uff07"), "'")
 """For `str.translate`: what is typed in the place of an apostrophe."""
-_PART = rf"[^\W_{UNSPACED}][^\W_{UNSPACED}{marks()}]*(?:[{marks()}]+[^\W_{UNSPACED}]*)*"
+_PART = rf"[^\W_{UNSPACED}][^\W_{UNSPACED}{marks()}]*(?:[{marks()}]+[^\W_{UNSPACED}]+)*[{marks()}]*"
 _TOKEN = re.compile(rf"[{UNSPACED}]|{_PART}(?:['-]{_PART})*")
 _PIECE = re.compile(rf"[{UNSPACED}]|{_PART}")
 _RUN = re.compile(rf"[{UNSPACED}]+|{_PART}")

@@ -79,7 +79,8 @@ _EMOJI = rf"{_FLAG}|[#*]\ufe0f?\u20e3|[{_PICTURE}]"
 of it, so that a thumb of any colour is the same term."""
 _PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
 """Sex and hair as they are joined to the picture of a person. They are removed: the person is the same term."""
-_WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}*)*"
+_WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}+)*[{marks()}]*"
+"""Each text has one way to match: of `(?:M+L*)*` a row of 50 marks has 2^49."""
 _TOKEN = re.compile(rf"[{UNSPACED}]+|{_WORD}|{_EMOJI}")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _HAN = re.compile(f"[{HAN}]")

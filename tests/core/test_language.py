@@ -20,7 +20,7 @@ from app.core.language import (
     whole,
     words,
 )
-from app.storage.text import notations
+from app.storage.text import index_text, notations
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_chinese_numerals_are_no_numbers_that_somebody_must_have_said() -> None:
     assert numbers("3 of 1.200") == {"3": frozenset({"3"}), "1.200": frozenset({"1200", "1.2", "1", "200"})}
 
 
-@pytest.mark.parametrize("read", [sentences, notations, lambda text: spelled_numbers(text, words(text))])
-@pytest.mark.parametrize("run", [".", "?!", " ", "\t ", "1", "١", "十", "a"])
+@pytest.mark.parametrize("read", [sentences, notations, index_text, lambda text: spelled_numbers(text, words(text))])
+@pytest.mark.parametrize("run", [".", "?!", " ", "\t ", "1", "١", "十", "a", "\u0301", "a\u0301\u0301"])
 def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Callable[[str], object], run: str) -> None:
     """An expression that begins anew at each character of the run takes 64 times as long for eight times the text, and
     keeps all others waiting for 20 s."""
