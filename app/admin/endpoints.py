@@ -113,7 +113,7 @@ async def list_audit(
     """List who did what to which records, newest first. Each entry was committed with the change that it tells of."""
     resources, principal = get_caller(request)
     tombstones = Tombstones.of(resources.store, resources.settings, principal.scope.tenant)
-    return answer(await service.AuditService(resources.store, principal.scope, tombstones).page(where, listing))
+    return answer(await service.audit_page(resources.store, principal.scope, tombstones, where, listing))
 
 
 BASIC = frozenset({"read", "write"})

@@ -109,7 +109,7 @@ class SettingsInForce(TypedDict):
 def settings_in_force(settings: Settings, principal: Principal) -> SettingsInForce:
     """Returns the settings, with the operator's addresses and paths to this machine while no key was ever made. Raises
     Forbidden for a caller with bindings."""
-    if principal.scope.agents is not None or principal.scope.users is not None:
+    if principal.scope.is_bound:
         raise Forbidden("A key that is bound to agents or users does not read the settings.")
     return {"items": in_force(settings, operator=principal.key_id == ANONYMOUS), "next_cursor": None}
 
@@ -132,7 +132,7 @@ class KeyService:
     outside of its scope."""
 
     def __init__(self, store: Store, keys: Keys, principal: Principal) -> None:
-        if principal.scope.agents is not None or principal.scope.users is not None:
+        if principal.scope.is_bound:
             raise Forbidden("A key that is bound to agents or users does not administer keys.")
         self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
@@ -202,27 +202,23 @@ class AuditFilters(BaseModel):
     until: Timestamp | None = Field(None, description="Before this.")
 
 
-class AuditService:
-    """Reads the audit trail. Raises Forbidden for a caller with bindings, since the trail covers all users."""
-
-    def __init__(self, store: Store, scope: Scope, tombstones: Tombstones) -> None:
-        if scope.agents is not None or scope.users is not None:
-            raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
-        self._entries, self._tombstones = Repository(store, scope, AUDIT), tombstones
-
-    async def page(self, filters: AuditFilters, listing: Listing) -> Page[AuditEntry]:
-        """Returns a page of entries. The id of a user or a record also finds entries under its hash."""
-        fields = filters.model_dump()
-        parts = [having(fields, "key_id", "action")]
-        if filters.user_id is not None:
-            of_user = Eq("user_id", filters.user_id)
-            tombstone = await self._tombstones.find(filters.user_id)
-            parts.append(of_user if tombstone is None else Or((of_user, Eq("user_hash", tombstone["erased_id"]))))
-        if (record := filters.record_id) is not None:
-            names = [record, await self._tombstones.known(record)]
-            parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
-        created = between("created_at", filters.since, filters.until)
-        return await self._entries.listed(both(*parts, created), listing, _shown_entry, AuditEntry, request=fields)
+async def audit_page(
+    store: Store, scope: Scope, tombstones: Tombstones, filters: AuditFilters, listing: Listing
+) -> Page[AuditEntry]:
+    """Returns a page of the audit trail. The id of a user or a record also finds entries under its hash. Raises
+    Forbidden for a caller with bindings, since the trail covers all users."""
+    if scope.is_bound:
+        raise Forbidden("A key that is bound to agents or users does not read the audit trail.")
+    fields = filters.model_dump()
+    parts = [having(fields, "key_id", "action")]
+    if filters.user_id is not None:
+        of_user, tombstone = Eq("user_id", filters.user_id), await tombstones.find(filters.user_id)
+        parts.append(of_user if tombstone is None else Or((of_user, Eq("user_hash", tombstone["erased_id"]))))
+    if (record := filters.record_id) is not None:
+        names = [record, await tombstones.known(record)]
+        parts.append(Or(tuple(Has("records", name) for name in names if name is not None)))
+    where = both(*parts, between("created_at", filters.since, filters.until))
+    return await Repository(store, scope, AUDIT).listed(where, listing, _shown_entry, AuditEntry, request=fields)
 
 
 def _shown_entry(entry: AuditRecord) -> AuditEntry:

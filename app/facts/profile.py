@@ -15,10 +15,8 @@ from app.core.schemas import WHOLE, Object, shown
 from app.errors import invalid
 from app.facts.schemas import USER, FactCreate, FactRecord, group_of, key_of, predicate_key
 from app.storage.changes import Change, Insert, Update
-from app.storage.protocol import Store
 from app.storage.repository import Repository
 from app.storage.schema import BaseRecord, Collection
-from app.storage.scope import Scope
 
 MAX_AGE = 150
 MAX_LINE = 2000
@@ -223,21 +221,13 @@ def _fact(user_id: str, field: str, value: object) -> FactCreate:
     return FactCreate(user_id=user_id, subject=USER, predicate=PREDICATES[field], object=str(value), cardinality="one")
 
 
-class UserRecords:
-    """The records of users within a caller's scope."""
-
-    def __init__(self, store: Store, scope: Scope) -> None:
-        self._users = Repository(store, scope, USERS)
-
-    async def touched(self, facts: Iterable[FactRecord], now: str) -> list[Change]:
-        """Returns the changes of the records whose profiles the facts state: the version rises."""
-        users = {user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None}
-        records = await self._users.get_many(sorted(users)) if users else {}
-        changes: list[Change] = []
-        for user_id in sorted(users):
-            if user_id not in records:
-                changes.append(self._users.insert(new_user(user_id, now)))
-            else:
-                tenant, touched = self._users.scope.tenant, {"updated_at": now}
-                changes.append(Update(USERS, tenant, user_id, touched, {"version": 1}, user=user_id))
-        return changes
+async def touched(users: Repository[UserRecord], facts: Iterable[FactRecord], now: str) -> list[Change]:
+    """Returns the changes of the users' records whose profiles the facts state: the version rises."""
+    ids = sorted({user for fact in facts if (user := fact["user_id"]) is not None and field_of(fact) is not None})
+    known = await users.get_many(ids) if ids else {}
+    return [
+        Update(USERS, users.scope.tenant, user_id, {"updated_at": now}, {"version": 1}, user=user_id)
+        if user_id in known
+        else users.insert(new_user(user_id, now))
+        for user_id in ids
+    ]

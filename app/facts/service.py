@@ -13,7 +13,7 @@ from app.core.schemas import Json, JsonObject, Page, shown_as
 from app.errors import Conflict, Forbidden, invalid, no_such
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, ValidSpan, statement
-from app.facts.profile import StatedProfile, UserRecords, field_of, settled, states
+from app.facts.profile import USERS, StatedProfile, field_of, settled, states, touched
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.facts.schemas import (
     FACT_FIELDS,
@@ -42,7 +42,7 @@ from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.record_filters import split_filter
-from app.storage.repository import Listing, page_of, partitions_of, render_items
+from app.storage.repository import Listing, Repository, page_of, partitions_of, render_items
 from app.storage.schema import Filter, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import content_hash
@@ -75,7 +75,7 @@ class FactService:
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
         self._aliases = AliasRepository(facts.store, facts.scope)
-        self._users = UserRecords(facts.store, facts.scope)
+        self._users = Repository(facts.store, facts.scope, USERS)
         self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class FactService:
         distinct = _distinct(ledgers)
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
         facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
-        return [*changes, *await self._users.touched(facts, rfc3339(self._clock.now()))]
+        return [*changes, *await touched(self._users, facts, rfc3339(self._clock.now()))]
 
     async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], dict[str, FactRecord]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
@@ -293,7 +293,7 @@ class FactService:
                 raise no_such("fact")
             changes.append(await self._facts.left_by(fact, group))
         written = [new for each in opened for new in each.written.values()]
-        return [*self._facts.remove(fact), *changes, *await self._users.touched([fact, *written], now)]
+        return [*self._facts.remove(fact), *changes, *await touched(self._users, [fact, *written], now)]
 
     async def _open(
         self, facts: Sequence[FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]

@@ -222,10 +222,9 @@ class ChangeFeed:
                 await asyncio.sleep(max(0.0, READ_EVERY_SECONDS - (now() - read)))
 
     async def _read(self, after: Position | None, wanted: Wanted, limit: int) -> LogPage:
-        tenant, bound = self._scope.tenant, self._scope.agents is not None or self._scope.users is not None
         # that somebody else was erased concerns nobody who is bound
-        seen = both(wanted.filter(), self._scope.visible(), Not(Eq("type", "erased")) if bound else None)
-        return await self._log.page(tenant, after, seen, limit=limit)
+        seen = both(wanted.filter(), self._scope.visible(), Not(Eq("type", "erased")) if self._scope.is_bound else None)
+        return await self._log.page(self._scope.tenant, after, seen, limit=limit)
 
     async def _rendered(self, page: LogPage, wanted: Wanted) -> list[RecordChange]:
         records = await self._records(page.entries) if wanted.records else None

@@ -221,20 +221,18 @@ async def commit_noted(
     committed the same derivation.
 
     `of` are owner and sources. Raises CommitConflict if other writers win every attempt."""
-    for attempt in range(attempts):
+
+    async def noted() -> tuple[DerivationResult, list[Change]]:
         result, changes = await plan()
         by, now = run.lease.job.operation_id, run.clock.now()
-        note = await derivation(run.store, run.tenant, changes, derivation_id, of, by, now, result)
-        try:
-            await run.commit([*changes, note])
-        except CommitConflict as conflict:
-            if conflict.collection == DERIVATIONS.name:
-                return None
-            if attempt + 1 == attempts:
-                raise
-            continue
-        return result
-    raise AssertionError("the last attempt returns or raises")
+        return result, [*changes, await derivation(run.store, run.tenant, changes, derivation_id, of, by, now, result)]
+
+    try:
+        return await commit_planned(run, noted, attempts)
+    except CommitConflict as conflict:
+        if conflict.collection == DERIVATIONS.name:
+            return None
+        raise
 
 
 async def derivation(
@@ -262,15 +260,15 @@ async def derivation(
     return Insert(DERIVATIONS, note)
 
 
-async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]]) -> S:
-    """Commits the plan's changes without a derivation, so that the work may be repeated. Returns the result.
-    Raises CommitConflict if other writers win every attempt."""
-    for attempt in range(REPLANS):
+async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Change]]]], attempts: int = REPLANS) -> S:
+    """Commits the plan's changes, and returns its result. Without a derivation among them the work may be repeated.
+    Raises CommitConflict if other writers win every attempt, or another worker has committed the same derivation."""
+    for attempt in range(attempts):
         result, changes = await plan()
         try:
             await run.commit(changes)
-        except CommitConflict:
-            if attempt + 1 == REPLANS:
+        except CommitConflict as conflict:
+            if attempt + 1 == attempts or conflict.collection == DERIVATIONS.name:
                 raise
             continue
         return result

@@ -102,9 +102,8 @@ async def get_stats(request: Request, resources: InResources) -> Answer[StoreSta
     principal = get_caller(request)[1]
     figures = StatsService(resources.store, principal.scope, resources.clock, resources.accesses, resources.stats)
     # whether the caller may read what `/metrics` tells
-    bound = principal.scope.agents is not None or principal.scope.users is not None
     who = resources.settings.metrics
-    reads_metrics = who == "open" or (who == "admin" and "admin" in principal.verbs and not bound)
+    reads_metrics = who == "open" or (who == "admin" and "admin" in principal.verbs and not principal.scope.is_bound)
     return answer(await figures.stats(with_latency=reads_metrics))
 
 
@@ -167,11 +166,10 @@ async def metrics(request: Request, resources: InResources) -> Response:
     by_tenant = False
     if has_key(request) or resources.settings.metrics == "admin":
         principal = await authenticate(request)
-        bound = principal.scope.agents is not None or principal.scope.users is not None
-        by_tenant = has_key(request) and "admin" in principal.verbs and not bound
+        by_tenant = has_key(request) and "admin" in principal.verbs and not principal.scope.is_bound
         if resources.settings.metrics == "admin":
             principal.require("admin")
-            if bound:
+            if principal.scope.is_bound:
                 raise Forbidden("A key that is bound to agents or users does not read the metrics of the service.")
     if resources.gauges is not None:
         await resources.gauges.refresh()

@@ -104,7 +104,7 @@ async def partitions_of(
     neither out, and Invalid if there are too many."""
     if not everyone and ANY_ID not in (agent, user):
         return scope.partitions(agent, user, include_shared)
-    if (scope.agents is None and scope.users is None) is not everyone:
+    if scope.is_bound is everyone:
         raise Forbidden(
             "A key that is bound to agents or users does not search everyone's memory."
             if everyone

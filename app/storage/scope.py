@@ -70,6 +70,11 @@ class Scope:
     """Whether the caller may write rules: memories that are pinned or instructions. False for a model over MCP, unless
     `RECALLD_MCP_INSTRUCTIONS=on`. `MemoryRepository.require_write` decides by the memory."""
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the caller is bound to agents or users."""
+        return self.agents is not None or self.users is not None
+
     def bindings(self) -> Bindings:
         """Returns the bindings as JSON, for a job that works for this caller. `of_bindings` reads them."""
         return {
@@ -93,7 +98,7 @@ class Scope:
 
     def sees(self, doc: Mapping[str, Any]) -> bool:
         """Returns whether the document is visible. Bound keys also see documents without an agent or user."""
-        if self.agents is None and self.users is None:
+        if not self.is_bound:
             return True
         agent, user = doc.get("agent_id"), doc.get("user_id")
         return self._sees_agent(agent) and self._sees_user(user)
@@ -131,7 +136,7 @@ class Scope:
             wanted = (Partition(agent, user),)
         else:
             wanted = (Partition(agent, user), Partition(agent, None), Partition(None, user))
-        if self.agents is None and self.users is None:
+        if not self.is_bound:
             return wanted
         return tuple(partition for partition in wanted if self._covers(partition))
 
