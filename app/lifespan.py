@@ -321,8 +321,7 @@ def job_runner(
     tools = Tools(store, embedder, clock, settings, tuning)
     teller = None if llm is None else partial(day_teller, llm, tools)
     forgetting = ForgettingJobs(store, embedder, clock, settings.retention, teller)
-    undo_days = settings.retention.archive_days
-    conversations = ConversationJobs(tools, llm, undo_days)
+    conversations = ConversationJobs(tools, llm)
     derived = (
         kinds.CONSOLIDATION,
         kinds.POST_CONVERSATION,
@@ -335,7 +334,7 @@ def job_runner(
     undoing = ALIAS_UNDO | {kinds.FORGET: forgetting.undo} | dict.fromkeys(derived, undo_derived)
     embedding = EmbeddingJob(store, embedder, EMBEDDABLE, clock)
     decay = DecayJob(store, clock, WORTH_WRITING)
-    tidying = TidyingJobs(tools, llm, undo_days)
+    tidying = TidyingJobs(tools, llm)
     reflection = ReflectionJobs(tools, llm)
 
     handlers: dict[str, JobHandler] = {
@@ -353,8 +352,8 @@ def job_runner(
         kinds.REDERIVE: Rederivation(tools, learns=llm is not None).handle,
         kinds.CONSOLIDATION: tidying.handle,
         kinds.REFLECTION: reflection.handle,
-        kinds.MERGE_FACT: FactMergeJob(tools, llm, undo_days).handle,
-        kinds.REVIEW_PROCEDURE: ProcedureReviews(tools, llm, undo_days).handle,
+        kinds.MERGE_FACT: FactMergeJob(tools, llm).handle,
+        kinds.REVIEW_PROCEDURE: ProcedureReviews(tools, llm).handle,
     }
     looks: dict[str, Look] = {
         kinds.DECAY: decay.has_work,

@@ -57,8 +57,8 @@ class LearnedEpisodes(TypedDict):
 class TidyingJobs:
     """Runs consolidation jobs. Without a language model they only merge."""
 
-    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
-        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+    def __init__(self, tools: Tools, llm: LLM | None) -> None:
+        self._tools, self._llm = tools, llm
         self._merging = Deduplicator(tools)
 
     async def handle(self, run: Run) -> Done:
@@ -89,7 +89,7 @@ class TidyingJobs:
         result = {"dry_run": dry_run, "memories": merged.report(), **learned, "parts": report.parts}
         left = learned["waiting"] and not dry_run and self._llm is not None  # without a model they are `skipped`
         whole = merged.whole and not report.failed and not left
-        undo = None if dry_run else await undo_of(run, self._undo_days)
+        undo = None if dry_run else await undo_of(run, self._tools)
         return Done(result, undo, "succeeded" if whole else "partial")
 
     async def _merge(self, run: Run, scope: Scope, request: Filter, *, dry_run: bool) -> "Merged":
@@ -163,7 +163,7 @@ class TidyingJobs:
         return ended
 
     def _past_undo(self) -> Filter:
-        last = self._tools.clock.now() - timedelta(days=self._undo_days + 1)
+        last = self._tools.clock.now() - timedelta(days=self._tools.settings.retention.archive_days + 1)
         return both(Range("created_at", lt=rfc3339(last)), Not(Absent("operation_id")))
 
     # --- Partitions with work -----------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
+from app.learning.dependencies import Tools
 from app.memories.agents import AGENTS
 from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, text_to_index
 from app.memories.schemas import MEMORIES, STATEMENTS
@@ -275,9 +276,9 @@ async def commit_planned(run: Run, plan: Callable[[], Awaitable[tuple[S, list[Ch
     raise AssertionError("the last attempt returns or raises")
 
 
-async def undo_of(run: Run, days: float) -> OperationUndo | None:
-    """Returns the data for an undo of the run's operation, which is possible for `days` days from the request. Returns
-    None if no attempt changed anything."""
+async def undo_of(run: Run, tools: Tools) -> OperationUndo | None:
+    """Returns the data for an undo of the run's operation, which is possible for some days from the request
+    (RECALLD_RETENTION_ARCHIVE_DAYS). Returns None if no attempt changed anything."""
     by = run.lease.job.operation_id
     if not by:
         return None
@@ -285,7 +286,7 @@ async def undo_of(run: Run, days: float) -> OperationUndo | None:
     if not any(note["undo"] for note in notes):
         return None
     asked_at = parse_rfc3339(run.lease.doc["created_at"])
-    return {"by": by, "until": rfc3339(asked_at + timedelta(days=days))}
+    return {"by": by, "until": rfc3339(asked_at + timedelta(days=tools.settings.retention.archive_days))}
 
 
 class Restored(NamedTuple):

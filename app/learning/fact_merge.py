@@ -44,8 +44,8 @@ def refusal(value: str | None, inputs: Sequence[str]) -> str | None:
 class FactMergeJob:
     """Asserts facts that are to be merged."""
 
-    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
-        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+    def __init__(self, tools: Tools, llm: LLM | None) -> None:
+        self._tools, self._llm = tools, llm
 
     async def handle(self, run: Run) -> Done:
         """Asserts the fact of the request. The result has the id of the fact, and whether it was merged or why not.
@@ -71,7 +71,7 @@ class FactMergeJob:
         owner: DerivationRecord = {"agent_id": met.draft["agent_id"], "user_id": met.draft["user_id"]}
         derivation_id = id_of([str(run.lease.job.operation_id)], PROMPT)
         done = await commit_noted(run, plan, derivation_id, owner)
-        return Done({**(done or {"merged": False, "reason": "done_before"})}, await undo_of(run, self._undo_days))
+        return Done({**(done or {"merged": False, "reason": "done_before"})}, await undo_of(run, self._tools))
 
     async def _merged(
         self, met: Contended, body: FactCreate, scope: Scope

@@ -62,8 +62,8 @@ class _SessionGone(Exception):
 class ConversationJobs:
     """Runs jobs on conversations."""
 
-    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
-        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+    def __init__(self, tools: Tools, llm: LLM | None) -> None:
+        self._tools, self._llm = tools, llm
 
     async def learn(self, run: Run) -> Done:
         """Learns from the messages since the last run, extractor by extractor. If one fails, the results of the others
@@ -83,7 +83,7 @@ class ConversationJobs:
         # partial: the last attempt learned some parts. Any other is tried again, or has failed, or waits for a time
         if report.failed and (report.waits or not report.advanced or not run.lease.last_attempt):
             raise report.unfinished()
-        undo = await undo_of(run, self._undo_days)
+        undo = await undo_of(run, self._tools)
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def _learn_with(

@@ -47,8 +47,8 @@ KIND: Literal["failing_procedure"] = "failing_procedure"
 class ProcedureReviews:
     """Runs reviews. An outcome starts one; without a language model it makes a finding alone."""
 
-    def __init__(self, tools: Tools, llm: LLM | None, undo_days: float) -> None:
-        self._tools, self._llm, self._undo_days = tools, llm, undo_days
+    def __init__(self, tools: Tools, llm: LLM | None) -> None:
+        self._tools, self._llm = tools, llm
 
     async def handle(self, run: Run) -> Done:
         """Runs the job. Raises what the model's client raises, after the finding was stored."""
@@ -67,7 +67,7 @@ class ProcedureReviews:
                 result = {"finding_id": await commit_planned(run, partial(self._finding, scope, procedure, why))}
                 if self._llm is not None:
                     result["trial"] = await self._begin(run, scope, procedures, procedure, self._llm)
-        return Done(result, await undo_of(run, self._undo_days))
+        return Done(result, await undo_of(run, self._tools))
 
     # --- Trials -------------------------------------------------------------------------------------------------------
 

@@ -95,7 +95,7 @@ class ReflectionJobs:
         settled = 0 if dry_run else await self._settle(run, scope, wanted)
         if insights.failed and not run.lease.last_attempt:
             raise insights.failed
-        undo = None if dry_run else await undo_of(run, self._tools.settings.retention.archive_days)
+        undo = None if dry_run else await undo_of(run, self._tools)
         judged = {} if judge is None else {"judge": judge.judgement.result(), "llm": judge.spent}
         counts = {"found": len(report.ids), "applied": report.applied, "settled": settled}
         result = {"dry_run": dry_run, **counts, **judged, "items": report.ids[:SHOWN], "insights": insights.shown()}
