@@ -45,13 +45,11 @@ MOVED = ("context", "source", "metadata", "metadata_terms", "identity_hash")
 
 
 class DocumentJobs:
-    """Reads files. `seconds`: how long reading one may take."""
+    """Reads files."""
 
-    def __init__(
-        self, store: Store, embedder: Embedder, clock: Clock, settings: Settings, seconds: float = SECONDS
-    ) -> None:
+    def __init__(self, store: Store, embedder: Embedder, clock: Clock, settings: Settings) -> None:
         self._store, self._embedder, self._clock = store, embedder, clock
-        self._secrets, self._quotas, self._seconds = settings.secrets, settings.quotas, seconds
+        self._secrets, self._quotas = settings.secrets, settings.quotas
 
     async def handle(self, run: Run) -> Done:
         """Makes the passages of a document those of its newest file. Passages that are there already keep their ids. A
@@ -98,9 +96,9 @@ class DocumentJobs:
                     env=environment,
                 )
                 try:
-                    await asyncio.wait_for(process.wait(), self._seconds)
+                    await asyncio.wait_for(process.wait(), SECONDS)
                 except TimeoutError:
-                    raise FileUnreadable(f"The file takes more than {self._seconds:g} seconds to read.") from None
+                    raise FileUnreadable(f"The file takes more than {SECONDS:g} seconds to read.") from None
                 finally:
                     if process.returncode is None:
                         process.kill()

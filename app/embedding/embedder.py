@@ -107,43 +107,6 @@ class TenantTurns:
         return self.lanes.get(self._served)
 
 
-class FairQueue:
-    """Waiting requests in lanes: two for each tenant, one for its queries and one for its bulk work."""
-
-    def __init__(self) -> None:
-        self._queries, self._bulk = TenantTurns(), TenantTurns()
-        self._urgent_runs = 0
-
-    def __bool__(self) -> bool:
-        return any(self._lanes())
-
-    def add(self, request: EmbeddingRequest) -> None:
-        """Adds a request to its lane."""
-        (self._queries if request.urgent else self._bulk).add(request)
-
-    def drain(self) -> list[EmbeddingRequest]:
-        """Removes and returns all waiting requests."""
-        requests = [request for lane in self._lanes() for request in lane]
-        self._queries, self._bulk = TenantTurns(), TenantTurns()
-        return requests
-
-    def next_lane(self, prune: Callable[[deque[EmbeddingRequest]], None]) -> deque[EmbeddingRequest] | None:
-        """Returns the lane whose turn it is, or None. `prune` removes requests from a lane that nobody waits for."""
-        for lane in self._lanes():
-            prune(lane)
-        self._queries.drop_empty()
-        self._bulk.drop_empty()
-        if self._queries.lanes and self._bulk.lanes and self._urgent_runs < URGENT_IN_A_ROW:
-            self._urgent_runs += 1
-            return self._queries.next()
-        self._urgent_runs = 0
-        return self._bulk.next() or self._queries.next()
-
-    def _lanes(self) -> Iterator[deque[EmbeddingRequest]]:
-        yield from self._queries.lanes.values()
-        yield from self._bulk.lanes.values()
-
-
 MEASURED_AT_ONCE = 16
 """Maximum texts that are tokenized between two batches."""
 MEASURED_CHARS = 8_000
@@ -160,7 +123,8 @@ QueuedText = tuple[EmbeddingRequest, int]  # a request and the index of one of i
 
 
 class Backlog:
-    """Chooses batches: queries before bulk work, whose tenants take turns.
+    """Waiting requests in lanes, two for each tenant: one for its queries and one for its bulk work. Chooses batches:
+    queries before bulk work, whose tenants take turns.
 
     Each batch contains texts of one lane. The requests of a tenant lead a batch in turn, so that none waits for all
     texts of another.
@@ -170,25 +134,28 @@ class Backlog:
         self._lengths = lengths
         self._cap = batch_tokens
         self._at_once = max(MEASURED_AT_ONCE, batch_tokens // SHORT_TOKENS)
-        self._turns = FairQueue()
+        self._queries, self._bulk = TenantTurns(), TenantTurns()
+        self._urgent_runs = 0
 
     def __bool__(self) -> bool:
-        return bool(self._turns)
+        return any(self._lanes())
 
     def add(self, request: EmbeddingRequest) -> None:
-        """Adds a request."""
-        self._turns.add(request)
+        """Adds a request to its lane."""
+        (self._queries if request.urgent else self._bulk).add(request)
 
     def drain(self) -> list[EmbeddingRequest]:
         """Removes and returns all waiting requests."""
-        return self._turns.drain()
+        requests = [request for lane in self._lanes() for request in lane]
+        self._queries, self._bulk = TenantTurns(), TenantTurns()
+        return requests
 
     def next_batch(self) -> list[QueuedText]:
         """Returns the next batch, of at most `batch_tokens` with padding, or one text.
 
         It is empty if all waiting requests were cancelled or have failed.
         """
-        lane = self._turns.next_lane(_prune)
+        lane = self._next_lane()
         if lane is None:
             return []
         self._measure(lane)
@@ -196,6 +163,22 @@ class Backlog:
         batch = self._choose(lane) if lane else []
         _prune(lane)
         return batch
+
+    def _lanes(self) -> Iterator[deque[EmbeddingRequest]]:
+        yield from self._queries.lanes.values()
+        yield from self._bulk.lanes.values()
+
+    def _next_lane(self) -> deque[EmbeddingRequest] | None:
+        """Returns the lane whose turn it is, without requests that nobody waits for, or None."""
+        for lane in self._lanes():
+            _prune(lane)
+        self._queries.drop_empty()
+        self._bulk.drop_empty()
+        if self._queries.lanes and self._bulk.lanes and self._urgent_runs < URGENT_IN_A_ROW:
+            self._urgent_runs += 1
+            return self._queries.next()
+        self._urgent_runs = 0
+        return self._bulk.next() or self._queries.next()
 
     def _measure(self, lane: deque[EmbeddingRequest]) -> None:
         """Measures some more texts of the lane, and at least one if none is measured."""

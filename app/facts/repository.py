@@ -22,8 +22,8 @@ from app.facts.schemas import (
 from app.memories.repository import of_partition, pending_note
 from app.memories.search import SourceSessionFilters, of_session, true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
-from app.storage.protocol import Fetched, Store
-from app.storage.repository import Listing, Repository, having, pages
+from app.storage.protocol import Store
+from app.storage.repository import Repository, having, pages
 from app.storage.schema import EVERYTHING, Absent, Eq, Filter, In, Not, Or, Range, both
 from app.storage.scope import Partition, Scope
 
@@ -173,10 +173,6 @@ class FactRepository(Repository[FactRecord]):
                 Or((Eq("cardinality", "one"), In("object_key", tuple(dict.fromkeys(objects))))),
             )
         )
-
-    async def lineage_page(self, lineage_id: str, listing: Listing) -> tuple[list[Fetched[FactRecord]], str | None]:
-        """Returns a page of all facts of a lineage."""
-        return await self.page(Eq("lineage_id", lineage_id), listing, request=lineage_id)
 
     async def lineage(self, fact: FactRecord) -> list[FactRecord]:
         """Returns all facts of a fact's lineage, in the order of creation."""

@@ -42,8 +42,8 @@ from app.memories.schemas import Source
 from app.retrieval.retriever import RetrievalRequest, Retriever
 from app.storage.changes import Change, IndexEntry
 from app.storage.record_filters import split_filter
-from app.storage.repository import Listing, Repository, page_of, partitions_of, render_items
-from app.storage.schema import Filter, Range, both
+from app.storage.repository import Listing, Repository, partitions_of
+from app.storage.schema import Eq, Filter, Range, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import content_hash
 from app.writes.executor import Precondition, WriteResult, etag
@@ -363,8 +363,7 @@ class FactService:
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
         asked, keep = split_filter(filters, FACT_FIELDS, FACTS)
         where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]), asked)
-        facts, cursor = await self._facts.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
-        return page_of(await render_items(FACTS, facts, render, Fact), cursor)
+        return await self._facts.listed(where, listing, render, Fact, request=filters, keep=keep)
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
@@ -381,8 +380,8 @@ class FactService:
     async def history(self, fact_id: str, listing: Listing) -> Page[Fact]:
         """Returns a page of all facts of the fact's lineage."""
         fact = await self._facts.get(fact_id)
-        facts, cursor = await self._facts.lineage_page(fact["lineage_id"], listing)
-        return page_of(await render_items(FACTS, facts, render, Fact), cursor)
+        of_lineage = Eq("lineage_id", fact["lineage_id"])
+        return await self._facts.listed(of_lineage, listing, render, Fact, request=fact["lineage_id"])
 
     async def search(self, body: FactSearch) -> FactSearchResult:
         """Searches facts by meaning and words."""

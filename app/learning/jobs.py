@@ -34,7 +34,7 @@ from app.llm.base import LLM, configured
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.repository import SessionRepository, was_said_in
-from app.sessions.schemas import MESSAGES, SESSIONS, MessageRecord, SessionRecord
+from app.sessions.schemas import MESSAGES, SESSIONS, SessionRecord
 from app.storage.changes import CommitConflict, Update
 from app.storage.repository import pages
 from app.storage.schema import Eq, both, value_at
@@ -154,12 +154,9 @@ class ConversationJobs:
         sessions = SessionRepository(self._tools.store, scope)
         lines: list[prompts.TranscriptLine] = []
         async for page in pages(partial(sessions.messages.find, sessions.within(session, after)), MESSAGES, PAGE):
-            lines += await self._read(page)
+            size = sum(len(str(message.get("text"))) for message in page)
+            lines += await off_loop(size, prompts.read, page)
         return lines
-
-    async def _read(self, messages: Sequence[MessageRecord]) -> list[prompts.TranscriptLine]:
-        size = sum(len(str(message.get("text"))) for message in messages)
-        return await off_loop(size, prompts.read, messages)
 
     async def _talk(
         self, scope: Scope, session: SessionRecord, lines: Sequence[prompts.TranscriptLine]

@@ -43,9 +43,9 @@ from app.memories.schemas import (
     Source,
 )
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
-from app.storage.protocol import Fetched, Store
+from app.storage.protocol import Store
 from app.storage.record_filters import metadata_terms
-from app.storage.repository import Listing, Repository, expired, pages
+from app.storage.repository import Repository, expired, pages
 from app.storage.schema import Absent, BaseRecord, Collection, Eq, Filter, In, OwnedRecord, R, both
 from app.storage.scope import SYSTEM, Scope
 from app.storage.text import IndexedTerms, content_hash, index_text, normalise_content
@@ -493,13 +493,7 @@ class VersionedRepository(Repository[R]):
 
     def __init__(self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]) -> None:
         super().__init__(store, scope, kind.collection)
-        self._kind, self._history = kind, Repository(store, scope, history)
-
-    async def history_page(
-        self, record_id: str, listing: Listing
-    ) -> tuple[list[Fetched[HistoryRecord[R]]], str | None]:
-        """Returns one page of the earlier versions of a record, and the cursor of the next page."""
-        return await self._history.page(Eq("record_id", record_id), listing, request=record_id)
+        self._kind, self.history = kind, Repository(store, scope, history)
 
     def add(self, record: R, entry: IndexEntry) -> list[Change]:
         """Returns the changes that store a new record with its index entry."""
@@ -553,13 +547,13 @@ class VersionedRepository(Repository[R]):
             "changed_at": now,
             "changed_by": self.scope.key_id,
         }
-        return [self.update(record, changed, now=now, entry=entry), Insert(self._history.collection, past)]
+        return [self.update(record, changed, now=now, entry=entry), Insert(self.history.collection, past)]
 
     def remove(self, records: Sequence[R]) -> list[Change]:
         """Returns the changes that delete records, at the versions that were read, and their history."""
         deletes: list[Change] = [self.delete(record) for record in records]
         ids = tuple(record[self.collection.id_field] for record in records)
-        return [*deletes, DeleteWhere(self._history.collection, self.scope.tenant, In("record_id", ids))]
+        return [*deletes, DeleteWhere(self.history.collection, self.scope.tenant, In("record_id", ids))]
 
 
 MEMORY: Embeddable[MemoryRecord] = Embeddable(

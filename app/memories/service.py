@@ -20,7 +20,6 @@ from app.memories.repository import Embeddings, MemoryRepository, identity_hash,
 from app.memories.schemas import (
     FEEDBACK,
     FILE,
-    HISTORY,
     MEMORIES,
     FeedbackApplied,
     FeedbackItem,
@@ -42,8 +41,8 @@ from app.memories.schemas import (
 from app.memories.search import MemoryFragment, MemoryListFilters, in_full, listed
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
-from app.storage.protocol import Fetched
-from app.storage.repository import Listing, Repository, expired, is_shown, page_of, pages, render_items, unexpired
+from app.storage.record_filters import SplitFilter
+from app.storage.repository import Listing, Repository, expired, is_shown, page_of, pages, unexpired
 from app.storage.schema import Eq, Not, both
 from app.writes.executor import Precondition, WriteResult, etag
 
@@ -54,6 +53,12 @@ def _unfaded(memory: MemoryRecord) -> Memory:
     """Returns a memory as lists show it, with the importance that it had before it faded. Raises what `in_full` would
     raise of it at any time."""
     return render(memory, MemoryFragment(memory).importance(lambda base, _: base))
+
+
+def _asked(filters: MemoryListFilters, now: datetime) -> SplitFilter:
+    """Returns the filter for the memories that a list shows at `now`, and what it keeps of them."""
+    where, keep = listed(filters)
+    return SplitFilter(both(where, unexpired(rfc3339(now))), keep)
 
 
 class MemoryService:
@@ -87,24 +92,18 @@ class MemoryService:
     async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[Memory]:
         """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
-        found, cursor = await self._found(filters, listing, now)
+        where, keep = _asked(filters, now)
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
-        return page_of(await render_items(MEMORIES, found, shown, Memory), cursor)
+        return await self._memories.listed(where, listing, shown, Memory, request=filters, keep=keep)
 
     async def page_as_json(self, filters: MemoryListFilters, listing: Listing) -> Page[Any]:
         """Returns the same page. What was serialized for a search or a list before is not serialized again."""
         now = self._clock.now()
-        found, cursor = await self._found(filters, listing, now)
-        keep = partial(is_shown, MEMORIES, render=_unfaded, shape=Memory)
-        shown = await in_full(found, self._decays, to_ms(now), keep)
+        where, keep = _asked(filters, now)
+        found, cursor = await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
+        is_whole = partial(is_shown, MEMORIES, render=_unfaded, shape=Memory)
+        shown = await in_full(found, self._decays, to_ms(now), is_whole)
         return page_of([orjson.Fragment(memory) for memory in shown], cursor)
-
-    async def _found(
-        self, filters: MemoryListFilters, listing: Listing, now: datetime
-    ) -> tuple[list[Fetched[MemoryRecord]], str | None]:
-        where, keep = listed(filters)
-        where = both(where, unexpired(rfc3339(now)))
-        return await self._memories.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
 
     async def patch(self, memory_id: str, body: MemoryPatch, precondition: Precondition) -> WriteResult[Memory]:
         """Changes the fields that are set in `body`."""
@@ -214,7 +213,6 @@ class MemoryService:
     async def history(self, memory_id: str, listing: Listing) -> Page[HistoryEntry]:
         """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
-        versions, cursor = await self._memories.history_page(memory_id, listing)
 
         async def shown(version: HistoryRecord[MemoryRecord]) -> HistoryEntry:
             return {
@@ -224,7 +222,8 @@ class MemoryService:
                 "record": await self._decays.render_at(version["record"], to_ms(version["changed_at"])),
             }
 
-        return page_of(await render_items(HISTORY, versions, shown, HistoryEntry), cursor)
+        of_memory = Eq("record_id", memory_id)
+        return await self._memories.history.listed(of_memory, listing, shown, HistoryEntry, request=memory_id)
 
 
 # --- Succession and disputes ------------------------------------------------------------------------------------------

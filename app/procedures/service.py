@@ -38,7 +38,7 @@ from app.procedures.schemas import (
 from app.retrieval.retriever import Hit, RetrievalRequest, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
-from app.storage.repository import Listing, between, having, page_of, render_items
+from app.storage.repository import Listing, between, having
 from app.storage.schema import Eq, Filter, Has, Or, Range, both, value_at
 from app.storage.scope import Scope
 from app.storage.text import content_hash, normalise_content
@@ -626,7 +626,6 @@ class ProcedureService:
     async def history(self, procedure_id: str, listing: Listing) -> Page[ProcedureVersion]:
         """Returns a page of the versions that were replaced."""
         await self._procedures.get(procedure_id)
-        versions, cursor = await self._procedures.history_page(procedure_id, listing)
 
         def past(version: HistoryRecord[ProcedureRecord]) -> ProcedureVersion:
             return {
@@ -636,7 +635,10 @@ class ProcedureService:
                 "record": PROCEDURES.public(version["record"]),
             }
 
-        return page_of(await render_items(PROCEDURE_HISTORY, versions, past, ProcedureVersion), cursor)
+        of_procedure = Eq("record_id", procedure_id)
+        return await self._procedures.history.listed(
+            of_procedure, listing, past, ProcedureVersion, request=procedure_id
+        )
 
     async def record_outcome(
         self, procedure_id: str, body: OutcomeIn, precondition: Precondition

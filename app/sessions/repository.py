@@ -22,7 +22,7 @@ from app.memories.repository import (
     new_memory,
     revision,
 )
-from app.memories.schemas import MEMORIES, MemoryRecord, ReplacementLink, Source
+from app.memories.schemas import MemoryRecord, ReplacementLink, Source
 from app.sessions.schemas import (
     MESSAGES,
     SESSIONS,
@@ -225,15 +225,6 @@ class SessionRepository(Repository[SessionRecord]):
     def undeleted(self, session: SessionRecord) -> Filter:
         """Returns the filter for the session's messages without the deleted ones."""
         return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
-
-    async def count_messages(self, session: SessionRecord, role: str) -> int:
-        """Returns the number of messages of a role."""
-        return await self.messages.count(both(self.undeleted(session), Eq("role", role)))
-
-    async def count_memories(self, session: SessionRecord) -> int:
-        """Returns the number of memories made from the session."""
-        where = both(Eq("source.session_id", session["session_id"]), self.scope.visible())
-        return await self.store.count(MEMORIES, self.scope.tenant, where)
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 

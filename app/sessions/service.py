@@ -119,8 +119,7 @@ class SessionService:
         """Returns one page of the sessions that match the filters."""
         asked, keep = split_filter(filters, SESSION_FIELDS, SESSIONS)
         where = both(having(filters, "agent_id", "status", "user_id"), unexpired(self._now()), asked)
-        sessions, cursor = await self._sessions.page(where, listing, request=repr(sorted(filters.items())), keep=keep)
-        return page_of(await render_items(SESSIONS, sessions, render, Session), cursor)
+        return await self._sessions.listed(where, listing, render, Session, request=filters, keep=keep)
 
     async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> WriteResult[Session]:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
@@ -302,8 +301,9 @@ class SessionService:
     async def stats(self, session_id: str) -> SessionStats:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
-        counts = {role: await self._sessions.count_messages(session, role) for role in ROLES}
-        first = await self._sessions.messages.find(self._sessions.undeleted(session), order="asc", limit=1)
+        messages, undeleted = self._sessions.messages, self._sessions.undeleted(session)
+        counts = {role: await messages.count(both(undeleted, Eq("role", role))) for role in ROLES}
+        first = await messages.find(undeleted, order="asc", limit=1)
         return {
             "session_id": session_id,
             "message_count": session["message_count"],
@@ -311,7 +311,7 @@ class SessionService:
             "token_count": session["token_count"],
             "first_message_at": first[0]["timestamp"] if first else None,
             "last_message_at": session["last_message_at"],
-            "memories": await self._sessions.count_memories(session),
+            "memories": await self._memories.count(Eq("source.session_id", session_id)),
         }
 
     async def _live(self, session_id: str) -> SessionRecord:
@@ -551,8 +551,8 @@ class Windows:
             items = await render_items(MESSAGES, map(Fetched, reversed(newest_first)), render_message, Message)
             return page_of(items, None)
         listing = Listing(order="asc", limit=limit, cursor=cursor)
-        messages, following = await self._sessions.messages.page(where, listing, request=repr((session_id, window)))
-        return page_of(await render_items(MESSAGES, messages, render_message, Message), following)
+        asked = session_id, window
+        return await self._sessions.messages.listed(where, listing, render_message, Message, request=asked)
 
     async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContext:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""

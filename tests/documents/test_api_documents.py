@@ -96,7 +96,7 @@ async def test_what_is_no_pdf_is_said(service: Service, broken: bytes) -> None:
 
 
 async def test_a_process_that_takes_too_long_is_ended(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DocumentJobs.__init__, "__defaults__", (0.0,))
+    monkeypatch.setattr("app.documents.jobs.SECONDS", 0.0)
     operation, document = await read(service, MANUAL)
     assert operation["error"] == "The file takes more than 0 seconds to read."
     assert document["status"] == "failed"
