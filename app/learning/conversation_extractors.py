@@ -25,7 +25,7 @@ from app.learning.extraction import Accepted, DroppedCounts, Replaced, Rules, is
 from app.learning.learning_run import SMALL_TALK_ONLY, ModelAnswer, PartRequest, Skipped, ask, looked_at
 from app.learning.prompts import LearnedLesson, LearnedStatement, TranscriptLine, data
 from app.llm.base import LLM, Budget
-from app.memories.agents import AGENTS, AgentRecord, Decays
+from app.memories.agents import AGENTS, AgentRecord
 from app.memories.create import MemoryPlan, MemoryPlanner
 from app.memories.repository import SOURCE, Embeddings, MemoryRepository, is_rule
 from app.memories.schemas import (
@@ -151,7 +151,8 @@ class StatementExtractor:
     async def request(self, tools: Tools, talk: Conversation) -> PartRequest:
         """Returns the user's name and profile, and known memories and facts near to what the user said, so that the
         model can supersede them and reuse names and predicates. A summary alone is made of all that was said."""
-        names = await _names_of_user(tools, talk)
+        profile = await _profile(tools, talk)
+        names = _names_of_user(talk, profile)
         query, partitions = _query(talk), _own_partitions(talk)
         known, facts = list[MemoryRecord](), list[KnownFact]()
         if query and partitions and "memories" in self.names:
@@ -166,7 +167,7 @@ class StatementExtractor:
             facts = await known_facts(tools, talk.scope, query, partitions, names[0] if names else "user")
         shown: Json = {
             "user_name": names[0] if names else "user",
-            "profile": _filled(await _profile(tools, talk)),
+            "profile": {name: value for name, value in profile.items() if value},
             "known_memories": [{"memory_id": one["memory_id"], "content": one["content"]} for one in known],
             "known_facts": facts,
         }
@@ -265,8 +266,7 @@ class StatementExtractor:
                     (body.model_copy(update=preference) if body.memory_type == "instruction" else body, more)
                     for body, more in pairs
                 ]
-            decays = Decays(tools.store, talk.scope.tenant)
-            planner = MemoryPlanner(repository, Embeddings(tools.embedder), decays, tools.clock.now(), NO_PRECONDITION)
+            planner = MemoryPlanner(repository, Embeddings(tools.embedder), tools.clock.now(), NO_PRECONDITION)
             sources: list[Source] = [{**origin, **more} for _, more in pairs]
             planned = await planner.plan([body for body, _ in pairs], "", sources)
             whole = [
@@ -376,13 +376,12 @@ class ExperienceExtractor:
         origin: Source = {**SOURCE, **source(talk, self.prompt, answer.model)}
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
-            rules = await _rules(tools, talk, looked=answer.looked)
+            profile = await _profile(tools, talk)
+            rules = _rules(talk, profile, looked=answer.looked)
             heard = replace(rules, lines=self._quotable(talk, answer))
             learned = await _by_rule(talk, heard.lessons, answer.reply.lessons, known_lessons(agent))
-            profile = await _profile(tools, talk)
-            spoke = [line.name for line in talk.lines if line.role == "user"]
             # no lesson may contain one of these
-            names = sorted(name for name in {talk.user_id, profile["name"], profile["home"], *spoke} if name)
+            names = sorted({*rules.names, *([profile["home"]] if profile["home"] else [])})
             texts = new_lessons(learned)
             result, changes = await learned_experience(tools, talk.scope, agent["agent_id"], texts, origin, names)
             return {**result, "dropped": dict(rules.dropped)}, changes
@@ -477,27 +476,20 @@ async def _by_rule(talk: Conversation, rule: Callable[..., list[T]], *args: Any)
 
 async def accepted(tools: Tools, talk: Conversation, answers: Sequence[ModelAnswer]) -> tuple[Rules, list[Accepted]]:
     """Returns the statements of answers about a conversation that may be stored, and the rules that say so."""
-    rules = await _rules(tools, talk, looked=all(answer.looked for answer in answers))
+    rules = _rules(talk, await _profile(tools, talk), looked=all(answer.looked for answer in answers))
     statements = [statement for answer in answers for statement in answer.reply.statements]
     return rules, await _by_rule(talk, rules.accepted, statements)
 
 
-async def _rules(tools: Tools, talk: Conversation, *, looked: bool) -> Rules:
-    names = await _names_of_user(tools, talk)
-    profiled = talk.scope.agents is None
+def _rules(talk: Conversation, profile: UserProfile, *, looked: bool) -> Rules:
+    names, profiled = _names_of_user(talk, profile), talk.scope.agents is None
     return Rules(talk.lines, talk.owner, talk.message_memories, names, profiled=profiled, looked=looked)
 
 
-async def _names_of_user(tools: Tools, talk: Conversation) -> list[str]:
+def _names_of_user(talk: Conversation, profile: UserProfile) -> list[str]:
     """Returns the names that the user goes by: in the profile, in the conversation, and the id."""
-    profile = await _profile(tools, talk)
     spoke = [line.name for line in talk.lines if line.role == "user"]
     return list(dict.fromkeys(name for name in (profile["name"], *spoke, talk.user_id) if name))
-
-
-def _filled(profile: UserProfile) -> Json:
-    """Returns the fields of a profile that have a value, which is all that the model needs to see."""
-    return {name: value for name, value in profile.items() if value}
 
 
 def _query(talk: Conversation) -> str:

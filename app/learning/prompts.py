@@ -1,6 +1,6 @@
 """Prompts of the extractors, and the transcript of a conversation that they read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -75,18 +75,18 @@ def heard(lines: Sequence[TranscriptLine]) -> list[TranscriptLine]:
 
 
 async def chunked(lines: Sequence[TranscriptLine], prompt_tokens: int) -> list[list[TranscriptLine]]:
-    """Runs `chunks` for prompts of at most `prompt_tokens` tokens, in a thread if the text is long."""
+    """Splits lines into chunks for prompts of at most `prompt_tokens` tokens. A message that is longer than a chunk is
+    cut, and is a chunk of its own."""
     limit = chunk_tokens(prompt_tokens, CONVERSATION_PROMPTS)
-    return await off_loop(sum(len(line.text) for line in lines), lambda: list(chunks(lines, limit)))
 
+    def chunks() -> list[list[TranscriptLine]]:
+        cut = (
+            line if len(line.text) <= limit else replace(line, text=prompt_text.truncate(line.text, limit))
+            for line in lines
+        )
+        return list(prompt_text.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit))
 
-def chunks(lines: Sequence[TranscriptLine], limit: int = CHUNK_TOKENS) -> Iterator[list[TranscriptLine]]:
-    """Splits lines into chunks of at most `limit` tokens. A longer message is cut, and is a chunk of its own."""
-    cut = (
-        line if len(line.text) <= limit else replace(line, text=prompt_text.truncate(line.text, limit))
-        for line in lines
-    )
-    return prompt_text.in_chunks(cut, lambda line: orjson.dumps(line.shown()).decode(), limit)
+    return await off_loop(sum(len(line.text) for line in lines), chunks)
 
 
 def chunk_tokens(prompt_tokens: int, names: Sequence[str]) -> int:

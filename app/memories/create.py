@@ -147,15 +147,10 @@ class MemoryPlanner:
     the plan of a body adds to the changes at once (`_first_unexpired`)."""
 
     def __init__(
-        self,
-        memories: MemoryRepository,
-        embeddings: Embeddings,
-        decays: Decays,
-        now: datetime,
-        precondition: Precondition,
+        self, memories: MemoryRepository, embeddings: Embeddings, now: datetime, precondition: Precondition
     ) -> None:
-        self._memories, self._embeddings, self._decays = memories, embeddings, decays
-        self._precondition = precondition
+        self._memories, self._embeddings, self._precondition = memories, embeddings, precondition
+        self._decays = Decays(memories.store, memories.scope.tenant)
         self._now, self._now_ms = rfc3339(now), to_ms(now)
         self._near = NearDuplicates(memories, self._now)
         self._changes: list[Change] = []

@@ -82,7 +82,7 @@ class MemoryService:
         return WriteResult({"items": plan.answers}, plan.changes, 201)
 
     def _planner(self, precondition: Precondition) -> MemoryPlanner:
-        return MemoryPlanner(self._memories, self._embeddings, self._decays, self._clock.now(), precondition)
+        return MemoryPlanner(self._memories, self._embeddings, self._clock.now(), precondition)
 
     async def get(self, memory_id: str) -> Memory:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""

@@ -34,7 +34,6 @@ from app.findings.service import (
 from app.jobs import queue
 from app.learning.dependencies import NO_PRECONDITION, Tools
 from app.learning.derivations import DerivationRecord, derivation, id_of
-from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
 from app.memories.repository import Embeddings, MemoryRepository, revision, same_partition
 from app.memories.schemas import EvidenceName, MemoryCreate, MemoryRecord, Source
@@ -158,8 +157,7 @@ class Applier:
             "model": details["model"],
             "prompt_version": details["prompt_version"],
         }
-        decays = Decays(tools.store, self._scope.tenant)
-        planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), decays, tools.clock.now(), NO_PRECONDITION)
+        planner = MemoryPlanner(self._memories, Embeddings(tools.embedder), tools.clock.now(), NO_PRECONDITION)
         return (await planner.plan([body], "", [source])).changes
 
     def _end_validity(self, record: EvidenceRecord, until: str, now: str) -> list[Change]:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from app.learning.dependencies import NO_PRECONDITION
-from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
 from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MemoryCreate, Origin
@@ -28,8 +27,8 @@ def settings(settings: Settings) -> Settings:
 async def learn(service: Service, content: str = BIKE, origin: Origin = "extraction", **more: Any) -> str:
     """The id of a memory as a job learns it, by default of an assistant's message."""
     held = service.resources
-    memories, decays = MemoryRepository(held.store, Scope("default")), Decays(held.store, "default")
-    planner = MemoryPlanner(memories, Embeddings(held.embedder), decays, service.clock.now(), NO_PRECONDITION)
+    memories = MemoryRepository(held.store, Scope("default"))
+    planner = MemoryPlanner(memories, Embeddings(held.embedder), service.clock.now(), NO_PRECONDITION)
     body = MemoryCreate.model_validate({**OWNER, "content": content, "trust": 0.7, **more})
     plan = await planner.plan([body], "", [{"origin": origin}])
     await held.store.commit(plan.changes)
