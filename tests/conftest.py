@@ -97,9 +97,6 @@ class RememberingModel:
         self.piece_tokens, self.prompts = model.piece_tokens, model.prompts
         self.runs_beside_itself = False  # what is known is not locked
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return self._model.lengths(texts)
-
     def split(self, text: str) -> list[str]:
         return self._model.split(text)
 

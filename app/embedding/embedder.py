@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 from app.core.caches import ENTRY_BYTES, ByteCache, digest
 from app.core.language import words_and_english
 from app.core.work import CHARACTERS_PER_UNIT, charge, give_way, in_parts, tenant_at_work
-from app.embedding.model import Model, Vectors, encode_checked, knows_all_scripts, span_of
+from app.embedding.model import Model, Vectors, encode_checked, estimated_tokens, knows_all_scripts, span_of
 from app.errors import EmbeddingUnavailable
 from app.metrics import EMBEDDING_QUEUE
 
@@ -31,8 +31,7 @@ class EmbeddingRequest:
     future: asyncio.Future[Vectors]
     urgent: bool = False
     tenant: str = ""
-    measured: int = 0  # number of texts whose length is known
-    waiting: list[tuple[int, int]] = field(default_factory=list)  # (length, index) of measured texts that have not run
+    begun: int = 0  # number of texts that were put into batches
     finished: int = 0
     failed: bool = False
 
@@ -44,13 +43,7 @@ class EmbeddingRequest:
     @property
     def exhausted(self) -> bool:
         """Whether all texts have been put into batches."""
-        return self.measured == len(self.texts) and not self.waiting
-
-    def measured_as(self, lengths: Sequence[int]) -> None:
-        """Adds the lengths of the next texts."""
-        end = self.measured + len(lengths)
-        self.waiting += zip(lengths, range(self.measured, end), strict=True)
-        self.measured = end
+        return self.begun == len(self.texts)
 
     def put(self, index: int, vector: Vectors) -> None:
         """Stores the vector of a text. The last vector completes the request."""
@@ -107,18 +100,6 @@ class TenantTurns:
         return self.lanes.get(self._served)
 
 
-MEASURED_AT_ONCE = 16
-"""Maximum texts that are tokenized between two batches."""
-MEASURED_CHARS = 8_000
-"""Approximate maximum characters that are tokenized between two batches, because a query waits for this as well.
-
-Large batches measure more texts: as many as fill one with texts of `SHORT_TOKENS`.
-"""
-SHORT_TOKENS = 32
-LOOKED_AHEAD = 256
-"""Number of measured texts of a lane among which texts of similar length are chosen."""
-
-
 QueuedText = tuple[EmbeddingRequest, int]  # a request and the index of one of its texts
 
 
@@ -130,10 +111,8 @@ class Backlog:
     texts of another.
     """
 
-    def __init__(self, lengths: Callable[[Sequence[str]], list[int]], batch_tokens: int) -> None:
-        self._lengths = lengths
+    def __init__(self, batch_tokens: int) -> None:
         self._cap = batch_tokens
-        self._at_once = max(MEASURED_AT_ONCE, batch_tokens // SHORT_TOKENS)
         self._queries, self._bulk = TenantTurns(), TenantTurns()
         self._urgent_runs = 0
 
@@ -151,16 +130,20 @@ class Backlog:
         return requests
 
     def next_batch(self) -> list[QueuedText]:
-        """Returns the next batch, of at most `batch_tokens` with padding, or one text.
+        """Returns the next batch, of at most `batch_tokens` with padding, or one text. Tokens are estimated.
 
         It is empty if all waiting requests were cancelled or have failed.
         """
-        lane = self._next_lane()
+        lane, batch, longest = self._next_lane(), list[QueuedText](), 0
         if lane is None:
-            return []
-        self._measure(lane)
-        _prune(lane)
-        batch = self._choose(lane) if lane else []
+            return batch
+        for request, index in ((one, index) for one in lane for index in range(one.begun, len(one.texts))):
+            longest = max(longest, estimated_tokens(request.texts[index]))
+            if batch and longest * (len(batch) + 1) > self._cap:
+                break
+            batch.append((request, index))
+            request.begun += 1
+        lane.rotate(-1)  # another request leads the next batch
         _prune(lane)
         return batch
 
@@ -179,50 +162,6 @@ class Backlog:
             return self._queries.next()
         self._urgent_runs = 0
         return self._bulk.next() or self._queries.next()
-
-    def _measure(self, lane: deque[EmbeddingRequest]) -> None:
-        """Measures some more texts of the lane, and at least one if none is measured."""
-        texts, chars = min(self._at_once, LOOKED_AHEAD - sum(len(request.waiting) for request in lane)), MEASURED_CHARS
-        known = False
-        for request in lane:
-            least = 0 if known or request.waiting else 1
-            some = _beginning(request, least, texts, chars)
-            texts, chars = texts - len(some), chars - sum(map(len, some))
-            try:
-                request.measured_as(self._lengths(some) if some else [])
-            except Exception as error:
-                log.exception("a text could not be tokenized")
-                request.fail(EmbeddingUnavailable(f"the text could not be tokenized: {error}"))
-                continue
-            known = known or bool(request.waiting)
-
-    def _choose(self, lane: deque[EmbeddingRequest]) -> list[QueuedText]:
-        """Returns the longest text of the leading request and those nearest to it in length, to reduce padding."""
-        lead = lane[0]
-        seed = max(lead.waiting)
-        lane.rotate(-1)
-        near = sorted(
-            ((length, index, request) for request in lane for length, index in request.waiting),
-            key=lambda item: (abs(item[0] - seed[0]), item[2] is not lead),
-        )
-        chosen, longest = near[:1], near[0][0]
-        for item in near[1:]:
-            longest = max(longest, item[0])
-            if longest * (len(chosen) + 1) > self._cap:
-                break
-            chosen.append(item)
-        for length, index, request in chosen:
-            request.waiting.remove((length, index))
-        return [(request, index) for _, index, request in chosen]
-
-
-def _beginning(request: EmbeddingRequest, least: int, texts: int, chars: int) -> Sequence[str]:
-    """Returns the next texts to measure: at most `texts` and about `chars` characters, but at least `least`."""
-    start = end = request.measured
-    while end < len(request.texts) and (end - start < least or (end - start < texts and chars > 0)):
-        chars -= len(request.texts[end])
-        end += 1
-    return request.texts[start:end]
 
 
 def _prune(lane: deque[EmbeddingRequest]) -> None:
@@ -266,7 +205,7 @@ class BatchQueue:
         self._inbox: list[EmbeddingRequest] = []
         self._closing = False
         self._wake = threading.Condition()
-        self._backlog = Backlog(model.lengths, min(batch_tokens, model.piece_tokens or batch_tokens))
+        self._backlog = Backlog(min(batch_tokens, model.piece_tokens or batch_tokens))
         self._thread = threading.Thread(target=self._work, name="embedding", daemon=True)
         self._thread.start()
 

@@ -97,11 +97,7 @@ class Model(Protocol):
 
     @property
     def runs_beside_itself(self) -> bool:
-        """Whether `lengths` and `encode` may be called from two threads at once. Else one thread calls them."""
-        ...
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Returns the estimated tokens of each text, so that texts of similar length can share a batch."""
+        """Whether `encode` may be called from two threads at once. Else one thread calls it."""
         ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -138,7 +134,7 @@ def clipped(text: str, most_chars: int) -> str:
 def estimated_tokens(text: str) -> int:
     """Estimates the tokens of a text as a quarter of its bytes.
 
-    This is enough for batching by length, in any script.
+    This is enough to bound a batch, in any script.
     """
     return len(text.encode("utf-8", "replace")) // 4 + 1
 

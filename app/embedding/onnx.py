@@ -28,7 +28,6 @@ from app.embedding.model import (
     Vectors,
     by_tokens,
     clipped,
-    estimated_tokens,
     split,
     unit,
 )
@@ -109,9 +108,6 @@ class OnnxModel:
         self._tables = tables  # the session reads from them
         self._inputs = {entry.name for entry in self._session.get_inputs()}
         self.dim = int(self.encode(["dimension"]).shape[1])
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [min(estimated_tokens(text[:MAX_CHARS]), MAX_TOKENS) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Returns vectors, shape (n, dim), float32, of unit length.

@@ -13,7 +13,7 @@ import openai
 from pydantic import BaseModel, ValidationError
 
 from app.core.openai_client import headers, passes, reason, retry_after
-from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, by_characters, clipped, estimated_tokens, split, unit
+from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, by_characters, clipped, split, unit
 from app.errors import EmbeddingUnavailable
 
 ATTEMPTS = 4
@@ -159,9 +159,6 @@ class OpenAIModel:
     def close(self) -> None:
         """Closes the connections."""
         self._client.close()
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [estimated_tokens(text[: self._chars]) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         size = self._server.batch_texts

@@ -9,7 +9,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers.utils.logging import disable_progress_bar
 
-from app.embedding.model import ExtraOptions, Prompts, Vectors, by_characters, clipped, estimated_tokens, split, unit
+from app.embedding.model import ExtraOptions, Prompts, Vectors, by_characters, clipped, split, unit
 from app.errors import EmbeddingUnavailable
 
 TOKEN_CHARS = 4
@@ -36,17 +36,13 @@ class SentenceTransformersModel:
         self._chars = (options or ExtraOptions()).text_chars
         self._model = _load(wanted)
         self.prompts = Prompts.of(self._model.prompts, self._model.default_prompt_name)
-        self._longest = self._model.max_seq_length or self._chars
-        self._window = min(self._longest * TOKEN_CHARS, self._chars)
+        self._window = min((self._model.max_seq_length or self._chars) * TOKEN_CHARS, self._chars)
         self.name = f"{_label(wanted)}:sentence-transformers-{self.prompts.variant(_digest(self._model))}"
         probe = self.encode(["dimension"])
         if probe.ndim != 2 or not probe.any():
             raise EmbeddingUnavailable(f"{self.name} gives no usable vector")
         self.dim = int(probe.shape[1])
         self.piece_tokens = CPU_PIECE_TOKENS if self._model.device.type == "cpu" else None
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [min(estimated_tokens(text[: self._chars]), self._longest) for text in texts]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Returns vectors, shape (n, dim), float32, of unit length.

@@ -94,7 +94,6 @@ def test_a_long_text_is_cut(server: ScriptedServer, connect: Opener) -> None:
     model = connect(text_chars=10)
     model.encode(["y" * 50])
     assert server.seen[-1].body["input"] == ["y" * 10]
-    assert model.lengths(["y" * 50, "short"]) == [3, 2]
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,13 @@
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from app.core.work import work_for
-from app.embedding.embedder import (
-    MEASURED_AT_ONCE,
-    MEASURED_CHARS,
-    URGENT_IN_A_ROW,
-    Backlog,
-    BatchingEmbedder,
-    BatchQueue,
-    EmbeddingRequest,
-)
-from app.embedding.model import Vectors
+from app.embedding.embedder import URGENT_IN_A_ROW, BatchingEmbedder, BatchQueue
+from app.embedding.model import Vectors, estimated_tokens
 from tests.support.fake_model import FakeModel
 
 pytestmark = pytest.mark.anyio
@@ -63,8 +54,10 @@ async def embedder(model: Stepped) -> AsyncIterator[BatchingEmbedder]:
     await made.close()
 
 
-def texts(tenant: str, number: int, length: int = 30) -> list[str]:
-    return [f"{tenant} {at}".ljust(length, ".") for at in range(number)]
+def texts(tenant: str, number: int, tokens: int = 30) -> list[str]:
+    made = [f"{tenant} {at}".ljust(4 * tokens - 4, ".") for at in range(number)]
+    assert all(estimated_tokens(text) == tokens for text in made)
+    return made
 
 
 async def bulk(embedder: BatchingEmbedder, tenant: str, wanted: list[str]) -> "asyncio.Future[Vectors]":
@@ -105,7 +98,7 @@ async def test_each_query_is_the_next_run_after_the_piece_under_way(model: Stepp
 async def test_a_piece_holds_no_more_than_a_query_can_wait_for(model: Stepped, embedder: BatchingEmbedder) -> None:
     model.let_all_go()
     await embedder.embed_texts([*texts("a", 20, 10), *texts("a", 20, 30), *texts("a", 3, 200)])
-    assert all(len(batch) == 1 or max(map(len, batch)) * len(batch) <= PIECE for batch in model.batches)
+    assert all(len(batch) == 1 or max(map(estimated_tokens, batch)) * len(batch) <= PIECE for batch in model.batches)
     assert max(map(len, model.batches)) == PIECE // 10
 
 
@@ -150,56 +143,12 @@ async def test_a_flood_of_queries_stops_no_write(model: Stepped, embedder: Batch
     first = await bulk(embedder, "a", texts("a", 1))
     await model.begun()
     load = await bulk(embedder, "a", texts("a", 3))
-    flood = [asyncio.create_task(embedder.embed_query(f"query {at:03}".ljust(PIECE, "."))) for at in range(100)]
+    flood = [asyncio.create_task(embedder.embed_query(f"query {at:03}".ljust(4 * PIECE, "."))) for at in range(100)]
     await asyncio.sleep(0)
     model.let_all_go()
     await asyncio.gather(first, load, *flood)
     some = ["query"] * URGENT_IN_A_ROW
     assert tenants(model)[: 1 + 3 * (URGENT_IN_A_ROW + 1)] == ["a", *[*some, "a"] * 3]
-
-
-async def test_few_texts_are_tokenized_between_two_pieces() -> None:
-    measured: list[list[str]] = []
-
-    def lengths(given: Sequence[str]) -> list[int]:
-        measured.append(list(given))
-        return [30] * len(given)
-
-    backlog = Backlog(lengths, PIECE)
-    loop = asyncio.get_running_loop()
-    wanted = deque([["short"] * 300, ["x" * 5_000] * 20, ["y" * 100_000] * 3])
-    for tenant in "abc":
-        backlog.add(EmbeddingRequest(wanted.popleft(), FakeModel.vector("x"), loop.create_future(), tenant=tenant))
-    taken = 0
-    while backlog:
-        measured.clear()
-        taken += len(backlog.next_batch())
-        (some,) = measured or [[]]
-        assert len(some) <= MEASURED_AT_ONCE
-        assert sum(map(len, some[:-1])) <= MEASURED_CHARS
-    assert taken == 323
-
-
-async def test_a_text_that_cannot_be_tokenized_leaves_the_tenants_others_to_go_on() -> None:
-    def lengths(given: Sequence[str]) -> list[int]:
-        if any("poison" in text for text in given):
-            raise ValueError("poison")
-        return [len(text) for text in given]
-
-    backlog = Backlog(lengths, PIECE)
-    loop = asyncio.get_running_loop()
-    bad, good = (
-        EmbeddingRequest(given, FakeModel.vector("x"), loop.create_future())
-        for given in (["poison"], ["fine"] * (MEASURED_AT_ONCE + 3))
-    )
-    backlog.add(bad)
-    backlog.add(good)
-    taken = []
-    while backlog:
-        taken += backlog.next_batch()
-    assert bad.failed
-    assert sorted(index for _, index in taken) == list(range(MEASURED_AT_ONCE + 3))
-    bad.future.cancel()
 
 
 async def test_queries_of_tenants_take_turns(model: Stepped, embedder: BatchingEmbedder) -> None:

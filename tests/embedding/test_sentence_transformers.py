@@ -74,7 +74,6 @@ def test_rows_are_unit_float32_and_the_same_alone_as_in_a_batch(model: Any) -> N
 def test_any_str_is_embedded(model: Any) -> None:
     odd = ["a\ud800b", "\x00", " " * 10_000, "a" * 1_000_000, ""]
     assert np.isfinite(model.encode(odd)).all()
-    assert model.lengths(odd)[3] == 256
 
 
 def test_it_lies_near_the_default_and_is_another_model(model: Any, minilm: OnnxModel) -> None:

@@ -51,9 +51,6 @@ class Hashed:
         self.open.set()
         self.entered = threading.Event()
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [len(text) for text in texts]
-
     def split(self, text: str) -> list[str]:
         return split(text, by_characters(self.window))
 

@@ -23,9 +23,6 @@ class FakeModel:
         self.open.set()
         self.entered = threading.Event()
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        return [max(1, len(text)) for text in texts]
-
     def split(self, text: str) -> list[str]:
         if "poison" in text:
             raise ValueError("poison")
