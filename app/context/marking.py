@@ -28,6 +28,7 @@ from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
 from app.retrieval.retriever import SearchWarning
 from app.storage.schema import Eq, both
+from app.storage.scope import Viewpoint
 
 SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
@@ -139,10 +140,10 @@ async def values_of(
 ) -> list[ReplacedValue]:
     """Returns the replaced values that a prompt may show: of the profile, of `facts`, and those that were learned in
     the sessions of `items`."""
-    body, repository = request.body, FactRepository(request.resources.store, request.scope)
     single_valued = [fact["group_id"] for fact in facts if fact["cardinality"] == "one"]
-    utterances = (item.utterance for item in items)
-    return await values_behind(repository, body.user_id, utterances, request.as_of, body.known_at, single_valued)
+    sessions = (item.utterance.session for item in items if item.utterance is not None)
+    repository = FactRepository(request.resources.store, request.scope)
+    return await values_behind(repository, request.viewpoint, sessions, single_valued)
 
 
 async def marked_memories(
@@ -159,7 +160,8 @@ async def marked_memories(
     ]
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
     groups = [fact["group_id"] for fact in single_valued]
-    values = await values_behind(facts, user_id, utterances.values(), now, more=groups)
+    sessions = (utterance.session for utterance in utterances.values())
+    values = await values_behind(facts, Viewpoint(partitions, user_id, now, now), sessions, groups)
     names = [str(name) for name in (user_id, profile["name"]) if name]
 
     def with_marks(memory: MemoryRecord) -> MemoryRecord:

@@ -48,7 +48,7 @@ class Heading:
     """Whether it is a conversation. Conversations are numbered within the prompt."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: a context makes a hundred, and each would take three times as long
 class Candidate:
     """A text that may go into the prompt, such as `Candidate("mem_1", "message", "I moved to Boston", 0.4, "Ann: ")`.
 

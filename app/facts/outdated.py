@@ -214,27 +214,24 @@ def _is_of(value: ReplacedValue, letters: Letters, by: str | None, names: Sequen
 
 
 async def values_behind(
-    facts: FactRepository,
-    user_id: str | None,
-    utterances: Iterable[Utterance | None],
-    as_of: str,
-    known_at: str | None = None,
-    more: Iterable[str] = (),
+    facts: FactRepository, viewpoint: Viewpoint, sessions: Iterable[str | None], more: Iterable[str] = ()
 ) -> list[ReplacedValue]:
-    """Returns the values that were replaced by `as_of`, as far as that was known at `known_at` (None: now): of the
-    user's own fields, of `more` groups of facts, and of what was learned in the sessions of the `utterances`.
+    """Returns the values that were replaced, from this viewpoint: of the user's own fields, of `more` groups of facts,
+    and of what was learned in these sessions. Without facts of the user or of the partitions nothing is read.
 
     Of more than `MOST_GROUPS` the first ones count, in this order.
     """
+    user_id, known_at = viewpoint.user_id, viewpoint.known_at
+    stored = [*viewpoint.partitions, *([] if user_id is None else [Partition(ANY_AGENT, user_id)])]
+    if not (await facts.store.scope_overview(FACTS, facts.scope.tenant, stored)).count:
+        return []
     own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
-    sessions = [
-        utterance.session for utterance in utterances if utterance is not None and utterance.session is not None
-    ]
-    groups = tuple(dict.fromkeys([*own, *more, *await _groups_learned(facts, sessions)]))[:MOST_GROUPS]
+    learned = await _groups_learned(facts, [session for session in sessions if session is not None])
+    groups = tuple(dict.fromkeys([*own, *more, *learned]))[:MOST_GROUPS]
     if not groups:
         return []
     rows = await facts.find(both(In("group_id", groups), View(None, known_at).written()), limit=MOST_ROWS)
-    return replaced_values(rows, as_of, known_at)
+    return replaced_values(rows, viewpoint.as_of, known_at)
 
 
 async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> list[str]:
@@ -260,14 +257,11 @@ async def present_first(
     user_id = viewpoint.user_id
     if user_id is None or len(hits) < 2:
         return list(hits)
-    overview = await store.scope_overview(FACTS, scope.tenant, [Partition(ANY_AGENT, user_id)])
-    if not overview.count:
-        return list(hits)
-    utterances = [Utterance.in_memory(hit.doc) for hit in hits]
-    facts = FactRepository(store, scope)
-    values = await values_behind(facts, user_id, utterances, viewpoint.as_of, viewpoint.known_at)
+    sessions = (hit.doc["source"].get("session_id") for hit in hits)
+    values = await values_behind(FactRepository(store, scope), viewpoint, sessions)
     if not values:
         return list(hits)
+    utterances = [Utterance.in_memory(hit.doc) for hit in hits]
     letters = [Letters.of(hit.doc["content"]) for hit in hits]
     stating = dict[str, list[int]]()  # id of a present fact → places of the hits that state it
     pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value

@@ -63,6 +63,16 @@ async def test_what_is_said_of_another_subject_is_marked_whoever_says_it(api: ht
     assert "Ben works at Acme (since 2026-01-01)\n" in text
 
 
+async def test_a_value_that_the_agents_own_facts_replaced_is_marked_for_a_user_without_facts(
+    api: httpx.AsyncClient,
+) -> None:
+    await remember(api, **OWNER, content="Ben works at Initech.", event_at="2025-05-01T00:00:00Z")
+    for firm, since in (("Initech", None), ("Acme", "2026-01-01T00:00:00Z")):
+        body = {"agent_id": "a", "subject": "Ben", "predicate": "works_at", "object": firm, "valid_from": since}
+        assert (await api.post("/v1/facts", json=body)).status_code == 201
+    assert "Ben works at Initech. (since 2026-01-01: Ben works at Acme)" in (await context(api))["text"]
+
+
 async def test_a_fact_that_stands_in_every_prompt_marks_what_it_replaced(api: httpx.AsyncClient) -> None:
     await remember(api, **OWNER, content="Ben works at Initech.", event_at="2025-05-01T00:00:00Z", pinned=True)
     for firm, since in (("Initech", None), ("Acme", "2026-01-01T00:00:00Z")):
