@@ -35,7 +35,6 @@ SHAPE_TOKENS = 700
 LEAST_CHUNK_TOKENS = 400
 MESSAGE_CHARS = 8_000
 """The limit of characters of one message."""
-SENTENCE_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True)

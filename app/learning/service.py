@@ -5,7 +5,7 @@ Extraction that takes longer than its request may: the answer is an operation, a
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, ClassVar, cast
 
 from pydantic import Field
@@ -68,15 +68,6 @@ class Extracted(TypedDict):
     warnings: Annotated[list[TextWarning], Field(default=[], description="What was not read whole, or has no text.")]
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOver:
-    """An extraction that a job ends: the answer, its operation and its job."""
-
-    result: WriteResult[queue.Operation]
-    operation_id: str
-    job_id: str
-
-
 class Learning:
     """Summarizes sessions and extracts memories within a caller's scope."""
 
@@ -106,15 +97,15 @@ class Learning:
         # the model takes longer than the deadline of the request for the store
         return begin(self.extract(body, begun or rfc3339(self._tools.clock.now())), "extraction")
 
-    def hand_over(self, body: ExtractRequest) -> HandedOver:
-        """Returns the answer with the operation that a job ends."""
+    def hand_over(self, body: ExtractRequest) -> tuple[WriteResult[queue.Operation], str]:
+        """Returns the answer with the operation that a job ends, and the id of the job."""
         now = self._tools.clock.now()
         payload = {"body": body.model_dump(mode="json"), "begun": rfc3339(now), **self._scope.bindings()}
         owner = {"agent_id": body.agent_id, "user_id": body.user_id}
         operation, changes = queue.start(self._scope, queue.EXTRACT, payload, now, **owner)
         inserts = [change for change in changes if isinstance(change, Insert)]
         (job_id,) = [insert.doc["job_id"] for insert in inserts if insert.collection is queue.JOBS]
-        return HandedOver(WriteResult(operation, changes, 202), operation["operation_id"], job_id)
+        return WriteResult(operation, changes, 202), job_id
 
     async def extract(self, body: ExtractRequest, begun: str) -> WriteHandler:
         """Asks the model and returns a write handler, which may run again after a conflict without asking again.
@@ -191,10 +182,10 @@ class TimedExtraction:
         done, _ = await asyncio.wait([self._reading], timeout=self._seconds)
         if done:
             return await self._reading.result()()
-        outcome = self._learning.hand_over(self._body)
-        self.job_id, self._operation_id = outcome.job_id, outcome.operation_id
-        _HANDED_OVER[outcome.operation_id] = self._reading
-        return outcome.result
+        outcome, self.job_id = self._learning.hand_over(self._body)
+        self._operation_id = outcome.body["operation_id"]
+        _HANDED_OVER[self._operation_id] = self._reading
+        return outcome
 
     def stop(self) -> None:
         """Stops the reading of a request that failed."""
