@@ -24,7 +24,7 @@ from app.embedding.embedder import Embedder
 from app.errors import EmbeddingUnavailable, RecordDamaged, StoreUnavailable
 from app.jobs.queue import skipping
 from app.jobs.runner import Done, Run
-from app.memories.repository import HARMLESS, MEMORY, PENDING, Embeddable, Embeddings, PendingNote, TextToIndex
+from app.memories.repository import HARMLESS, PENDING, Embeddable, Embeddings, PendingNote, TextToIndex
 from app.metrics import PENDING as WAITING
 from app.storage.changes import Change, CommitConflict, Delete, Insert, Update
 from app.storage.index.record_codec import model_id
@@ -61,14 +61,8 @@ class _Waiting(NamedTuple):
 class PendingEmbeddings:
     """Embeds the records on the list of pending embeddings."""
 
-    def __init__(
-        self,
-        store: Store,
-        embedder: Embedder,
-        kinds: Sequence[Embeddable] = (MEMORY,),
-        clock: Clock | None = None,
-    ) -> None:
-        self._store, self._embedder, self._clock = store, embedder, clock or SystemClock()
+    def __init__(self, store: Store, embedder: Embedder, kinds: Sequence[Embeddable], clock: Clock) -> None:
+        self._store, self._embedder, self._clock = store, embedder, clock
         self._kinds: Mapping[str, Embeddable] = {kind.collection.name: kind for kind in kinds}
 
     async def due(self) -> bool:

@@ -147,11 +147,6 @@ def content(message: MessageRecord) -> str:
     return "" if shown is None else shortened(orjson.dumps(shown).decode(), BODY_LIMITS.text_chars)
 
 
-def leaves_memory(message: MessageRecord) -> bool:
-    """Returns whether a memory is made from the message: it has text of a user or an assistant."""
-    return message["role"] in SPEAKING and bool(strip_served(own_text(message)).strip())
-
-
 TRUST = {"assistant": 0.7, "tool": 0.4}
 """How far a message is believed by its role; one of any other role has 1."""
 
@@ -161,13 +156,16 @@ def trust_of(message: MessageRecord) -> float:
     return TRUST.get(message["role"], 1.0)
 
 
-def memory_of(message: MessageRecord, session: SessionRecord, key_id: str | None, now: str) -> MemoryRecord:
-    """Returns a memory of type `message`.
+def memory_of(message: MessageRecord, session: SessionRecord, key_id: str | None, now: str) -> MemoryRecord | None:
+    """Returns the memory of type `message` that is made of a message, or None: only text of a user or an assistant
+    leaves one.
 
     Each message has a memory of its own, without deduplication, so that a conversation stays complete.
     """
     said = own_text(message)
     text = strip_served(said)
+    if message["role"] not in SPEAKING or not text.strip():
+        return None
     return new_memory(
         {
             "agent_id": session["agent_id"],

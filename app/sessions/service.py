@@ -282,20 +282,17 @@ class SessionService:
         """Returns the memories of the messages and their index entries, if the session memorizes messages."""
         if session["memorize"] != "messages":
             return []
-        length = characters([[message["text"], message["metadata"]] for message in messages])
-        memories = await off_loop(length, self._memories_of, session, messages, now)
+        key_id = self._sessions.scope.key_id
+
+        def made() -> list[MemoryRecord]:
+            memories = (repository.memory_of(message, session, key_id, now) for message in messages)
+            return [memory for memory in memories if memory is not None]
+
+        memories = await off_loop(characters([[message["text"], message["metadata"]] for message in messages]), made)
         entries = await self._embeddings.entries([text_to_index(memory) for memory in memories])
         return [
             (memory | {"embedding": self._embeddings.info(entry)}, entry)
             for memory, entry in zip(memories, entries, strict=True)
-        ]
-
-    def _memories_of(self, session: SessionRecord, messages: list[MessageRecord], now: str) -> list[MemoryRecord]:
-        key_id = self._sessions.scope.key_id
-        return [
-            repository.memory_of(message, session, key_id, now)
-            for message in messages
-            if repository.leaves_memory(message)
         ]
 
     async def stats(self, session_id: str) -> SessionStats:
@@ -432,9 +429,9 @@ class MessageEdits:
         changes: list[Change] = []
         if new["text"] != old["text"]:
             fields, changes = await self._unlearned(session, old, memory)
-        if not repository.leaves_memory(new):
-            return fields, changes + ([] if memory is None else await Succession(self._memories, now).deletion(memory))
         fresh = repository.memory_of(new, session, self._sessions.scope.key_id, now)
+        if fresh is None:
+            return fields, changes + ([] if memory is None else await Succession(self._memories, now).deletion(memory))
         if memory is not None:
             changed = _follows(memory, old, new, fresh, now)
             _, rewritten = await self._memories.rewritten(memory, changed, now, self._embeddings)

@@ -6,7 +6,7 @@ import pytest
 
 from app.embedding.embedder import Embedder
 from app.memories.reembed import PendingEmbeddings
-from app.memories.repository import PENDING
+from app.memories.repository import MEMORY, PENDING
 from app.settings import JobSettings, Settings
 from app.storage.schema import EVERYTHING
 from app.storage.scope import SYSTEM
@@ -37,7 +37,7 @@ async def service(faulty: list[Faulty], start: Starter, settings: Settings) -> A
 
 
 def worker(service: Service) -> PendingEmbeddings:
-    return PendingEmbeddings(service.resources.store, service.resources.embedder, clock=service.clock)
+    return PendingEmbeddings(service.resources.store, service.resources.embedder, [MEMORY], service.clock)
 
 
 async def test_a_write_is_kept_found_by_text_and_embedded_later(service: Service, faulty: list[Faulty]) -> None:

@@ -192,4 +192,5 @@ async def test_a_procedure_is_kept_when_the_embedder_fails_and_found_by_meaning_
 async def embedded(service: Service) -> int:
     """As the service's own job does."""
     assert PROCEDURE.collection is PROCEDURES
-    return await PendingEmbeddings(service.resources.store, service.resources.embedder, (PROCEDURE,)).embed_all()
+    held = service.resources
+    return await PendingEmbeddings(held.store, held.embedder, [PROCEDURE], service.clock).embed_all()
