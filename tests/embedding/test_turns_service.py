@@ -11,7 +11,7 @@ from app.jobs.queue import Job
 from app.jobs.runner import Done, Run, Runner, Schedules
 from app.settings import JobSettings, Settings
 from tests.conftest import Starter, TestParts
-from tests.embedding.test_queue import Stepped
+from tests.embedding.test_queue import Stepped, texts
 from tests.jobs.conftest import until
 from tests.support.memories import OWNER
 
@@ -35,9 +35,9 @@ async def test_batches_of_two_tenants_take_turns(start: Starter, parts: TestPart
             assert answer.status_code in (200, 201), answer.text
 
         def items(tenant: str, number: int) -> dict[str, Any]:
-            return {"items": [{**OWNER, "content": f"{tenant} {at}".ljust(30, ".")} for at in range(number)]}
+            return {"items": [{**OWNER, "content": text} for text in texts(tenant, number)]}
 
-        held = asyncio.create_task(post("acme", "", {**OWNER, "content": "acme first".ljust(30, ".")}))
+        held = asyncio.create_task(post("acme", "", {**OWNER, "content": texts("acme first", 1)[0]}))
         await model.begun()
         loads = [asyncio.create_task(post(tenant, "/batch", items(tenant, 6))) for tenant in ("acme", "bolt")]
         queue = embedders[0]._queue  # type: ignore[attr-defined]
