@@ -135,8 +135,6 @@ class AnalysedQuery:
     """The terms that are Han characters of a longer run, which as often as not are a part of another word."""
     function_words: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The function words of its language, of the query or not. Those of English are no terms."""
-    dates: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
-    """The terms that are days: `@2029-04-13`, `@04-13`."""
     times: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are days or minutes of the day: `@04-13`, `@1145`."""
     spelled: Mapping[int, str] = field(default_factory=dict)
@@ -249,7 +247,6 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
                 if whole.term.isdecimal() and not any(map(str.isdecimal, whole.parts))
             ]
         ),
-        dates=term_ids([term for term in times if "-" in term]),
         times=term_ids(times),
         spelled=spelled(query[:MAX_KEPT_CHARS]),
         acronyms=initials,
@@ -507,8 +504,6 @@ class SettledQuery:
     exact: Bools | None = None
     """Mask of the terms that a document does not repeat but matches: identifiers, parts of one, numbers, corrected
     words. None: there are none."""
-    dates: Bools | None = None
-    """Mask of the terms that are days in another notation; None: there are none."""
     telling: Bools | None = None
     """Mask of the terms that are no function words (`AnalysedQuery.function_words`); None: all."""
     unknown: bool = False
@@ -609,7 +604,6 @@ def settle(
     is_name = _are(settled.terms, analysed.name.tolist())
     if not is_name.all():
         emphasis[is_name] *= np.float32(NAME)
-    settled.dates = _are(settled.terms, analysed.dates.tolist())
     settled.identifiers = identifiers
     settled.unknown = any(
         term not in present and term not in analysed.only_if_present and present.isdisjoint(parts)

@@ -26,7 +26,7 @@ from typing_extensions import TypeAliasType
 from app.retrieval.decay import DAY_MS, DEFAULT_DECAY, MINUTE_MS, DecayCurve, importances
 from app.retrieval.model_weights import Foreign, Weights
 from app.retrieval.query import SettledQuery
-from app.retrieval.time_expressions import when
+from app.retrieval.time_expressions import when, when_named
 from app.storage.search import BM25_B, BM25_K1, Bools, Columns, Floats, Ints
 from app.storage.text import DATE_TERMS, HAS_EVENT_TIME, HAS_NUMBER_OR_TIME_WORD, IS_QUESTION, PASSAGE, SUMMARY
 
@@ -450,8 +450,8 @@ def log_odds(
         starts = columns.time if columns.starts is None else columns.starts
         fits = [when(starts, reading, columns.ends) for reading in readings]
         parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
-        if settled.dates is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
-            parts["when"][(columns.term_counts[settled.dates] > 0).any(axis=0)] = 1
+        if columns.named is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
+            parts["when"][when_named(columns.named, readings[0])] = 1
         odds += np.float32(weights.when) * parts["when"]
     if settled.order is not None:
         parts["latest"] = _latest(columns, settled, of_query, odds, parts, weights.latest)

@@ -83,13 +83,13 @@ from app.retrieval.ranking import (
     top,
     word_weights,
 )
-from app.retrieval.time_expressions import TimeInterval, names_subject, settle_time
+from app.retrieval.time_expressions import TimeInterval, named_days, names_subject, settle_time, with_named_days
 from app.storage.protocol import Fetched, Store
 from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
 from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
-from app.storage.text import IS_QUESTION
+from app.storage.text import IS_QUESTION, TermIds
 
 
 @shown
@@ -457,13 +457,19 @@ class Retriever(Generic[R]):
         """Searches, settles the query and ranks. If the query mistypes words, the store is searched once more, for what
         they stand for. An engine that returns only candidates is asked for more if too few of them match, or too many
         say the same."""
+        days = named_days(request.interval)
+        day_terms = np.array([term for _, _, term in days], np.uint32)
+
+        def with_days(terms: TermIds) -> TermIds:
+            return np.union1d(terms, day_terms) if days else terms
+
         store_query = SearchQuery(
             self._scope.tenant,
             request.partitions,
             request.where,
             vector,
             self._embedder.name,
-            analysed.terms,
+            with_days(analysed.terms),
             candidates=True,
             interval=None if request.interval is None else request.interval.span,
             spelled=analysed.spelled,
@@ -475,8 +481,9 @@ class Retriever(Generic[R]):
         keep = request.keep
         while True:
             columns = await self._store.search(self._collection, store_query)
+            columns = with_named_days(columns, store_query.terms, looked_for(analysed, corrections), days)
             if columns.close and not corrections and (corrections := find_corrections(columns, analysed)):
-                store_query.terms, store_query.spelled = looked_for(analysed, corrections), {}
+                store_query.terms, store_query.spelled = with_days(looked_for(analysed, corrections)), {}
                 continue
             decay = DEFAULT_DECAY
             if request.decays is not None:

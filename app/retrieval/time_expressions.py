@@ -1,8 +1,8 @@
 """Time expressions: reads the interval that a query names, and rates how well a memory's time fits it.
 
     "What did we do last May?" -> may_hold_time (single words only, fast) -> languages -> Grammar.read -> one Reading
-    -> TimeInterval(start, end, "last May") -> settle_time (which reading counts: last Friday or the coming one)
-    -> when(times, reading), which the ranking calls
+    -> TimeInterval(start, end, "last May") -> with_named_days (which memories say "4 December" of the coming Friday)
+    -> settle_time (which reading counts: last Friday or the coming one) -> when(times, reading), for the ranking
 
 dateparser reads full dates in all supported languages, and whole expressions in languages without a table of their own
 (`time_words.toml`). It returns a point in time and its precision; the span follows from both.
@@ -25,14 +25,15 @@ from dateparser.date import DateDataParser
 from dateparser.languages.loader import default_loader
 
 from app.core.caches import CHARACTER_BYTES, ByteCache, kept
-from app.core.clock import to_ms, zone_named
+from app.core.clock import from_ms, to_ms, zone_named
 from app.core.language import MONTHS, PLAIN_APOSTROPHES, number_of, spelled_numbers
 from app.retrieval import time_grammar
-from app.retrieval.decay import MINUTE_MS
+from app.retrieval.decay import DAY_MS, MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
 from app.storage.search import Bools, Columns, Floats, Ints
-from app.storage.text import HAS_EVENT_TIME
+from app.storage.text import HAS_EVENT_TIME, TermIds, term_ids
 
+HOUR_MS, YEAR_MS = 60 * MINUTE_MS, 366 * DAY_MS
 MAX_CHARS = 1_000
 """Characters of a query that are read. A longer query is rather a text than a question."""
 
@@ -67,17 +68,20 @@ class TimeInterval:
     other: tuple[int, int] | None = None
     offset: int = 0
 
-    def settled(self, starts: Ints, ends: Ints, matched: Bools, happening: Bools) -> "TimeInterval":
+    def settled(
+        self, starts: Ints, ends: Ints, matched: Bools, happening: Bools, named: Ints | None = None
+    ) -> "TimeInterval":
         """Returns the reading that counts for memories of these times (milliseconds, shape (n,)).
 
-        `happening`: those that happen at their time and were not just told then.
+        `happening`: those that happen at their time and were not just told then. `named`: `Columns.named`.
 
         A plan for the coming Friday makes it that one, whatever was said on the last. If something happened on the
         last, too, that reading stays behind it. Without a plan it is the earlier one, unless nothing is from then.
         """
 
         def has(among: Bools, reading: tuple[int, int]) -> bool:
-            return bool((among & (ends >= reading[0]) & (starts < reading[1])).any())
+            found = among & (ends >= reading[0]) & (starts < reading[1])
+            return bool(found.any() or (named is not None and (matched & when_named(named, reading)).any()))
 
         past = self.start, self.end
         if self.coming is None or not has(matched, self.coming):
@@ -100,6 +104,43 @@ class TimeInterval:
         return ((self.start, self.end), *(() if self.other is None else (self.other,)))
 
 
+LEAST_NAMED_MS, MOST_NAMED_MS = 6 * HOUR_MS, 14 * DAY_MS
+"""An interval that is shorter or longer, such as "an hour ago" and "last month", is not looked for by its days."""
+NEVER = -(1 << 62)
+
+
+def named_days(interval: TimeInterval | None) -> list[tuple[bool, int, int]]:
+    """Returns the days of the readings as texts may name them: whether with the year, a time of the day, and the id of
+    the term. "tomorrow" is `@11-30` and `@2026-11-30`, as in "The interview is on 30 November". Those with a year are
+    last."""
+    if interval is None:
+        return []
+    days = list[tuple[bool, int, str]]()
+    for start, end in ((interval.start, interval.end), interval.coming or (0, 0)):
+        if LEAST_NAMED_MS <= end - start <= MOST_NAMED_MS:
+            first, last = start + interval.offset + HOUR_MS, end + interval.offset - 7 * HOUR_MS  # a night ends at 6
+            for day in range(first // DAY_MS, last // DAY_MS + 1):
+                at = min(max(day * DAY_MS - interval.offset, start), end - 1)
+                date = from_ms(day * DAY_MS)[: len("2026-11-30")]
+                days += [(False, at, f"@{date[5:]}"), (True, at, f"@{date}")]
+    days.sort()
+    ids = term_ids([name for _, _, name in days]).tolist()
+    return [(with_year, at, term) for (with_year, at, _), term in zip(days, ids, strict=True)]
+
+
+def with_named_days(columns: Columns, terms: TermIds, own: TermIds, days: Sequence[tuple[bool, int, int]]) -> Columns:
+    """Returns the columns of a search for `terms`, the query's `own` and its `days`, with the times of the days that
+    documents name. A day without a year is one within a year of the telling, of two the nearest."""
+    if not days:
+        return columns
+    named, told = np.full(len(columns.rows), NEVER), columns.time if columns.told is None else columns.told
+    for with_year, at, term in days:
+        has = columns.term_counts[np.searchsorted(terms, term)] > 0
+        named[has & (with_year | (np.abs(told - at) < np.minimum(np.abs(told - named), YEAR_MS)))] = at
+    counting = np.isin(terms, own)
+    return columns.having(term_counts=columns.term_counts[counting], df=columns.df[counting], named=named)
+
+
 def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) -> tuple[Columns, TimeInterval | None]:
     """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
     and the reading of the interval that counts.
@@ -109,7 +150,9 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
     told, starts, ends = columns.told, columns.time, columns.ends
     if told is None or ends is None:
         nothing = np.zeros(len(starts), np.bool_)
-        return columns, None if interval is None else interval.settled(starts, starts, columns.matched, nothing)
+        if interval is not None:
+            interval = interval.settled(starts, starts, columns.matched, nothing, columns.named)
+        return columns, interval
     next_minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
 
     def known_since() -> Ints:
@@ -121,7 +164,7 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
         shift = np.where(ends > starts, interval.offset, 0)
         starts, ends = starts - shift, ends - shift
         happening = columns.plain & (columns.flags & HAS_EVENT_TIME != 0)
-        interval = interval.settled(starts, ends, columns.matched, happening)
+        interval = interval.settled(starts, ends, columns.matched, happening, columns.named)
     return columns.having(time=time, starts=starts, ends=ends), interval
 
 
@@ -674,6 +717,11 @@ LEAST_HALF_LIFE_MS = 3_600_000
 """Minimum half-life, an hour: nobody remembers to the minute."""
 MOST_HALF_LIFE_MS = 91 * 86_400_000
 """Maximum half-life, a quarter of a year: "before 2020" is long, but its end is meant precisely."""
+
+
+def when_named(named: Ints, reading: tuple[int, int]) -> Bools:
+    """Returns which documents name a day of a reading (`Columns.named`)."""
+    return (named >= reading[0]) & (named < reading[1])
 
 
 def when(time_ms: Ints, reading: tuple[int, int] | None, ends_ms: Ints | None = None) -> Floats:

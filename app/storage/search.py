@@ -205,6 +205,9 @@ class Columns:
     """The last moment of what lasts, such as the day that `event_at` stands for; None: nothing lasts."""
     told: Ints | None = None
     """When it was told; None: as `time`."""
+    named: Ints | None = None
+    """A time of the day of the query's interval that its text names, "30 November" where tomorrow is asked for; long
+    ago if it names none. The retriever sets it."""
     vectors: NDArray[np.int8] | None = field(default=None, compare=False)
     """(n, dim): the vector of each document's first window, quantised; zeros without one of the query's model. None if
     the query did not ask for vectors."""

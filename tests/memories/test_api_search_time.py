@@ -96,6 +96,26 @@ async def test_of_two_readings_the_one_with_something_in_it_counts(api: httpx.As
     assert await read(f"Am I free on {day}?") == f"{coming:%Y-%m-%d}", "the words say that it is to come"
 
 
+@pytest.mark.parametrize("asked", ["What is on tomorrow?", "Was steht morgen an?", "¿Qué hay el viernes?"])
+async def test_a_day_that_a_text_names_is_its_time(api: httpx.AsyncClient, asked: str) -> None:
+    """Asked on Wednesday the 17th; Friday is the 19th. Told in May, for this day, a later one, and in another year."""
+    day = "19" if "viernes" in asked else "18"
+    interview = f"The interview is on {day} June at two"
+    for told, text in (
+        ("2026-05-01", interview),
+        ("2026-05-02", "The choir sings on 20 June"),
+        ("2026-05-03", f"The piano is tuned on {day} July"),
+        ("2023-05-04", f"The lease ends on {day} June"),
+        ("2026-06-16", "Ben is well again"),
+    ):
+        await append(api, said(text, timestamp=f"{told}T10:00:00Z"), "may")
+    found = await recall(api, asked, now="2026-06-17T12:00:00Z", explain=True)
+    fits = {item["memory"]["content"]: item["scores"]["when"] for item in found["items"]}
+    assert found["items"][0]["memory"]["content"] == interview
+    assert [text for text in fits if fits[text] == 1] == [interview]
+    assert found["understood"]["time"]["empty"] is False
+
+
 async def test_a_query_of_a_time_alone_is_answered_by_time(api: httpx.AsyncClient) -> None:
     told = {
         "2026-06-17T09:00:00Z": "What happened at the office: the printer broke",

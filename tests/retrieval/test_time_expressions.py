@@ -8,16 +8,22 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from app.core.clock import to_ms
 from app.retrieval.time_expressions import (
+    NEVER,
     TimeInterval,
     asked_order,
     fold_in_place,
     interval_of,
     may_hold_time,
+    named_days,
     names_subject,
     read_interval,
+    with_named_days,
 )
+from app.storage.text import term_ids
 from tests.retrieval.cases import CASES, NO_TIME
+from tests.support.columns import columns_of
 
 NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 DAY_MS = 86_400_000
@@ -162,6 +168,46 @@ def test_a_plan_makes_it_the_coming_reading_else_the_one_that_has_something(
     assert found.other == ((-5, 0) if planned and happened else None)
     assert found.empty == (not past and not coming)
     assert found.coming is None
+
+
+@pytest.mark.parametrize(
+    ("query", "zone", "days"),
+    [
+        ("tomorrow", "UTC", ["06-18"]),
+        ("tomorrow", "Pacific/Kiritimati", ["06-19"]),  # there it is the 18th already
+        ("tonight", "America/Denver", ["06-17"]),
+        ("on Friday", "Europe/Berlin", ["06-12", "06-19"]),
+        ("next week", "Europe/Berlin", ["06-22", "06-23", "06-24", "06-25", "06-26", "06-27", "06-28"]),
+        ("last month", "UTC", []),
+        ("an hour ago", "UTC", []),
+    ],
+)
+def test_a_time_of_some_days_is_looked_for_by_their_dates(query: str, zone: str, days: list[str]) -> None:
+    interval = read_interval(query, NOW, ZoneInfo(zone))
+    assert interval is not None
+    expected = term_ids([f"@{year}{day}" for year in ("", "2026-") for day in days]).tolist()
+    assert [term for _, _, term in named_days(interval)] == expected
+    readings = [(interval.start, interval.end), interval.coming or (0, 0)]
+    assert all(any(first <= at < after for first, after in readings) for _, at, _ in named_days(interval))
+
+
+def test_a_day_without_a_year_is_the_nearest_to_its_telling() -> None:
+    """Asked in June 2026 about 13 April, of this year or the next; the fourth text names the year, the fifth none."""
+    interval = read_interval("Where are we on 13 April?", NOW)
+    assert interval is not None
+    days = named_days(interval)
+    terms = np.unique([term for _, _, term in days]).astype(np.uint32)
+    columns = columns_of(5, terms=len(terms))
+    this, coming = (to_ms(datetime(year, 4, 13, tzinfo=UTC)) for year in (2026, 2027))
+    columns.time = np.array([this - DAY_MS, this + 190 * DAY_MS, this - 400 * DAY_MS, this, this])
+    columns.term_counts[np.searchsorted(terms, term_ids(["@04-13"])), :4] = 1
+    columns.term_counts[np.searchsorted(terms, term_ids(["@2027-04-13"])), 3] = 1
+    found = with_named_days(columns, terms, terms[:0], days)
+    assert found.named is not None
+    assert found.named.tolist() == [this, coming, NEVER, coming, NEVER]
+    assert found.term_counts.shape == (0, 5)  # they count as no words
+    settled = interval.settled(columns.time, columns.time, columns.matched, np.zeros(5, np.bool_), found.named)
+    assert settled.readings == ((coming, coming + DAY_MS), (this, this + DAY_MS))
 
 
 @given(queries, moments, zones)
