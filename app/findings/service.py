@@ -48,8 +48,9 @@ Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class BaseEvidence:
-    """What all records that findings name as evidence have in common."""
+class EvidenceRecord:
+    """A record as evidence shows it. Of a procedure the fingerprint covers the steps, so that a revised one is another
+    one."""
 
     kind: EvidenceKind
     id: str
@@ -77,7 +78,7 @@ class BaseEvidence:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryEvidence(BaseEvidence):
+class MemoryEvidence(EvidenceRecord):
     """A memory as evidence."""
 
     kind: Literal["memory"]
@@ -90,7 +91,7 @@ class MemoryEvidence(BaseEvidence):
 
 
 @dataclass(frozen=True, slots=True)
-class FactEvidence(BaseEvidence):
+class FactEvidence(EvidenceRecord):
     """A fact as evidence. It was said when it became true, or else when it became known."""
 
     kind: Literal["fact"]
@@ -102,23 +103,6 @@ class FactEvidence(BaseEvidence):
         return self.fact["source"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcedureEvidence(BaseEvidence):
-    """A procedure as evidence. Its fingerprint covers its steps, so that a revised procedure is another one."""
-
-    kind: Literal["procedure"]
-    procedure: ProcedureRecord = field(compare=False, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ActionEvidence(BaseEvidence):
-    """An action as evidence."""
-
-    kind: Literal["action"]
-
-
-EvidenceRecord: TypeAlias = MemoryEvidence | FactEvidence | ProcedureEvidence | ActionEvidence
-"""A record as evidence shows it."""
 TextEvidence: TypeAlias = MemoryEvidence | FactEvidence
 """A record whose text is searched by its vector."""
 
@@ -144,10 +128,10 @@ def of_fact(fact: FactRecord) -> FactEvidence:
     return FactEvidence("fact", fact["fact_id"], text, said_at, fact["trust"], *owner, fingerprint_of(text), fact)
 
 
-def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
+def of_procedure(procedure: ProcedureRecord) -> EvidenceRecord:
     """Returns a procedure as evidence."""
     fingerprint = fingerprint_of(orjson.dumps([procedure["name"], *procedure["steps"]]).decode())
-    return ProcedureEvidence(
+    return EvidenceRecord(
         "procedure",
         procedure["procedure_id"],
         procedure["name"],
@@ -156,14 +140,13 @@ def of_procedure(procedure: ProcedureRecord) -> ProcedureEvidence:
         procedure.get("agent_id"),
         procedure.get("user_id"),
         fingerprint,
-        procedure,
     )
 
 
-def of_action(action: ActionRecord) -> ActionEvidence:
+def of_action(action: ActionRecord) -> EvidenceRecord:
     """Returns an action as evidence."""
     text, owner = action["content"], (action.get("agent_id"), action.get("user_id"))
-    return ActionEvidence("action", action["action_id"], text, action["timestamp"], 1.0, *owner, fingerprint_of(text))
+    return EvidenceRecord("action", action["action_id"], text, action["timestamp"], 1.0, *owner, fingerprint_of(text))
 
 
 class EvidenceReader:

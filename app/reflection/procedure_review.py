@@ -15,8 +15,8 @@ from app.core.served_text import strip_served
 from app.findings.schemas import Proposal, evidence_names
 from app.findings.service import (
     EvidenceReader,
+    EvidenceRecord,
     FindingRepository,
-    ProcedureEvidence,
     new_finding,
     of_action,
     of_procedure,
@@ -149,7 +149,7 @@ class ProcedureReviews:
         stored = await findings.find_one(finding["finding_id"])
         return finding["finding_id"], [] if stored is not None else [findings.insert(finding)]
 
-    async def _earlier_finding(self, findings: FindingRepository, evidence: ProcedureEvidence, now: str) -> str | None:
+    async def _earlier_finding(self, findings: FindingRepository, evidence: EvidenceRecord, now: str) -> str | None:
         """Returns the id of a finding about the same steps that is dismissed, or open with its evidence whole."""
         reader = EvidenceReader(self._tools.store, findings.scope, now)
         where = both(of_partition(evidence.agent_id, evidence.user_id), Eq("kind", KIND))

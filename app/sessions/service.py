@@ -45,7 +45,6 @@ from app.sessions.schemas import (
     SessionPatch,
     SessionRecord,
     SessionStats,
-    SessionStatus,
     counter,
     render,
     render_message,
@@ -72,12 +71,6 @@ TAKEN = (
 )
 
 ROLES: tuple[MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
-
-
-class SessionFilters(RecordFilters, total=False):
-    """Which sessions a list shows. None: any."""
-
-    status: SessionStatus | None
 
 
 class SessionService:
@@ -115,7 +108,7 @@ class SessionService:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
         return render(await self._live(session_id))
 
-    async def page(self, filters: SessionFilters, listing: Listing) -> Page[Session]:
+    async def page(self, filters: RecordFilters, listing: Listing) -> Page[Session]:
         """Returns one page of the sessions that match the filters."""
         asked, keep = split_filter(filters, SESSION_FIELDS, SESSIONS)
         where = both(having(filters, "agent_id", "status", "user_id"), unexpired(self._now()), asked)

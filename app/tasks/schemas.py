@@ -16,7 +16,6 @@ from app.core.schemas import (
     Identifier,
     NotNull,
     Object,
-    RecordFilters,
     Schema,
     Text,
     Timestamp,
@@ -54,11 +53,6 @@ class Evidence(TypedDict):
     source: str
     content: str
     tokens: Annotated[Count, Field(description="Of source and content.")]
-
-
-class TaskFilters(RecordFilters, total=False):
-    session_id: str | None
-    status: TaskStatus | None
 
 
 class TaskState(TypedDict, total=False):

@@ -15,6 +15,7 @@ from app.core.schemas import (
     OBJECT_BYTES,
     JsonObject,
     Page,
+    RecordFilters,
     differing,
     equal_json,
     merge_patch,
@@ -50,7 +51,6 @@ from app.tasks.schemas import (
     StepPatch,
     Task,
     TaskCreate,
-    TaskFilters,
     TaskPatch,
     TaskPatched,
     TaskRecord,
@@ -228,7 +228,7 @@ class TaskService:
         """Returns a task. Raises NotFound."""
         return render(await self._live(task_id))
 
-    async def page(self, filters: TaskFilters, listing: Listing) -> Page[Task]:
+    async def page(self, filters: RecordFilters, listing: Listing) -> Page[Task]:
         """Returns a page of tasks that match the filters."""
         asked, keep = split_filter(filters, TASK_FIELDS, TASKS)
         named = having(filters, "agent_id", "user_id", "session_id", "status")
