@@ -437,7 +437,7 @@ class Grammar:
     def names_no_subject(self, text: str) -> bool:
         """Returns whether a folded text holds only words such as "what", "did", "happen", "recently", or none."""
         for pattern in self.orders.values():
-            text = pattern.sub(" ", text)
+            text = pattern.sub(lambda match: match.groupdict().get("rest") or " ", text)
         if self.spaced:
             return self._general.issuperset(WORD.findall(text))
         longest = sorted(map(re.escape, self._general), key=len, reverse=True)

@@ -309,7 +309,13 @@ def test_a_query_for_what_holds_now(query: str) -> None:
         ("What did I do last week?", None), ("my last three days", None), ("what was her last name?", None),
         ("where was I the week before last?", None), ("What was the price before it changed?", "earliest"),
         ("Is the oldest plan still the latest?", None), ("What do I still have to do?", None),
-        ("¿Qué tengo todavía que hacer?", None),
+        ("¿Qué tengo todavía que hacer?", None), ("Qui habite toujours ici ?", None), ("谁还在上海？", None),
+        ("Wer wohnt immer noch in Kiel?", None), ("De qual aluno ainda espero o trabalho?", None),
+        ("宿題をまだ出していないのは誰？", None), ("Chi lavora ancora qui?", None),
+        ("Paul habite-t-il toujours à Lyon ?", "present"), ("A Ana ainda mora em Faro?", "present"),
+        ("まだ東京に住んでいる？", "present"), ("小明还在上海吗？", "present"),
+        ("Lavora ancora alle poste?", "present"), ("Per che ora è la sveglia?", None),
+        ("Dove abita ora Renato?", "present"), ("Have I been to Oslo before?", None),
     ],
 )  # fmt: skip
 def test_a_query_for_the_newest_or_the_oldest(query: str, order: str | None) -> None:
@@ -336,6 +342,7 @@ def test_a_query_of_a_time_alone_names_no_subject(query: str) -> None:
     [
         "Which film did I watch yesterday?", "What did I sell in October?", "what did I decide last about the ledger?",
         "What happened?", "what did you do", "", "Was habe ich gestern gekocht?", "昨天谁打电话了？", "¿Qué comí ayer?",
+        "Does she smoke still?", "¿Ana fuma todavía?", "Where did Mira live before?", "小明住在上海，仍？",
     ],
 )  # fmt: skip
 def test_a_query_with_a_subject_or_without_a_time_is_none(query: str) -> None:
