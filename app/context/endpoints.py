@@ -18,13 +18,6 @@ from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser, Prompt
 from app.profiles.endpoints import AgentId, Agents
 
-
-def context_of(request: Request) -> ContextService:
-    """Creates the context service of the request's caller."""
-    resources, principal = get_caller(request)
-    return ContextService(resources, principal.scope)
-
-
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)
 
 
@@ -32,7 +25,8 @@ router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRou
 async def assemble_context(body: schemas.ContextRequest, request: Request) -> Answer[schemas.Context]:
     """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
     left out and why. What is packed counts as accessed, unless `now` names another time."""
-    return answer(await context_of(request).assemble(body))
+    resources, principal = get_caller(request)
+    return answer(await ContextService(resources, principal.scope).assemble(body))
 
 
 agents_router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=StrictRoute)

@@ -10,7 +10,6 @@ from app.context.rendering import item_tokens
 from app.context.source import Candidate, ContextSource, SourceRequest, SourceResult
 from app.core.tracing import span
 from app.errors import NotFound, RecalldError, Unavailable
-from app.retrieval.retriever import SearchWarning
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +95,3 @@ def raise_if_unreadable(sections: Sequence[GatheredSection]) -> None:
     if all(error.status < RecalldError.status for error in errors):
         raise errors[0]
     raise Unavailable(f"No section could be read: {errors[0].detail}", retry_after=1)
-
-
-def warnings_of(sections: Sequence[GatheredSection]) -> list[SearchWarning]:
-    """Returns what the sections went without, as {code, detail}."""
-    return [warning for section in sections for warning in section.result.warnings]

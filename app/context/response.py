@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from app.context import rendering
-from app.context.gathering import GatheredSection, warnings_of
+from app.context.gathering import GatheredSection
 from app.context.layout import PackedContext, PromptPlan
 from app.context.passages import best_passage
 from app.context.schemas import (
@@ -109,6 +109,7 @@ def answer_of(
         for section in packed.sections
         for error in section.faults
     ]
+    gone_without = [warning for section in packed.sections for warning in section.result.warnings]
     return {
         "intent": plan.intent,
         "messages": _messages(body, text, turns) if body.format == "messages" else [],
@@ -120,9 +121,7 @@ def answer_of(
         "dropped": dropped_of(packed, explained),
         "budget": plan.budget,
         "errors": _each_once(errors),
-        "warnings": _each_once(
-            [*warnings_of(packed.sections), *warnings, *_rules_left_out(packed), *damage_warnings()]
-        ),
+        "warnings": _each_once([*gone_without, *warnings, *_rules_left_out(packed), *damage_warnings()]),
         "took_ms": {
             **{section.name: round(section.seconds * 1000, 3) for section in packed.sections},
             "total": round((time.perf_counter() - started) * 1000, 3),

@@ -116,19 +116,13 @@ async def _read_findings(request: SourceRequest) -> _Findings:
     earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
     memories = [record.memory for name in earlier if isinstance(record := records[name], MemoryEvidence)]
     linked = await replaced(store, request.scope, request.viewpoint, memories)
-    linked_pairs = {(statement.memory_id, statement.later.name) for statement in linked}
-    uncertain = [finding for finding in opened if _pair_of(finding) not in linked_pairs]
+    linked_pairs = {(("memory", statement.memory_id), statement.later.name) for statement in linked}
+    uncertain = [finding for finding in opened if tuple(evidence_names(finding)) not in linked_pairs]
     accepted = [finding for finding in doubts if finding["status"] == "accepted"]
     judged = [JudgedStatement.of_replaced(statement) for statement in linked]
     judged += [statement for finding in uncertain for statement in _uncertain_statements(finding, records)]
     judged += await _accepted_statements(request, accepted)
     return _Findings(uncertain, records, judged)
-
-
-def _pair_of(finding: FindingRecord) -> tuple[str, Name]:
-    """Returns the id of the earlier statement of a finding, and the name of the later one."""
-    (_, earlier_id), later = evidence_names(finding)
-    return earlier_id, later
 
 
 def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:

@@ -202,23 +202,18 @@ async def session_of(request: SourceRequest, sessions: SessionRepository) -> Ses
 
 async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candidate]:
     """Returns the session's own summary, if it has messages before the turns that the context shows."""
-    summary = session["summary"] or ""
-    if not summary.strip() or session["message_count"] <= _most_turns(request):
+    summary, body = session["summary"] or "", request.body
+    shown_turns = MESSAGES_SOURCE.limit_in(body) if MESSAGES_SOURCE.is_wanted(body) else 0
+    if not summary.strip() or session["message_count"] <= shown_turns:
         return []
     memories = MemoryRepository(request.resources.store, request.scope)
     memory_id = session.get("summary_id")
     memory = None if memory_id is None else await memories.find_one(memory_id)
-    least = request.body.min_trust
-    if least is not None and (memory is None or memory["trust"] < least):
+    if body.min_trust is not None and (memory is None or memory["trust"] < body.min_trust):
         return []
-    if request.body.now is not None and (memory is None or said_last(memory) > request.body.now):
+    if body.now is not None and (memory is None or said_last(memory) > body.now):
         return []  # it tells turns that come after the time of the prompt
     return [_summary_item(summary, memory, "earlier in this session: ")]
-
-
-def _most_turns(request: SourceRequest) -> int:
-    """Returns how many turns the context shows at most."""
-    return 0 if "messages" in request.body.exclude else MESSAGES_SOURCE.limit_in(request.body)
 
 
 async def _last_sessions(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
@@ -245,7 +240,10 @@ async def _last_sessions(request: SourceRequest, sessions: SessionRepository, mo
         and said_last(memory) <= now
         and (body.min_trust is None or memory["trust"] >= body.min_trust)
     }
-    told = [(said_last(memory), [_other_sessions_summary(memory, request)]) for memory in summaries.values()]
+    told = list[tuple[str, list[Candidate]]]()
+    for memory in summaries.values():
+        prefix = f"session of {request.day(said_last(memory))}: "
+        told.append((said_last(memory), [_summary_item(memory["content"], memory, prefix)]))
     if body.session_id is not None:
         ended = [
             session
@@ -303,12 +301,6 @@ async def _last_lines(request: SourceRequest, sessions: Sequence[SessionRecord])
     return list(lines.values())
 
 
-def _other_sessions_summary(memory: MemoryRecord, request: SourceRequest) -> Candidate:
-    """Returns the memory that sums up another session, with the day of its last message: "session of 2026-05-08: …"."""
-    item = _summary_item(memory["content"], memory, f"session of {request.day(said_last(memory))}: ")
-    return replace(item, place=(said_last(memory), 0))
-
-
 def said_last(memory: MemoryRecord) -> str:
     """Returns the time of the last message that the summary covers."""
     return memory["event_at"] or memory["created_at"]
@@ -326,6 +318,7 @@ def _summary_item(text: str, memory: MemoryRecord | None, prefix: str) -> Candid
         prefix=prefix,
         keys=frozenset({same_text(text), same_memory(memory_id)}),
         memory_id=memory_id,
+        place=(said_last(memory), 0),
         utterance=Utterance.in_memory(memory),
     )
 
@@ -361,28 +354,13 @@ async def gather_messages(request: SourceRequest) -> SourceResult:
         return SourceResult()
     until = None if request.body.now is None else Range("timestamp", le=request.body.now)
     where = both(sessions.undeleted(session), until)
-    messages = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
-    return SourceResult(await _turns_before_query(request, session, messages))
-
-
-async def _turns_before_query(
-    request: SourceRequest, session: SessionRecord, newest_first: list[MessageRecord]
-) -> list[Candidate]:
-    """Returns the messages as turns, newest first, without the last one if it is the query itself."""
-    if (
-        newest_first
-        and newest_first[0]["role"] == "user"
-        and await _is_message_of_query(newest_first[0], request.body.query)
-    ):
-        newest_first = newest_first[1:]
+    newest_first = await sessions.messages.find(where, order="desc", limit=request.limit + SPARE_MESSAGES)
+    if newest_first and newest_first[0]["role"] == "user":
+        text, query = newest_first[0]["text"], request.body.query
+        if await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query)):
+            newest_first = newest_first[1:]
     length = sum(len(message["text"]) for message in newest_first)
-    return (await off_loop(length, turn_items, session, newest_first[::-1]))[::-1]
-
-
-async def _is_message_of_query(message: MessageRecord, query: str) -> bool:
-    """Returns whether a message has the text of the query, as `content_hash` compares them."""
-    text = message["text"]
-    return await off_loop(len(text) + len(query), lambda: content_hash(text) == content_hash(query))
+    return SourceResult((await off_loop(length, turn_items, session, newest_first[::-1]))[::-1])
 
 
 def turn_items(session: SessionRecord, oldest_first: Sequence[MessageRecord]) -> list[Candidate]:
