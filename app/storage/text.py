@@ -118,7 +118,7 @@ INITIALS_TEXT = 2_000
 """Characters of a text whose initials are read: more than enough for `MAX_INITIALS` pairs."""
 LITTLE = 3
 """Most letters of a word that an acronym may leave out: MFA leaves out the "of" of "Ministry of Foreign Affairs"."""
-_CLAUSE = re.compile(rf"{_WORD}(?:[\s'\u2019\u2010\u2011-]+{_WORD})+")
+_CLAUSE = re.compile(rf"(?<!{_LETTER}){_WORD}(?:[\s'\u2019\u2010\u2011-]+{_WORD})+")
 _CASED = re.compile(r"[^\W\d_]{2,}")
 FEWEST_CAPITALS = 2
 """Fewest capitals of an acronym, also before an ending: NDA in NDAs, МИД in МИДа."""

@@ -144,6 +144,18 @@ def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Cal
     assert long < 30 * max(short, 0.002)
 
 
+def test_one_word_of_2000_letters_takes_as_long_as_a_thousand_words() -> None:
+    """As a picture in base64 has: an expression that begins anew at each letter takes 30 times as long."""
+
+    def spent(text: str) -> float:
+        started = time.process_time()
+        index_text(text)
+        return time.process_time() - started
+
+    word, words_of_one = (min(spent(text) for _ in range(3)) for text in ("a" * 2_000, "a " * 1_000))
+    assert word < 12 * max(words_of_one, 0.002)
+
+
 def test_a_sentence_end_is_the_same_from_the_middle_of_its_run() -> None:
     text = "One...  \n  Two"
     assert [[*sentence_ends(text, low, len(text))] for low in (0, 4, 5, 7, 8, 10, 11)] == [[11]] * 6 + [[]]
