@@ -103,7 +103,7 @@ def word_count(text: str) -> int:
     return sum(1 for _ in _RUN_OF_TEXT.finditer(text))
 
 
-_CLOSING = re.compile(r"[.!\u2026\u3002\uff01]+(?=\s|$)")
+_CLOSING = re.compile(r"(?<![.!\u2026\u3002\uff01])[.!\u2026\u3002\uff01]+(?=\s|$)")
 _WORD_OR_MARK = re.compile(r"\w+(?:[.,:/'-]\w+)*|[^\w\s]")
 _EVEN_HYPHENS = PLAIN_APOSTROPHES | dict.fromkeys(map(ord, "\u2010\u2011"), "-")
 

@@ -199,7 +199,8 @@ MOST_JOINING = 2
 """The most words on each side of a clause that go with it, such as "and my" or "but". Beside a text of which nothing is
 to be left it is one: the "I" of "I live in Rome", of which "live in Rome" was quoted."""
 _NO_JOINT = re.compile(r"[^\w\s'\u2019-]")
-_SEAM = re.compile(r"[\s,;:\u3001\uff0c\uff1b\uff1a\u2013\u2014-]+$")
+_JOINING = r"[\s,;:\u3001\uff0c\uff1b\uff1a\u2013\u2014-]"
+_SEAM = re.compile(f"(?<!{_JOINING}){_JOINING}+$")
 _ENDED = re.compile(r"[.!?\u2026\u3002\uff01\uff1f\n][\"'\u201d\u2019)\u300d]*$")
 
 

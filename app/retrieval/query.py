@@ -71,7 +71,7 @@ LONGEST_NAME = 64
 SCRIPT_SAMPLE = 2_000
 """Characters from the beginning of a query that show its script."""
 MOST_WORDS, FEW_WORDS = 300, 2
-_TURN = re.compile(r"^[\s*_#>-]*([^\W\d_][\w .]{0,30}?)[*_]*\s?(?:\uff1a|:[*_]*(?=\s|$))", re.MULTILINE)
+_TURN = re.compile(r"^(?:[^\S\n]|[*_#>-])*([^\W\d_][\w .]{0,30}?)[*_]*\s?(?:\uff1a|:[*_]*(?=\s|$))", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

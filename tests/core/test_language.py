@@ -18,8 +18,11 @@ from app.core.language import (
     spelled_numbers,
     values,
     whole,
+    wording,
     words,
 )
+from app.findings.service import shortened
+from app.retrieval.query import leading_part
 from app.storage.text import index_text, notations
 
 
@@ -129,8 +132,19 @@ def test_chinese_numerals_are_no_numbers_that_somebody_must_have_said() -> None:
     assert numbers("3 of 1.200") == {"3": frozenset({"3"}), "1.200": frozenset({"1200", "1.2", "1", "200"})}
 
 
-@pytest.mark.parametrize("read", [sentences, notations, index_text, lambda text: spelled_numbers(text, words(text))])
-@pytest.mark.parametrize("run", [".", "?!", " ", "\t ", "1", "١", "十", "a", "\u0301", "a\u0301\u0301"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        sentences,
+        notations,
+        index_text,
+        wording,
+        leading_part,
+        lambda text: spelled_numbers(text, words(text)),
+        lambda text: shortened({"cut": [len(text), len(text)]}, text),
+    ],
+)
+@pytest.mark.parametrize("run", [".", "?!", ".!", "\n", " ", "\t ", "1", "١", "十", "a", "\u0301", "a\u0301\u0301"])
 def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Callable[[str], object], run: str) -> None:
     """An expression that begins anew at each character of the run takes 64 times as long for eight times the text, and
     keeps all others waiting for 20 s."""
