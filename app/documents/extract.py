@@ -24,6 +24,9 @@ import orjson
 MARKDOWN, TEXT, HTML, PDF = "text/markdown", "text/plain", "text/html", "application/pdf"
 MEMORY_BYTES, SECONDS = 2 << 30, 60
 """What the process may take: memory that it reserves, and seconds of a processor."""
+SECONDS_BY_MEGABYTE = {MARKDOWN: 5, TEXT: 1, HTML: 1}
+"""Of a processor, besides five: twice what Markdown takes, ten times what a page does. A page of 200,000 nested `<div>`
+takes minutes of the parser, and other files wait for it. How long a PDF takes does not follow from its size."""
 MOST, OVERLAP = 1_000, 200
 """Characters of a passage (about 200 tokens, one window of the embedding model), and of the sentence that the next one
 repeats."""
@@ -259,7 +262,9 @@ def _decoded(file: bytes, is_page: bool, charset: str) -> str:
 def main(media_type: str, path: str, charset: str = "") -> None:
     """Prints the passages of a file."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+    by_size = SECONDS_BY_MEGABYTE.get(media_type, SECONDS) * (1 + (Path(path).stat().st_size >> 20))
+    seconds = min(5 + by_size, SECONDS)
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     figures: dict[str, Any] = {}
     try:
         for passage in passages(sections_of(media_type, path, figures, charset)):

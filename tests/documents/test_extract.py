@@ -1,6 +1,7 @@
 """What a file's passages are."""
 
 import io
+import resource
 from itertools import pairwise
 from pathlib import Path
 
@@ -187,3 +188,21 @@ def test_a_text_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(extract, "MOST_CHARACTERS", 100)
     with pytest.raises(FileUnreadable, match="more than 100 characters"):
         list(passages(iter([TextSection("a " * 100)])))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "size", "seconds"),
+    [("text/html", 1_000, 6), ("text/html", 10 << 20, 16), ("text/markdown", 10 << 20, 60), ("application/pdf", 9, 60)],
+)
+def test_a_file_has_time_by_its_size(
+    media_type: str, size: int, seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """200,000 nested elements take a minute of the parser, and other files wait for it."""
+    limits = dict[int, tuple[int, int]]()
+    monkeypatch.setattr(resource, "setrlimit", limits.__setitem__)
+    monkeypatch.setattr(extract, "sections_of", lambda *_: iter(()))
+    file = tmp_path / "file"
+    with file.open("wb") as sized:
+        sized.truncate(size)
+    extract.main(media_type, str(file))
+    assert limits[resource.RLIMIT_CPU] == (seconds, seconds)
