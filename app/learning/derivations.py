@@ -17,7 +17,7 @@ from app.jobs.queue import OperationUndo, skipping
 from app.jobs.runner import Done, Run, undo_each
 from app.learning.dependencies import Tools
 from app.memories.agents import AGENTS
-from app.memories.repository import Embeddings, MemoryRepository, needs_new_entry, text_to_index
+from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MEMORIES, STATEMENTS
 from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
@@ -408,14 +408,8 @@ class DerivationUndo:
             memory, earlier = MEMORIES.as_record(doc), MEMORIES.as_record(before)
             if memory["status"] == "superseded" and earlier.get("status") == "active":
                 earlier["kept_apart"] = True  # a restored memory is not merged again
-            memories = MemoryRepository(self._store, scope)
-            if not needs_new_entry(earlier):
-                return memories.revise(memory, earlier, now)
             # a restored text gets its own terms and vector again
-            (entry,) = await self._embeddings.entries([text_to_index({**memory, **earlier})])
-            earlier = {**earlier, "embedding": self._embeddings.info(entry)}
-            pending = memories.note_pending({**memory, **earlier, "updated_at": now})
-            return [*memories.revise(memory, earlier, now, entry), *pending]
+            return (await MemoryRepository(self._store, scope).rewritten(memory, earlier, now, self._embeddings))[1]
         if collection is PROCEDURES:
             procedures = ProcedureRepository(self._store, scope)
             return procedures.revise(PROCEDURES.as_record(doc), restored(PROCEDURES.as_record(before)), now)

@@ -44,7 +44,7 @@ from app.llm.base import LLM, Budget
 from app.memories.repository import SOURCE, Embeddings, of_partition
 from app.memories.schemas import Source
 from app.procedures.schemas import PROCEDURES, ProcedureCreate, ProcedureRecord
-from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure, text_to_index
+from app.procedures.service import ProcedureRepository, ended_trial, learned, new_procedure
 from app.profiles.agents import names_one
 from app.profiles.users import ProfileReader
 from app.retrieval.retriever import RetrievalRequest, Retriever
@@ -487,10 +487,8 @@ class _Merging:
         fields = PROCEDURES.as_record(body.model_dump())
         if self._rule is not None and self._rule.allows(texts_of(fields)):
             fields["user_id"] = None
-        procedure = new_procedure(fields, source, self._now)
-        (entry,) = await self._embeddings.entries([text_to_index(procedure)])
-        procedure["embedding"] = self._embeddings.info(entry)
-        self.changes += self._procedures.add(procedure, entry)
+        procedure, changes = await self._procedures.added(new_procedure(fields, source, self._now), self._embeddings)
+        self.changes += changes
         self._made.append(procedure["procedure_id"])
 
     def result(self) -> DerivationResult:

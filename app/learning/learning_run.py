@@ -389,7 +389,7 @@ def _place(part: Part[S]) -> int:
 
 
 def _shape(parts: Sequence[Part[S]]) -> type[ReplyShape]:
-    return prompts.together([part.shape for part, _ in parts])
+    return prompts.together(tuple(part.shape for part, _ in parts))
 
 
 def _id(source: S, extractor: Extractor[S], name: str) -> str:

@@ -333,15 +333,11 @@ class SecondLook(Shape):
     unsupported: Annotated[list[Objection], Field(max_length=500)]
 
 
-def together(shapes: Sequence[type[ReplyShape]]) -> type[ReplyShape]:
+@cache
+def together(shapes: tuple[type[ReplyShape], ...]) -> type[ReplyShape]:
     """Returns one shape with the fields of all, for one call. An answer of that shape is also of each of them."""
     if len(shapes) == 1:
         return shapes[0]
-    return _together(tuple(shapes))
-
-
-@cache
-def _together(shapes: tuple[type[ReplyShape], ...]) -> type[ReplyShape]:
     # Fields of the last base come first, so those of the first shape are first in the answer. All are lists: of an
     # answer that is cut off the complete items stay.
     made = cast("type[ReplyShape]", create_model("Learned", __base__=tuple(reversed(shapes))))

@@ -353,8 +353,8 @@ class MemoryPlanner:
         return self._insert(memory, entry)
 
     def _insert(self, memory: MemoryRecord, entry: IndexEntry) -> MemoryRecord:
-        memory = memory | {"embedding": self._embeddings.info(entry)}
-        self._changes += self._memories.add(memory, entry)
+        memory, changes = self._memories.add(memory, entry, self._embeddings)
+        self._changes += changes
         self._latest[memory["memory_id"]] = memory
         if memory["status"] == "active":
             self._near.add_written(memory, entry)

@@ -495,9 +495,10 @@ class VersionedRepository(Repository[R]):
         super().__init__(store, scope, kind.collection)
         self._kind, self.history = kind, Repository(store, scope, history)
 
-    def add(self, record: R, entry: IndexEntry) -> list[Change]:
-        """Returns the changes that store a new record with its index entry."""
-        return [self.insert(record, entry), *self.note_pending(record)]
+    def add(self, record: R, entry: IndexEntry, embeddings: Embeddings) -> tuple[R, list[Change]]:
+        """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
+        record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
+        return record, [self.insert(record, entry), *self.note_pending(record)]
 
     def note_pending(self, record: R) -> list[Change]:
         """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
@@ -507,10 +508,9 @@ class VersionedRepository(Repository[R]):
         return [pending_note(self.collection, self.scope.tenant, record_id, record["updated_at"])]
 
     async def added(self, record: R, embeddings: Embeddings) -> tuple[R, list[Change]]:
-        """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
+        """Returns the same as `add`, for a record whose text has no index entry yet."""
         (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
-        record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
-        return record, self.add(record, entry)
+        return self.add(record, entry, embeddings)
 
     async def rewritten(self, record: R, changed: R, now: str, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a record with these fields at its next version, and the changes that store it. If its text changes,

@@ -35,7 +35,7 @@ from app.sessions.schemas import (
     own_text,
     shortened,
 )
-from app.storage.changes import Change, DeleteWhere, Insert, Ref, Update
+from app.storage.changes import Change, DeleteWhere, Ref, Update
 from app.storage.protocol import Store
 from app.storage.record_filters import metadata_terms
 from app.storage.repository import Repository
@@ -225,10 +225,6 @@ class SessionRepository(Repository[SessionRecord]):
         return both(Eq("session_id", session["session_id"]), Absent("deleted_at"))
 
     # --- Changes ------------------------------------------------------------------------------------------------------
-
-    def add_message(self, message: MessageRecord) -> Insert[MessageRecord]:
-        """Returns the insert of a message."""
-        return Insert(MESSAGES, {"tenant_id": self.scope.tenant, **message})
 
     def change_message(self, old: MessageRecord, new: MessageRecord) -> Update[MessageRecord]:
         """Returns the change of a message. The session's change in the same commit notices concurrent ones."""

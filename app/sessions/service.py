@@ -50,7 +50,7 @@ from app.sessions.schemas import (
     render_message,
     speaker_role,
 )
-from app.storage.changes import Allocate, Change, IndexEntry
+from app.storage.changes import Allocate, Change
 from app.storage.protocol import Fetched
 from app.storage.record_filters import metadata_terms, split_filter
 from app.storage.repository import Listing, expired, having, page_of, pages, render_items, unexpired
@@ -144,13 +144,10 @@ class SessionService:
         ended = self._changed(
             session, {} if session["status"] == "ended" else {"status": "ended", "ended_at": self._now()}
         )
-        payload = self._to_learn(session_id)
-        scope = self._sessions.scope
-        scope.require_write(session["agent_id"], session["user_id"])
         operation, queued = queue.start(
-            scope,
+            self._sessions.scope,
             queue.POST_CONVERSATION,
-            payload,
+            self._to_learn(session_id),
             self._clock.now(),
             agent_id=session["agent_id"],
             user_id=session["user_id"],
@@ -205,11 +202,11 @@ class SessionService:
         limited = await within_limit(body.messages, BODY_LIMITS.text_chars)
         messages = await off_loop(limited.length, repository.new_messages, session, limited.messages, now)
         changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
-        changes += [self._sessions.add_message(message) for message in messages]
+        changes += map(self._sessions.messages.insert, messages)
         changes.append(self._sessions.count_in(session, messages))
         memories = await self._memorize(session, messages, now)
-        for memory, indexed in memories:
-            changes += self._memories.add(memory, indexed)
+        for _, added in memories:
+            changes += added
         # learning is due every `LEARN_EVERY` messages, once the session is quiet; a summary, every `SUMMARY_TOKENS`
         count, size = session["message_count"], session["token_count"]
         by_count = count // LEARN_EVERY != (count + len(messages)) // LEARN_EVERY
@@ -271,8 +268,8 @@ class SessionService:
 
     async def _memorize(
         self, session: SessionRecord, messages: list[MessageRecord], now: str
-    ) -> list[tuple[MemoryRecord, IndexEntry]]:
-        """Returns the memories of the messages and their index entries, if the session memorizes messages."""
+    ) -> list[tuple[MemoryRecord, list[Change]]]:
+        """Returns the memories of the messages, each with the changes that store it, if the session memorizes them."""
         if session["memorize"] != "messages":
             return []
         key_id = self._sessions.scope.key_id
@@ -283,10 +280,8 @@ class SessionService:
 
         memories = await off_loop(characters([[message["text"], message["metadata"]] for message in messages]), made)
         entries = await self._embeddings.entries([text_to_index(memory) for memory in memories])
-        return [
-            (memory | {"embedding": self._embeddings.info(entry)}, entry)
-            for memory, entry in zip(memories, entries, strict=True)
-        ]
+        embedded = zip(memories, entries, strict=True)
+        return [self._memories.add(memory, entry, self._embeddings) for memory, entry in embedded]
 
     async def stats(self, session_id: str) -> SessionStats:
         """Returns counts and times of a session."""
