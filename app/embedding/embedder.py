@@ -220,8 +220,8 @@ class BatchQueue:
         Raises EmbeddingUnavailable if the queue is closed.
         """
         future = asyncio.get_running_loop().create_future()
-        request = EmbeddingRequest(list(texts), np.empty((len(texts), self.model.dim), np.float32), future)
-        request.urgent, request.tenant = urgent, tenant_at_work()
+        rows = np.empty((len(texts), self.model.dim), np.float32)
+        request = EmbeddingRequest(list(texts), rows, future, urgent, tenant_at_work())
         with self._wake:
             if not self.alive:
                 raise EmbeddingUnavailable("the embedder is closed")

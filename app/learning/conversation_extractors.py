@@ -276,7 +276,7 @@ class StatementExtractor:
             ]
             replaced = [*whole, *rules.replaced.values()]
             now = rfc3339(tools.clock.now())
-            made = {
+            made = {  # of what a message says twice, and what became one memory, one statement is kept
                 (memory["memory_id"], one.quote.line.seq): _statement(talk, one, memory["memory_id"], now)
                 for one, memory in zip(statements, planned.answers, strict=True)
             }

@@ -46,7 +46,7 @@ from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert,
 from app.storage.protocol import Store
 from app.storage.record_filters import metadata_terms
 from app.storage.repository import Repository, expired, pages
-from app.storage.schema import Absent, BaseRecord, Collection, Eq, Filter, In, OwnedRecord, R, both
+from app.storage.schema import Absent, BaseRecord, Collection, Eq, Filter, In, OwnedRecord, R, both, value_at
 from app.storage.scope import SYSTEM, Scope
 from app.storage.text import IndexedTerms, content_hash, index_text, normalise_content
 
@@ -216,10 +216,10 @@ IDENTITY = (
     "valid_from",
     "valid_until",
     "expires_at",
-    "metadata",
     "key",
+    "metadata",
 )
-"""Fields that distinguish two memories of the same partition and type."""
+"""Fields that distinguish two memories of the same partition and type, in the order in which they are hashed."""
 
 
 DUE = ("due_at", "surface_at", "done_at", "rrule")
@@ -369,19 +369,14 @@ def identity_hash(memory: MemoryRecord) -> int:
     The time when it was told distinguishes two learned experiences without a time of their own, but not two
     preferences or facts: these are the same each time they are said.
     """
-    parts = [
-        normalise_content(memory["content"]),
-        normalise_content(memory["context"]) if memory["context"] else None,
-        happened_at(memory),
-        None if memory["event_at"] is None else memory.get("event_at_precision"),
-        memory.get("due_at"),
-        memory.get("rrule"),
-        memory["valid_from"],
-        memory["valid_until"],
-        memory["expires_at"],
-        memory["key"],
-        sorted(metadata_terms(memory["metadata"])),
-    ]
+    compared = {
+        "content": normalise_content(memory["content"]),
+        "context": normalise_content(memory["context"]) if memory["context"] else None,
+        "event_at": happened_at(memory),
+        "event_at_precision": None if memory["event_at"] is None else memory.get("event_at_precision"),
+        "metadata": sorted(metadata_terms(memory["metadata"])),
+    }
+    parts = [compared[name] if name in compared else value_at(memory, name) for name in IDENTITY]
     return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
 
 

@@ -675,13 +675,9 @@ class MemoryCreate(_Times, Owned):
         return text(content)
 
     @model_validator(mode="after")
-    def _named_file(self) -> Self:
+    def _whole(self) -> Self:
         if self.memory_type == FILE and self.key is None:
             raise ValueError("a file needs a key")
-        return self
-
-    @model_validator(mode="after")
-    def _of_a_time(self) -> Self:
         if self.event_at_precision and not self.event_at:
             raise ValueError("event_at_precision needs event_at")
         if self.rrule and not self.due_at:
