@@ -11,6 +11,7 @@ from app.embedding.onnx import MAX_TOKENS, OnnxModel
 from app.memories.create import SIMILAR
 from benchmarks.evaluation import sets
 from benchmarks.evaluation.ranking_cases import Embedder, build_cases
+from tests.retrieval.test_asking import ASKING, SMALL_TALK, probability
 
 pytestmark = pytest.mark.skipif(
     not (MODELS / MULTILINGUAL_FOLDER).is_dir(), reason="needs the model: run scripts/extra multilingual"
@@ -40,6 +41,11 @@ def test_what_means_something_else_is_no_near_duplicate(multilingual: OnnxModel)
     texts = ("The user is allergic to peanuts.", "The user is allergic to cats.", "Der Nutzer mag Katzen.")
     rows = multilingual.encode([f"passage: {text}" for text in texts])
     assert np.triu(rows @ rows.T, 1).max() < SIMILAR
+
+
+def test_small_talk_asks_less_than_everything_else(multilingual: OnnxModel) -> None:
+    assert max(probability(multilingual, text, 0.1) for text in (*SMALL_TALK, "谢谢你，晚安", "いってきます")) < 0.2
+    assert min(probability(multilingual, text, 0.5) for text in (*ASKING, "我的牙医叫什么名字？")) > 0.9
 
 
 def test_a_vector_is_the_same_to_the_last_bit_in_any_company(multilingual: OnnxModel) -> None:

@@ -1,5 +1,6 @@
 """Whether a query asks for anything: told by its vector, in languages and words that nothing was fitted on."""
 
+import tomllib
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from app.embedding.model import Model
 from app.retrieval.calibration import asks_of
 from app.retrieval.model_weights import weights_for
-from app.retrieval.query import AsksWeights, asking_place, likely_asks
+from app.retrieval.query import FOLDER, AsksWeights, asking_place, direction, likely_asks
 from tests.support.columns import NOBODY, NOW, columns_of, rank
 
 SMALL_TALK = (
@@ -51,6 +52,14 @@ def test_small_talk_asks_less_than_everything_else(model: Model) -> None:
 def test_a_bare_word_asks_where_memory_has_it(model: Model) -> None:
     assert probability(model, "Rex", 0.0) < probability(model, "Rex", 0.9)
     assert probability(model, "Rex", 1.2) > 0.9
+
+
+def test_each_model_with_weights_of_its_own_has_a_direction_in_which_queries_ask() -> None:
+    for name in tomllib.loads((FOLDER / "weights.toml").read_text()):
+        asks = direction("asks", f"{name}:onnx-12345678", 384)
+        assert weights_for(name).asks is not None
+        assert asks is not None
+        assert np.isfinite(asks).all()
 
 
 def test_whether_a_query_asks_is_no_part_of_the_scores() -> None:
