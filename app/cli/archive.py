@@ -449,7 +449,7 @@ class _Import:
             self._named.add(counter)
         else:
             name = line.get("in")
-            if name not in BY_NAME:
+            if not isinstance(name, str) or name not in BY_NAME:
                 raise BadLine(f"names no collection of a tenant: {str(name)[:60]!r}")
             collection = BY_NAME[name]
             if collection is ERASED or await self._stays_out(line.get("doc")):  # tombstones were imported first

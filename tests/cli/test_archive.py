@@ -144,6 +144,7 @@ async def test_bad_lines_are_told_by_their_numbers_and_the_others_come_in(
         14: b'{"counter": "c", "value": -1}\n',
         15: spoiled(doc=None),
         16: b"\xff\xfe\n",
+        17: b'{"in": {}, "doc": {}}\n',
     }
     file = tmp_path / "spoiled.jsonl"
     file.write_bytes(b"".join([*lines[: place + 1], *faults.values(), *lines[place + 1 :]]))
