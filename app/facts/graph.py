@@ -15,9 +15,9 @@ from app.core.schemas import WHOLE, Count, Flag, NextCursor, Owned, Schema, Time
 from app.errors import invalid
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.repository import FactRepository, View, along, of_partitions
-from app.facts.schemas import Cardinality, FactName, FactRecord, key_of
+from app.facts.schemas import FACTS, Cardinality, FactName, FactRecord, key_of
 from app.storage.repository import open_cursor, seal_cursor
-from app.storage.schema import After, Eq, Filter, In, both, value_at
+from app.storage.schema import After, Eq, Filter, In, both, matches, value_at
 from app.storage.scope import Partition
 
 # --- Requests and answers ---------------------------------------------------------------------------------------------
@@ -241,8 +241,11 @@ class Graph:
         view: View,
         more: Filter | None = None,
         aliases: AliasMap = NO_ALIASES,
+        known: Sequence[FactRecord] | None = None,
     ) -> None:
+        """`known`: all facts of the view, where somebody has them already: `facts_at` then reads none."""
         self._facts, self.aliases = facts, aliases
+        self._known = known and sorted(known, key=lambda fact: (value_at(fact, FACTS.order), fact["fact_id"]))[::-1]
         self._facts_of = [both(of_partition, view.believed(), more) for of_partition in of_partitions(partitions)]
         self._scopes = [both(scope, Eq("object_type", "entity")) for scope in self._facts_of]
 
@@ -279,7 +282,11 @@ class Graph:
         named = tuple(self.aliases.widened(keys))
         filters = [both(scope, In("subject_key", named)) for scope in self._facts_of]
         filters += [both(scope, In("object_key", named)) for scope in self._scopes]
-        parts = await asyncio.gather(*(self._facts.find(where, limit=most) for where in filters))
+        if self._known is None:
+            parts = await asyncio.gather(*(self._facts.find(where, limit=most) for where in filters))
+        else:
+            near = [fact for fact in self._known if fact["subject_key"] in named or fact["object_key"] in named]
+            parts = [[fact for fact in near if matches(fact, where)][:most] for where in filters]
         facts = {fact["fact_id"]: self.aliases.resolved(fact) for part in parts for fact in part}
         at_entity: dict[str, list[FactRecord]] = {key: [] for key in keys}
         for fact in facts.values():

@@ -10,8 +10,9 @@ from app.core.clock import rfc3339
 from app.embedding.onnx import OnnxModel
 from app.facts import graph
 from app.facts.graph import Graph
-from app.facts.repository import FactRepository, View
+from app.facts.repository import FactRepository, View, of_partitions
 from app.settings import Settings
+from app.storage.schema import both
 from app.storage.scope import Partition, Scope
 from tests.conftest import Service
 from tests.support.facts import day, edge, tell, tell_all
@@ -153,6 +154,21 @@ async def test_a_bound_that_is_met_is_said(shared: Service, monkeypatch: pytest.
     monkeypatch.setattr(graph, "MAX_EDGES", 2)
     few = await walker.walk(["ada"], 3, max_nodes=100)
     assert (few.truncated, len(few.edges)) == ("edges", 2)
+
+
+async def test_facts_that_are_known_are_as_those_that_are_read(shared: Service) -> None:
+    facts, view = FactRepository(shared.resources.store, Scope("default")), View(rfc3339(shared.clock.now()))
+    partitions = [Partition("a", "u"), Partition("a", None), Partition(None, "u")]
+    believed = [await facts.find(both(of_partition, view.believed())) for of_partition in of_partitions(partitions)]
+    known = [fact for found in believed for fact in found]
+    read = Graph(facts, partitions, view)
+    keys = ["ada", "acme", "oslo", "rome", "nobody"]
+    counts = {key: len(found) for key, found in (await read.facts_at(keys, 200)).items()}
+    assert counts == {"ada": 3, "acme": 3, "oslo": 2, "rome": 1, "nobody": 0}
+    for in_some_order in (known, known[::-1]):
+        reused = Graph(facts, partitions, view, known=in_some_order)
+        for most in (200, 1):
+            assert await reused.facts_at(keys, most) == await read.facts_at(keys, most)
 
 
 async def test_the_graph_of_an_earlier_day(service: Service) -> None:

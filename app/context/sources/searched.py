@@ -359,7 +359,15 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     aliases = await AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at)
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
-    graph = Graph(FactRepository(store, request.scope), request.partitions, request.facts_view, trusted, aliases)
+    # fewer hits than were asked for are all facts of the view, if none stands for others: the chains read no more
+    known = None
+    if (
+        retrieved.mode_used == "hybrid"
+        and len(retrieved.hits) < max(request.limit, SCORED_FACTS)
+        and all(hit.repeated is None for hit in retrieved.hits)
+    ):
+        known = [hit.doc for hit in retrieved.hits]
+    graph = Graph(FactRepository(store, request.scope), request.partitions, request.facts_view, trusted, aliases, known)
     seconds = request.resources.tuning.section_seconds / 4
     lines = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
     chained = [fact for line in lines for fact in line.facts]
