@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 import orjson
 
@@ -33,17 +33,9 @@ from app.memories.schemas import KEPT_AS_IS, MAX_TAGS, MEMORIES, MemoryRecord
 from app.storage.changes import Change, CommitConflict, Update
 from app.storage.repository import anything, having, pages, unexpired
 from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, Not, Range, both
-from app.storage.scope import SYSTEM, Scope
+from app.storage.scope import SYSTEM, PartitionOwner, Scope
 
 PAGE = 500
-
-
-class PartitionOwner(NamedTuple):
-    """The owners of the records of a partition, with their tenant."""
-
-    tenant: str
-    agent: str | None
-    user: str | None
 
 
 class LearnedEpisodes(TypedDict):

@@ -566,6 +566,17 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
+    async def free_key(self, memory: MemoryRecord, key: str, besides: Sequence[str], now: str) -> list[Change]:
+        """Returns the changes that free `key` for `memory`: an expired memory with it is removed.
+
+        Raises Conflict if an active memory of the scope, besides those of these ids, has it.
+        """
+        holders = await self.with_key(memory["agent_id"], memory["user_id"], key)
+        others = [holder for holder in holders if holder["memory_id"] not in besides]
+        if not all(expired(other, now) for other in others):
+            raise Conflict(f"Another active memory of this scope has the key {key}: change that one first.")
+        return self.remove(others) if others else []
+
     async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
         """Returns the memories of this status, partition and type that are equal to `memory`, a new one, in the
         `IDENTITY` fields.

@@ -144,19 +144,11 @@ class MemoryService:
         return WriteResult(answer, [*room, *changes], headers={"ETag": etag(new)})
 
     async def _room_for_name(self, memory: MemoryRecord, changed: MemoryRecord, now: str) -> list[Change]:
-        """Returns the changes that free the memory's key.
-
-        An expired memory with the same key is removed. Raises Conflict if another active memory of the scope has the
-        key.
-        """
+        """Returns the changes that free the memory's key, if it changes."""
         new = memory | changed
         if new["key"] is None or new["status"] != "active" or changed.keys().isdisjoint(("key", "status")):
             return []
-        holders = await self._memories.with_key(new["agent_id"], new["user_id"], new["key"])
-        others = [holder for holder in holders if holder["memory_id"] != memory["memory_id"]]
-        if not all(expired(other, now) for other in others):
-            raise Conflict("Another active memory of this scope has that key.")
-        return self._memories.remove(others) if others else []
+        return await self._memories.free_key(new, new["key"], (memory["memory_id"],), now)
 
     async def delete(self, memory_id: str, predecessors: Predecessors, precondition: Precondition) -> WriteResult[None]:
         """Deletes a memory.
@@ -378,13 +370,7 @@ class Disputes:
         """
         retired = [other["memory_id"] for other in against]
         key = disputed["key"] or disputed["claimed_key"]
-        holders = []
-        if key is not None:
-            holders = await self._memories.with_key(disputed["agent_id"], disputed["user_id"], key)
-        others = [holder for holder in holders if holder["memory_id"] not in retired]
-        if not all(expired(other, self._now) for other in others):
-            raise Conflict(f"Another active memory of this scope has the key {key}: keep both, or change that one.")
-        room = self._memories.remove(others) if others else []
+        room = await self._memories.free_key(disputed, key, retired, self._now) if key is not None else []
         freed = [
             change for other in against for change in self._memories.supersede(other, disputed["memory_id"], self._now)
         ]

@@ -45,7 +45,7 @@ from app.retrieval.model_weights import weights_for
 from app.storage.protocol import Store
 from app.storage.repository import Repository, expired, unexpired
 from app.storage.schema import EVERYTHING, Absent, Collection, Eq, Filter, In, Not, Range, both
-from app.storage.scope import Partition, Scope
+from app.storage.scope import Partition, PartitionOwner, Scope
 from app.storage.search import SearchQuery
 from app.storage.text import terms
 
@@ -62,28 +62,13 @@ NOT_READ = ("instruction", "summary", "issue", "solution", "learned", *KEPT_AS_I
 """Types of memories that reflection does not read; `learned` is that of its own insights."""
 
 
-class Owner(NamedTuple):
-    """The owners of a partition, with their tenant."""
-
-    tenant: str
-    agent: str | None
-    user: str | None
-
-    @property
-    def partitions(self) -> tuple[Partition, ...]:
-        """The partitions whose records one prompt for this agent and user may show, rules of the agent left out."""
-        own = Partition(self.agent, self.user)
-        both_named = self.agent is not None and self.user is not None
-        return (own, Partition(None, self.user)) if both_named else (own,)
-
-
 @dataclass(frozen=True, slots=True)
 class PartitionView:
     """What a run sees of one partition."""
 
     tools: Tools
     scope: Scope
-    owner: Owner
+    owner: PartitionOwner
     records: Sequence[EvidenceRecord]
     names: Sequence[str]
     """Of the user: the id, and the name in the profile."""
@@ -110,7 +95,7 @@ class PartitionView:
 Finder: TypeAlias = Callable[[PartitionView], Awaitable[list[FindingRecord]]]
 
 
-async def look_at(tools: Tools, scope: Scope, owner: Owner) -> PartitionView:
+async def look_at(tools: Tools, scope: Scope, owner: PartitionOwner) -> PartitionView:
     """Reads the records that one prompt for this agent and user may show, and the names of the user."""
     store, now = tools.store, tools.clock.now()
     at = rfc3339(now)

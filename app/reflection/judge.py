@@ -31,11 +31,11 @@ from app.learning.derivations import DerivationRecord, DerivationResult, commit_
 from app.llm.base import LLM, Budget
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import EvidenceName
-from app.reflection.finders import CandidatePair, Judged, Owner, PartitionView, of_judged_pair
+from app.reflection.finders import CandidatePair, Judged, PartitionView, of_judged_pair
 from app.storage.changes import Change, CommitConflict, Delete, Insert
 from app.storage.repository import Repository
 from app.storage.schema import Collection, OwnedRecord
-from app.storage.scope import Scope
+from app.storage.scope import PartitionOwner, Scope
 
 Verdict = Literal["same", "contradicts", "replaces", "unrelated", "unfounded", "waiting"]
 
@@ -237,7 +237,7 @@ async def _linked(run: Run, look: PartitionView, finding: FindingRecord, stored:
     return True
 
 
-def judged_id(owner: Owner, pair: CandidatePair) -> str:
+def judged_id(owner: PartitionOwner, pair: CandidatePair) -> str:
     """Returns the id under which the verdict of a pair is remembered."""
     named = [pair.earlier.named(), pair.later.named()]
     key = orjson.dumps([owner.agent, owner.user, named], option=orjson.OPT_SORT_KEYS)
@@ -251,7 +251,7 @@ async def unjudged(look: PartitionView, pairs: Sequence[CandidatePair]) -> list[
     return [pair for pair, pair_id in zip(pairs, ids, strict=True) if pair_id not in known]
 
 
-def _record(owner: Owner, judged_id: str, verdict: Verdict, now: str) -> JudgedPairRecord:
+def _record(owner: PartitionOwner, judged_id: str, verdict: Verdict, now: str) -> JudgedPairRecord:
     return {
         "judged_id": judged_id,
         "tenant_id": owner.tenant,

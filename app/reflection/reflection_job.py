@@ -32,7 +32,7 @@ from app.reflection.service import Applier
 from app.storage.changes import Change, CommitConflict
 from app.storage.repository import anything, having, pages
 from app.storage.schema import Collection, Eq, Filter, both
-from app.storage.scope import SYSTEM, Partition, Scope
+from app.storage.scope import SYSTEM, Partition, PartitionOwner, Scope
 
 PAGE = 500
 SHOWN = 100
@@ -102,7 +102,7 @@ class ReflectionJobs:
         return Done(result, undo, "partial" if insights.failed else "succeeded")
 
     async def _look_at(
-        self, run: Run, scope: Scope, owner: finders.Owner, judge: Judge | None, report: _Report
+        self, run: Run, scope: Scope, owner: PartitionOwner, judge: Judge | None, report: _Report
     ) -> None:
         """Looks for findings in one partition, and stores them."""
         focus = run.payload.get("focus")
@@ -219,7 +219,7 @@ class ReflectionJobs:
             # the partitions with pairs for which an earlier run had no call left
             find = partial(self._tools.store.find, JUDGED_PAIRS, None, Eq("verdict", WAITING))
             async for page in pages(find, JUDGED_PAIRS, PAGE):
-                owners |= {finders.Owner(pair["tenant_id"], pair["agent_id"], pair["user_id"]): None for pair in page}
+                owners |= {PartitionOwner(pair["tenant_id"], pair["agent_id"], pair["user_id"]): None for pair in page}
         for owner in owners:
             scope = Scope(owner.tenant)
             look = await finders.look_at(self._tools, scope, owner)
@@ -236,7 +236,7 @@ class ReflectionJobs:
             await run.commit([has_looked(queue.REFLECTION, begun)])
         return Done({"operations": started})
 
-    async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[finders.Owner]:
+    async def _owners(self, tenant: str | None, where: Filter, memories: Filter | None = None) -> list[PartitionOwner]:
         """Returns the partitions with memories, facts or open findings that match, or with `memories` that do."""
         searched: list[tuple[Collection, Filter]] = [
             (MEMORIES, where),
@@ -244,13 +244,13 @@ class ReflectionJobs:
             (FINDINGS, both(where, Eq("status", "open"))),
             *([] if memories is None else [(MEMORIES, memories)]),
         ]
-        store, owners = self._tools.store, dict[finders.Owner, None]()
+        store, owners = self._tools.store, dict[PartitionOwner, None]()
         for of in await store.accounting.stored() if tenant is None else [tenant]:
             for collection, wanted in searched:  # counted by the engine: a first run has a million memories to look at
                 counts = await store.tally(collection, of, ("agent_id", "user_id"), wanted)
-                owners |= {finders.Owner(of, agent, user): None for agent, user in counts}
+                owners |= {PartitionOwner(of, agent, user): None for agent, user in counts}
         return list(owners)
 
 
-def _partitions(owners: Sequence[finders.Owner]) -> list[Partition]:
+def _partitions(owners: Sequence[PartitionOwner]) -> list[Partition]:
     return [Partition(owner.agent, owner.user) for owner in owners]

@@ -33,6 +33,21 @@ class Partition(NamedTuple):
     user: str | None
 
 
+class PartitionOwner(NamedTuple):
+    """The owners of a partition's records, with their tenant."""
+
+    tenant: str
+    agent: str | None
+    user: str | None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions whose records one prompt for this agent and user may show, rules of the agent left out."""
+        own = Partition(self.agent, self.user)
+        both_named = self.agent is not None and self.user is not None
+        return (own, Partition(None, self.user)) if both_named else (own,)
+
+
 class Viewpoint(NamedTuple):
     """What a question is about, and the times (RFC 3339) that it is asked of: whose records, what was true at `as_of`,
     as far as it was known at `known_at` (None: now), without what has expired at `now`."""

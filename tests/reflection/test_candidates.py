@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from app.learning.dependencies import Tools
-from app.reflection.finders import NEIGHBOURS, CandidatePair, Owner, candidates, look_at, near_pairs
-from app.storage.scope import Scope
+from app.reflection.finders import NEIGHBOURS, CandidatePair, candidates, look_at, near_pairs
+from app.storage.scope import PartitionOwner, Scope
 from tests.conftest import Service
 from tests.support.findings import memory
 
 
 async def pairs_of(service: Service, user: str = "u") -> list[CandidatePair]:
-    look = await look_at(_tools(service), Scope("default"), Owner("default", "a", user))
+    look = await look_at(_tools(service), Scope("default"), PartitionOwner("default", "a", user))
     return await near_pairs(look, [])
 
 
@@ -48,7 +48,7 @@ async def test_the_vectors_of_the_store_are_those_of_the_texts(service: Service)
         await memory(service, text)
     vectors = np.array(await service.resources.embedder.embed_texts(texts))
     wanted = {frozenset((texts[i], texts[j])): float(vectors[i] @ vectors[j]) for i in range(3) for j in range(i)}
-    look = await look_at(_tools(service), Scope("default"), Owner("default", "a", "u"))
+    look = await look_at(_tools(service), Scope("default"), PartitionOwner("default", "a", "u"))
     held = service.resources
     found = await candidates(held.store, "default", look.owner.partitions, held.embedder.name, look.records)
     assert found

@@ -10,10 +10,10 @@ from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.learning.dependencies import Tools
 from app.memories.schemas import MEMORIES
-from app.reflection.finders import Owner, look_at
+from app.reflection.finders import look_at
 from app.settings import Settings
 from app.storage.schema import Absent, Collection, Eq, Filter, In, both
-from app.storage.scope import ANY_AGENT, Partition, Scope
+from app.storage.scope import ANY_AGENT, Partition, PartitionOwner, Scope
 from app.storage.sqlite import sql
 from app.storage.sqlite.sql import migrate
 from tests.conftest import Starter
@@ -84,7 +84,7 @@ async def test_a_prompt_or_reflection_for_one_user_walks_through_no_others_recor
         (await client.post("/v1/agents", json={"agent_id": "a", "name": "Ann"})).raise_for_status()
         (await client.post("/v1/memories", json={**owner, "content": "Ada likes tea."})).raise_for_status()
         watched[0].watch()
-        await look_at(tools, Scope("default"), Owner("default", "a", "u"))
+        await look_at(tools, Scope("default"), PartitionOwner("default", "a", "u"))
         (await client.post("/v1/context", json={**owner, "query": "tea"})).raise_for_status()
         (await client.get("/v1/agents/a/experience-prompt", params={"user_id": "u"})).raise_for_status()
         found = [one for one in watched[0].asked if one.method in ("find", "find_fetched")]
