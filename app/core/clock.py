@@ -165,11 +165,23 @@ def next_occurrence(rule: str, start: str, after: str) -> str | None:
     none."""
     parts = recurrence(rule)
     begun, passed = parse_rfc3339(start), parse_rfc3339(after)
-    if (days := {"DAILY": 1, "WEEKLY": 7}.get(parts["FREQ"])) is not None:
-        step = days * int(parts.get("INTERVAL", 1)) * timedelta(days=1)
+    # the library walks from the first time on: it is moved to the last period that has begun
+    freq, interval = parts["FREQ"], int(parts.get("INTERVAL", 1))
+    if (days := {"DAILY": 1, "WEEKLY": 7}.get(freq)) is not None:
+        step = days * interval * timedelta(days=1)
         begun += max((passed - begun) // step, 0) * step
-    # the calendar repeats after 400 years, and the library ends a search that finds nothing in the year 9999
-    shift = (9999 - max(begun, passed).year) // 400 * 400
+    else:
+        if not parts.keys() & {"BYDAY", "BYMONTHDAY"}:  # then it recurs on its own day
+            of_year = {"BYMONTH": str(begun.month)} if freq == "YEARLY" else {}
+            parts = {**of_year, **parts, "BYMONTHDAY": str(begun.day)}
+        months = interval * (12 if freq == "YEARLY" else 1)
+        first = begun if freq == "MONTHLY" else begun.replace(month=1)
+        between = (passed.year - first.year) * 12 + passed.month - first.month
+        if between >= months:
+            year, month = divmod(first.year * 12 + first.month - 1 + between // months * months, 12)
+            begun = begun.replace(year=year, month=month + 1, day=1)
+    # the calendar repeats after 400 years, and the library ends its search in the year 9999: so many years are left
+    shift = max(9599 - max(begun, passed).year, 0) // 400 * 400
     parts_but_the_end = ";".join(f"{name}={value}" for name, value in parts.items() if name != "UNTIL")
     series = rrulestr(parts_but_the_end, dtstart=begun.replace(year=begun.year + shift))
     found: datetime | None = series.after(passed.replace(year=passed.year + shift))

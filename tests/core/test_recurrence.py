@@ -1,11 +1,14 @@
 """Recurrences: which are taken, and the next time of each."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import pytest
+from dateutil.rrule import rrulestr
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core import clock
 from app.core.clock import next_occurrence, parse_rfc3339, recurrence, rfc3339
 
 START = "2026-12-01T08:00:00.000Z"  # a Tuesday
@@ -36,6 +39,8 @@ def test_the_next_time(rule: str, after: str, expected: str | None) -> None:
 def test_what_is_very_old_goes_on() -> None:
     assert next_occurrence("FREQ=DAILY", "0001-01-01T08:00:00Z", START) == "2026-12-02T08:00:00.000Z"
     assert next_occurrence("FREQ=WEEKLY;INTERVAL=2", "1970-01-01T08:00:00Z", START) == "2026-12-03T08:00:00.000Z"
+    leap_day = "1996-02-29T08:00:00.000Z"  # 400-year cycles end four years later
+    assert next_occurrence("FREQ=YEARLY", leap_day, leap_day) == "2000-02-29T08:00:00.000Z"
 
 
 @given(st.integers(1, 999), st.sampled_from(["DAILY", "WEEKLY"]), st.integers(0, 4_000))
@@ -47,6 +52,41 @@ def test_steps_are_those_of_the_beginning(interval: int, unit: str, days: int) -
     assert found is not None
     assert (parse_rfc3339(found) - begun) % step == timedelta()
     assert timedelta() < parse_rfc3339(found) - after <= step
+
+
+@given(
+    st.sampled_from(
+        [
+            *("FREQ=MONTHLY", "FREQ=MONTHLY;BYDAY=-1FR", "FREQ=MONTHLY;BYDAY=MO,TU", "FREQ=MONTHLY;BYMONTHDAY=-1,31"),
+            *("FREQ=YEARLY", "FREQ=YEARLY;BYDAY=+2MO", "FREQ=YEARLY;BYMONTHDAY=31", "FREQ=YEARLY;BYMONTH=2"),
+            *("FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29", "FREQ=YEARLY;BYMONTH=3,12;BYDAY=1SU"),
+        ]
+    ),
+    st.integers(1, 30),
+    st.dates(date(2000, 1, 1), date(2010, 12, 31)),
+    st.integers(0, 9_000),
+)
+def test_months_and_years_are_those_of_the_library(rule: str, interval: int, first: date, days: int) -> None:
+    """Which walks from the first time on, and takes seconds for what began in the year 1."""
+    begun = datetime(first.year, first.month, first.day, 8, tzinfo=UTC)
+    after = begun + timedelta(days=days)
+    expected = rrulestr(f"{rule};INTERVAL={interval}", dtstart=begun).after(after)
+    found = next_occurrence(f"{rule};INTERVAL={interval}", rfc3339(begun), rfc3339(after))
+    assert found == (None if expected is None else rfc3339(expected))
+
+
+@pytest.mark.parametrize("unit", ["MONTHLY", "YEARLY"])
+def test_what_began_in_the_year_1_is_not_walked_through(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = list[datetime]()
+
+    def noted(rule: str, dtstart: datetime) -> Any:
+        begun.append(dtstart)
+        return rrulestr(rule, dtstart=dtstart)
+
+    monkeypatch.setattr(clock, "rrulestr", noted)
+    rule = f"FREQ={unit};BYDAY=MO,TU,WE,TH,FR,SA,SU"
+    assert next_occurrence(rule, "0001-01-01T08:00:00Z", "9990-12-01T08:00:00Z") == "9990-12-02T08:00:00.000Z"
+    assert [first.year for first in begun] == [9990]
 
 
 @pytest.mark.parametrize(
