@@ -160,8 +160,7 @@ def _within(char: str, ranges: tuple[tuple[int, int], ...]) -> bool:
 def says_nothing(text: str) -> bool:
     """Returns whether a message says nothing that is worth keeping: emoji and punctuation alone, such as "👍" or "…". A
     letter, a number, a sign of a currency or a question mark makes it say something. An empty text is no message."""
-    shown = [char for char in text if not char.isspace()]
-    return bool(shown) and not any(char in _ASKS or unicodedata.category(char) in _SAYING for char in shown)
+    return bool(text.strip()) and not any(char in _ASKS or unicodedata.category(char) in _SAYING for char in text)
 
 
 _ASKS = frozenset("?\u061f\uff1f")

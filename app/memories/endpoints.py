@@ -20,6 +20,7 @@ from app.api.strict import (
 )
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
+from app.core.metadata_filter import RecordFields
 from app.core.schemas import Identifier, Page, Timestamp
 from app.memories import schemas
 from app.memories.agents import Decays
@@ -101,16 +102,16 @@ class MemoryQuery(RecordQuery):
     tags_match: TagsMatch = Field("any", description="`any`: has at least one of `tags`. `all`: has each of them.")
     exclude_tags: TagList = Field(None, description='Has none of these tags: a JSON list, as `["alpha"]`.')
 
+    def asked(self, fields: RecordFields) -> MemoryFilters:
+        """Returns the values by name, as every list does, with the lists that `tags` and `exclude_tags` hold. Raises
+        Invalid."""
+        filters: MemoryFilters = super().asked(fields)
+        filters["tags"] = texts_in_query("tags", self.tags, _TAGS)
+        filters["exclude_tags"] = texts_in_query("exclude_tags", self.exclude_tags, _TAGS)
+        return filters
 
-async def list_filters(query: Annotated[MemoryQuery, Query()]) -> MemoryFilters:
-    """Returns the filters in the query string of lists and deletions. Raises Invalid if one is no list of tags."""
-    filters: MemoryFilters = query.asked(MEMORY_FIELDS)
-    filters["tags"] = texts_in_query("tags", query.tags, _TAGS)
-    filters["exclude_tags"] = texts_in_query("exclude_tags", query.exclude_tags, _TAGS)
-    return filters
 
-
-Filters = Annotated[MemoryFilters, Depends(list_filters)]
+InQuery = Annotated[MemoryQuery, Query()]
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
@@ -158,25 +159,25 @@ async def give_memory_feedback(
 @router.get("", responses=problems())
 async def list_memories(
     memories: MemoryServiceDep,
-    where: Filters,
+    query: InQuery,
     listing: InListing,
     status: Annotated[MemoryListStatus, Query()] = "active",
 ) -> Answer[Page[schemas.Memory]]:
     """List the memories that have exactly the owner fields named; shared ones are not added."""
-    return answer(await memories.page_as_json({**where, "status": status}, listing))
+    return answer(await memories.page_as_json({**query.asked(MEMORY_FIELDS), "status": status}, listing))
 
 
 @router.delete("", responses=problems(412))
 async def delete_memories(
     request: Request,
     memories: MemoryServiceDep,
-    where: Filters,
+    query: InQuery,
     status: Annotated[MemoryListStatus, Query()] = "any",
 ) -> Answer[schemas.Deleted]:
     """Delete all memories that match, with their history. `agent_id`, `user_id` or both are required."""
     _, principal = get_caller(request)
     actor = Actor(principal.scope.tenant, principal.key_id, "delete_memories")
-    return answer({"deleted": await memories.delete_some({**where, "status": status}, actor)})
+    return answer({"deleted": await memories.delete_some({**query.asked(MEMORY_FIELDS), "status": status}, actor)})
 
 
 @router.get("/{memory_id}", responses=problems(404))

@@ -1,4 +1,4 @@
-"""Made by scripts/generate_clients.py; do not edit. Contract 978c5d092d7cbc1bea4450ec1e0fc475."""
+"""Made by scripts/generate_clients.py; do not edit. Contract 651f5079535195c266c2e4c152740750."""
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict
 
@@ -2686,9 +2686,6 @@ class FactSearchOptions(TypedDict):
 class MemoryFilter(TypedDict):
     """Filters of list_memories; limit:"""
 
-    limit: NotRequired[int]
-    order: NotRequired["ListOrder"]
-    status: NotRequired["MemoryListStatus"]
     metadata: NotRequired[Json | str]
     filters: NotRequired[Json | str]
     memory_type: NotRequired["MemoryType"]
@@ -2705,6 +2702,9 @@ class MemoryFilter(TypedDict):
     tags: NotRequired[list[str] | str]
     tags_match: NotRequired["TagsMatch"]
     exclude_tags: NotRequired[list[str] | str]
+    limit: NotRequired[int]
+    order: NotRequired["ListOrder"]
+    status: NotRequired["MemoryListStatus"]
 
 
 class FactFilter(TypedDict):
@@ -2748,14 +2748,14 @@ class Operations(Transport):
         found: "MemoryCreated" = self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    def list_memories(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "MemoryPage":
+    def list_memories(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"limit": limit, "cursor": cursor, "order": order, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "MemoryPage" = self._call("GET", "/v1/memories", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order, "status": status})
         return found
 
-    def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
+    def delete_memories(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, status: "MemoryListStatus | None" = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "Deleted" = self._call("DELETE", "/v1/memories", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "status": status})
         return found
 
     def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
@@ -3372,14 +3372,14 @@ class AsyncOperations(AsyncTransport):
         found: "MemoryCreated" = await self._call("POST", "/v1/memories", body=body, headers={"Idempotency-Key": idempotency_key, "If-Match": if_match, "If-None-Match": if_none_match})
         return found
 
-    async def list_memories(self, *, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "MemoryPage":
+    async def list_memories(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, limit: int | None = None, cursor: str | None = None, order: "ListOrder | None" = None, status: "MemoryListStatus | None" = None) -> "MemoryPage":
         """List the memories that have exactly the owner fields named; shared ones are not added."""
-        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"limit": limit, "cursor": cursor, "order": order, "status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "MemoryPage" = await self._call("GET", "/v1/memories", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "limit": limit, "cursor": cursor, "order": order, "status": status})
         return found
 
-    async def delete_memories(self, *, status: "MemoryListStatus | None" = None, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None) -> "Deleted":
+    async def delete_memories(self, *, agent_id: str | None = None, user_id: str | None = None, metadata: str | None = None, filters: str | None = None, memory_type: "MemoryType | None" = None, session_id: str | None = None, after_seq: int | None = None, before_seq: int | None = None, origin: "Origin | None" = None, key: str | None = None, key_prefix: str | None = None, tag: str | None = None, pinned: bool | None = None, since: str | None = None, until: str | None = None, tags: str | None = None, tags_match: "TagsMatch | None" = None, exclude_tags: str | None = None, status: "MemoryListStatus | None" = None) -> "Deleted":
         """Delete all memories that match, with their history."""
-        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"status": status, "agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags})
+        found: "Deleted" = await self._call("DELETE", "/v1/memories", query={"agent_id": agent_id, "user_id": user_id, "metadata": metadata, "filters": filters, "memory_type": memory_type, "session_id": session_id, "after_seq": after_seq, "before_seq": before_seq, "origin": origin, "key": key, "key_prefix": key_prefix, "tag": tag, "pinned": pinned, "since": since, "until": until, "tags": tags, "tags_match": tags_match, "exclude_tags": exclude_tags, "status": status})
         return found
 
     async def create_memories(self, body: "MemoryBatch", *, idempotency_key: str | None = None, if_match: int | str | None = None) -> "MemoryBatchCreated":
