@@ -54,6 +54,8 @@ from app.storage.text import (
 
 LONGEST = 1_000
 """Characters of a text that is compared. Longer ones say the same only if their contents are equal."""
+LONGEST_NEWS = 200
+"""Characters of a statement that is read for what it says of a change: "We have changed the code: now it is 9026"."""
 USER = name_id("user")
 """The speaker of what a user without a name says."""
 
@@ -462,7 +464,7 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     if old_terms < new_terms:
         return True
     old, little, further = _about(old_clauses, asked), frozenset[str](), 0
-    if len(spoken := likeliest(fold(query))) == 1:
+    if len(later) <= LONGEST_NEWS and len(spoken := likeliest(fold(query))) == 1:
         without_change = spoken[0].without("present", folded := fold(later))
         if without_change != folded:
             little, further, (_, new_clauses) = spoken[0].function_words, 1, _read(without_change)
