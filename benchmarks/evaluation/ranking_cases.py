@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.retrieval.query import SettledQuery, adapted_to_model, analyse, settle, towards_what_is_denied
 from app.retrieval.ranking import TINY, base_score, bm25, document_features, neighbour_arrays, query_features
-from app.retrieval.time_expressions import names_subject, read_interval
+from app.retrieval.time_expressions import named_days, names_subject, read_interval, with_named_days
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
 from benchmarks.evaluation.sets import Item, Question, World
@@ -168,21 +168,26 @@ def _case(
     asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
     read = read_interval(question.query, asked, asked.tzinfo or UTC)
     blank = _known(scope.blank, len(known_items))
-    interval = None if read is None else read.settled(blank.time, blank.time, blank.matched, ~blank.matched)
     query = adapted_to_model(embed.model, analyse(question.query, speakers))
-    subject = True
-    if interval is None or not interval.empty:
-        subject = names_subject(question.query, interval.words if interval else "")
     n = len(known_items)
     wanted = towards_what_is_denied(embed.queries([query.stripped])[0], embed.model)
     nearest = np.maximum.reduceat(scope.vectors @ wanted, scope.first)[:n]
-    hits = np.zeros((len(query.terms), n), np.float32)
-    for row, term in enumerate(query.terms.tolist()):
+    days = named_days(read)
+    looked_for = np.union1d(query.terms, np.array([term for _, _, term in days], np.uint32))
+    hits = np.zeros((len(looked_for), n), np.float32)
+    for row, term in enumerate(looked_for.tolist()):
         for at, count in scope.postings.get(term, ()):
             if at < n:
                 hits[row, at] = count
     df = np.count_nonzero(hits, axis=1).astype(np.float32)
     columns = replace(blank, cosine=nearest.astype(np.float32), term_counts=hits, df=df)
+    columns = with_named_days(columns, looked_for, query.terms, days)
+    interval = None
+    if read is not None:
+        interval = read.settled(blank.time, blank.time, blank.matched, ~blank.matched, columns.named)
+    subject = True
+    if interval is None or not interval.empty:
+        subject = names_subject(question.query, interval.words if interval else "")
     columns, settled = settle(columns, query, {}, subject=subject)
     text = bm25(columns)
     of_documents = document_features(columns, int(columns.time.max(initial=0)))
