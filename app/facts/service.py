@@ -4,6 +4,7 @@ An assertion becomes a draft, and an `Assertion` for the rules (`ledger.py`); le
 to the facts that are known; their closed and written facts become the changes of one commit.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -148,6 +149,7 @@ class FactService:
             ledger, named = ledgers[draft["group_id"]], _predicate_of(draft)
             ledger.usual = "many" if named in many else ledger.usual
             facts.append(ledger.assert_fact(draft, assertion))
+            await asyncio.sleep(0)  # each is compared with all of its group: 500 of one group take seconds
             many |= {named} if ledger.usual == "many" else set()
         return Asserted(ledgers, facts, titles)
 

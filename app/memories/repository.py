@@ -71,6 +71,10 @@ class TextToIndex:
     time: datetime | None = None
     tags: tuple[str, ...] = ()
 
+    def length(self) -> int:
+        """Returns the characters that are read for its terms."""
+        return len(self.content) + len(self.context or "") + sum(map(len, self.tags))
+
     def indexed(self) -> IndexedTerms:
         """Returns the terms of the text."""
         return index_text(self.content, self.context, self.time, self.tags)
@@ -89,7 +93,7 @@ class Embeddings:
         embedding = asyncio.create_task(self._embed(missing))
         try:
             await asyncio.sleep(0)  # the model begins with the first text, and the terms are read meanwhile
-            indexed = await in_parts(texts, TextToIndex.indexed, lambda text: len(text.content))
+            indexed = await in_parts(texts, TextToIndex.indexed, TextToIndex.length)
             await embedding
         finally:
             embedding.cancel()

@@ -1,13 +1,16 @@
 """Facts in two times, over HTTP."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import pytest
 
 from app.core.clock import parse_rfc3339, rfc3339
 from app.embedding.onnx import OnnxModel
+from app.facts.ledger import Ledger
 from app.facts.schemas import FACT_GROUPS, FACTS
 from tests.conftest import Service
 from tests.support.facts import HOME, day, found, listed, objects, spans, tell, tell_all
@@ -436,6 +439,29 @@ async def test_the_profile_shows_what_comes_back(api: httpx.AsyncClient) -> None
     wrong = (await api.post("/v1/facts", json={**home, "object": "Bergen"})).json()
     await removed(api, wrong)
     assert (await api.get("/v1/users/u/profile")).json()["home"] == "Oslo"
+
+
+async def test_others_go_on_between_the_facts_of_a_batch(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, seen, one = 0, list[int](), Ledger.assert_fact
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    def noted(ledger: Ledger, *stated: Any) -> Any:
+        seen.append(turns)
+        return one(ledger, *stated)
+
+    monkeypatch.setattr(Ledger, "assert_fact", noted)
+    waiting = asyncio.create_task(others())
+    try:
+        items = [{**HOME, "object": f"House {number}"} for number in range(20)]
+        assert (await service.client.post("/v1/facts/batch", json={"items": items})).status_code == 201
+    finally:
+        waiting.cancel()
+    assert len(seen) == len({*seen}) == 20
 
 
 async def test_a_batch_is_one_change(service: Service) -> None:
