@@ -54,8 +54,6 @@ from app.storage.text import (
 
 LONGEST = 1_000
 """Characters of a text that is compared. Longer ones say the same only if their contents are equal."""
-LONGEST_NEWS = 200
-"""Characters of a statement that is read for what it says of a change: "We have changed the code: now it is 9026"."""
 USER = name_id("user")
 """The speaker of what a user without a name says."""
 
@@ -454,8 +452,7 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     stand for words of the other, or behind the last word that they have in common, and before it by single words in the
     place of others behind the first word of the query: "on Tuesday at 4", "on Thursday at 5". A word more or less tells
     nothing: "now", as well as "backups", may stand there. A later statement with all words of the earlier one corrects
-    it: "Mr. Olsen is our contact", "Ms. Varga has replaced Mr. Olsen as our contact". Beside a word of change or of now
-    function words tell nothing, and the value may be in the next clause: "We changed the code: now it is 9026".
+    it: "Mr. Olsen is our contact", "Ms. Varga has replaced Mr. Olsen as our contact".
     """
     if max(len(earlier), len(later)) > LONGEST:
         return False
@@ -463,17 +460,9 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     (old_terms, old_clauses), (new_terms, new_clauses) = _read(earlier), _read(later)
     if old_terms < new_terms:
         return True
-    old, little, further = _about(old_clauses, asked), frozenset[str](), 0
-    if len(later) <= LONGEST_NEWS and len(spoken := likeliest(fold(query))) == 1:
-        without_change = spoken[0].without("present", folded := fold(later))
-        if without_change != folded:
-            little, further, (_, new_clauses) = spoken[0].function_words, 1, _read(without_change)
-    new = _about(new_clauses, asked, further)
+    old, new = _about(old_clauses, asked), _about(new_clauses, asked)
     first = next((at for at, word in enumerate(new) if word in asked), len(new))
     changes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-    if further:  # a letter is a part of a word: "c'est"
-        little = little.union(word for word in new if len(word) == 1)
-        changes = [each for each in changes if each[0] != "insert" or not little.issuperset(new[each[3] : each[4]])]
     in_common = [at for at, (tag, *_) in enumerate(changes) if tag == "equal"]
     if not in_common:
         return False
@@ -489,10 +478,10 @@ def same_subject(earlier: str, later: str, query: str) -> bool:
     return True
 
 
-def _about(clauses: Sequence[Sequence[str]], asked: Set[str], further: int = 0) -> list[str]:
-    """Returns the words from the first clause with a word of the query to the last one, or to one `further` on."""
+def _about(clauses: Sequence[Sequence[str]], asked: Set[str]) -> list[str]:
+    """Returns the words from the first clause with a word of the query to the last one."""
     about = [at for at, clause in enumerate(clauses) if not asked.isdisjoint(clause)]
-    return [word for clause in clauses[about[0] : about[-1] + 1 + further] for word in clause] if about else []
+    return [word for clause in clauses[about[0] : about[-1] + 1] for word in clause] if about else []
 
 
 @kept_by_digest(4 << 20, lambda read: 100 * (2 + len(read[0]) + sum(1 + len(clause) for clause in read[1])))

@@ -434,14 +434,10 @@ class Grammar:
         """Patterns of words that ask for the one or the other end of the time of what answers."""
         return {order: self._compiled(f"(?:{self._table[order]})") for order in TIME_ORDERS}
 
-    def without(self, order: TimeOrder, text: str) -> str:
-        """Returns a folded text without the words that ask for that end of the time, or say what holds now."""
-        return self.orders[order].sub(lambda match: match.groupdict().get("rest") or " ", text)
-
     def names_no_subject(self, text: str) -> bool:
         """Returns whether a folded text holds only words such as "what", "did", "happen", "recently", or none."""
-        for order in self.orders:
-            text = self.without(order, text)
+        for pattern in self.orders.values():
+            text = pattern.sub(lambda match: match.groupdict().get("rest") or " ", text)
         if self.spaced:
             return self._general.issuperset(WORD.findall(text))
         longest = sorted(map(re.escape, self._general), key=len, reverse=True)

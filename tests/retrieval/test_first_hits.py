@@ -362,36 +362,6 @@ def test_function_words_the_other_way_round_tell_nothing() -> None:
     assert find_reversed({3: older, 5: newer}, "Welches Passwort haben wir?") == []
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "query"),
-    [
-        ("The gate code is 4471", "We have changed the gate code: now it is 9026", "What is the gate code?"),
-        ("The gate code is 4471", "The gate code has changed, it is 9026", "What is the gate code?"),
-        ("Das Passwort ist A7", "Wir haben das Passwort geändert, es heißt B1", "Wie heißt das Passwort?"),
-        ("El código es 4471", "Han cambiado el código: ahora es 9026", "¿Cuál es el código?"),
-        ("Le code est 4471", "On a changé le code : maintenant c'est 9026", "Quel est le code ?"),
-        ("Il codice è 4471", "Hanno cambiato il codice, ora è 9026", "Che codice ha il cancello?"),
-        ("O código é 4471", "O código mudou, agora é 9026", "Qual é o código?"),
-    ],
-)
-def test_who_says_that_it_changed_replaces_it(earlier: str, later: str, query: str) -> None:
-    assert same_subject(earlier, later, query)
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later", "query"),
-    [
-        ("My dog is called Rex", "My sister has a new dog, now it is called Bo", "What is my dog called?"),
-        ("The gate code is 4471", "We have changed the garage code: now it is 9026", "What is the gate code?"),
-        ("Mein Hund heißt Rex", "Der Hund von Max heißt jetzt Bo", "Wie heißt mein Hund?"),
-        ("Mi perro es Rex", "Mi hermana ha cambiado de perro, ahora es Bo", "¿Cómo se llama mi perro?"),
-        ("The budget is 20k", "The budget for marketing has changed: it is 12k", "What is the budget?"),
-    ],
-)
-def test_who_says_that_another_one_changed_replaces_nothing(earlier: str, later: str, query: str) -> None:
-    assert not same_subject(earlier, later, query)
-
-
 def test_what_is_turned_falls_behind_what_is_not() -> None:
     columns, ranked = notes([1, 1], [1, 1]), Ranked(np.arange(2), np.array([0.5, 0.0], np.float32), {})
     first = first_hits(ranked, columns, NOBODY, DEFAULT.weights)
