@@ -250,8 +250,8 @@ def _private_keys(text: str) -> Iterator[Secret]:
             continue
         last = text.find("-----END ", begin.end(), begin.end() + _KEY_CHARS)
         closing = text.find("-----", last + 9, last + 80) if last >= 0 else -1
-        body = _KEY_BODY.match(text, begin.end())
-        done = closing + 5 if closing >= 0 else body.end() if body else begin.end()
+        body = _KEY_BODY.match(text, begin.end()) if closing < 0 else None  # read only where no last line says the end
+        done = body.end() if body else closing + 5
         yield Secret("private_key", begin.start(), done)
 
 

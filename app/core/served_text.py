@@ -245,13 +245,15 @@ class _Blocks:
             return
         starts = sorted(self._starts(), key=lambda start: start.place)
         limits = [*(start.place for start in starts[1:]), len(self.lines.text)]
+        last = 0  # where the last block ends: one that begins within it would be read to its end again
         for start, limit in zip(starts, limits, strict=False):
-            if (self.lines.text[start.place] == "<") != is_tagged:
+            if (self.lines.text[start.place] == "<") != is_tagged or start.place < last:
                 continue
             inside = closings[bisect_left(closings, (start.content, 0)) : bisect_left(closings, (limit, 0))]
             closing = next((span for span in inside if self._may_end(start, span[0])), None)
             end = self._cut(start) if closing is None else self._closed(start, *closing)
             if end is not None:
+                last = end
                 yield self.lines.with_marks(start.place, end)
 
     def without_start(self) -> Iterator[_Span]:

@@ -539,16 +539,16 @@ def _names(text: str, *, asked: bool) -> list[Whole]:
         letter = match[0].lower()
         if letter not in STOP_WORDS or not (match[0].isupper() or asked):
             continue
-        before = _WORD_BEFORE.search(text[max(0, match.start() - MAX_WORD) : match.start()])
-        behind = _WORD_BEHIND.match(text, match.end())
+        near = text[max(0, match.start() - MAX_WORD) : match.start()]
+        before, behind = _WORD_BEFORE.search(near), _WORD_BEHIND.match(text, match.end())
         if before and (word := _fold(before[1])) not in STOP_WORDS:
             found.append(Whole(f"{_term(word)} {letter}", (_term(word),)))
-        elif match[0].isupper() and match[0] != "I" and behind and not _BEGINS.search(text[: match.start()]):
+        elif match[0].isupper() and match[0] != "I" and behind and not _BEGINS.search(near):
             word = _term(_fold(behind[1]))
             found.append(Whole(f"{letter} {word}", (word,)))
     for match in _CAPITALISED.finditer(text):
-        word = match[0].lower()
-        if word in STOP_WORDS and (match[0].isupper() or not _BEGINS.search(text[: match.start()])):
+        word, near = match[0].lower(), text[max(0, match.start() - MAX_WORD) : match.start()]
+        if word in STOP_WORDS and (match[0].isupper() or not _BEGINS.search(near)):
             found.append(Whole(word, (word,)))
     return found
 

@@ -144,7 +144,9 @@ def test_chinese_numerals_are_no_numbers_that_somebody_must_have_said() -> None:
         lambda text: shortened({"cut": [len(text), len(text)]}, text),
     ],
 )
-@pytest.mark.parametrize("run", [".", "?!", ".!", "\n", " ", "\t ", "1", "١", "十", "a", "\u0301", "a\u0301\u0301"])
+@pytest.mark.parametrize(
+    "run", [".", "?!", ".!", "\n", " ", "\t ", "1", "١", "十", "a", "\u0301", "a\u0301\u0301", "The ", "x. A be "]
+)
 def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Callable[[str], object], run: str) -> None:
     """An expression that begins anew at each character of the run takes 64 times as long for eight times the text, and
     keeps all others waiting for 20 s."""

@@ -3,6 +3,7 @@
 import random
 import re
 import string
+import time
 from zlib import crc32
 
 import pytest
@@ -166,3 +167,18 @@ def test_hostile_texts_are_read(part: str) -> None:
 
 def test_patterns_of_the_operator_are_found() -> None:
     assert [*spans("badge EMP-123456", [("badge", re.compile(r"EMP-\d{6}"))])] == [("badge", 6, 16)]
+
+
+def test_the_body_of_a_private_key_that_says_where_it_ends_is_not_read() -> None:
+    """1,500 keys without a body, one behind the other, take hardly longer than one with a body as long as all: behind
+    each, 20,000 characters were read as its body."""
+
+    def spent(text: str) -> float:
+        started = time.process_time()
+        assert {secret.kind for secret in spans(text)} == {"private_key"}
+        return time.process_time() - started
+
+    begin, end = "-----BEGIN PRIVATE KEY-----", "-----END -----"
+    one = min(spent(f"{begin}{'A b' * 20_000}{end}") for _ in range(3))
+    many = min(spent(f"{begin}{end}" * 1_500) for _ in range(3))
+    assert many < 30 * max(one, 0.002)

@@ -1,6 +1,7 @@
 """What we served in a prompt is known again, in any shape, and what a user says of it is not taken for it."""
 
 import json
+import time
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.context import rendering
-from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, entry
+from app.core.prompt_text import CONTEXT_OPENING, CONTEXT_UNSURE, KNOWN_OF_USER, OF_USER, entry
 from app.core.served_text import readings, strip_served
 from app.memories.agents import Experience, Lesson
 from app.memories.schemas import MemoryRecord
@@ -273,3 +274,15 @@ def test_each_character_of_a_reading_has_its_place(parts: list[str]) -> None:
         assert len(at) == len(decoded) + 1
         assert list(at) == sorted(at)
         assert at[-1] == len(text)
+
+
+def test_a_text_of_blocks_without_ends_takes_time_in_proportion_to_its_length() -> None:
+    """Each block goes on where the next begins: of 64,000 characters, 900 were each read up to the end of the text."""
+
+    def spent(length: int) -> float:
+        text, started = (f"{{<{OF_USER}>{KNOWN_OF_USER}\n" * length)[:length], time.process_time()
+        assert len(strip_served(text)) < 100
+        return time.process_time() - started
+
+    short, long = (min(spent(length) for _ in range(3)) for length in (8_000, 64_000))
+    assert long < 30 * max(short, 0.002)
