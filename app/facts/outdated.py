@@ -14,6 +14,7 @@ from typing import NamedTuple
 from app.core.caches import kept
 from app.core.clock import day_of
 from app.core.language import STOP_WORDS, Letters, is_unspaced, place_of, sentences, words
+from app.core.metadata_filter import ANY_ID
 from app.facts.profile import PREDICATES, field_of, group_of_field
 from app.facts.repository import FactRepository, View
 from app.facts.schemas import FACTS, USER, FactRecord, key_of, sentence
@@ -252,10 +253,11 @@ async def present_first(
 
     "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", which it replaced, so it gets
     that one's place and score: its own one, not what that one may have got from a third. Only hits are moved: none is
-    added or left out. Without a user nothing is moved.
+    added or left out. Without one user nothing is moved: that Ada has moved says nothing of
+    where Bob lives.
     """
     user_id = viewpoint.user_id
-    if user_id is None or len(hits) < 2:
+    if user_id is None or user_id == ANY_ID or len(hits) < 2:
         return list(hits)
     sessions = (hit.doc["source"].get("session_id") for hit in hits)
     values = await values_behind(FactRepository(store, scope), viewpoint, sessions)

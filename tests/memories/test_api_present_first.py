@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.conftest import Service
 from tests.support.memories import Json, batch, recall
 
 pytestmark = pytest.mark.anyio
@@ -122,3 +123,27 @@ async def test_a_text_that_says_other_things_too_keeps_its_place(api: httpx.Asyn
     await assert_home(api, "Bergen", "2026-04-01T00:00:00Z")
     assert await asked(api, "Is the user allergic to peanuts?") == before
     assert before[0] == allergy
+
+
+async def test_among_all_users_of_a_key_one_user_s_facts_move_nothing_of_another(service: Service) -> None:
+    api = service.client
+    headers = await service.key(users=["u", "v"])
+
+    async def post(path: str, **body: Any) -> Json:
+        answer = await api.post(path, json=body, headers=headers)
+        assert answer.is_success, answer.text
+        made: Json = answer.json()
+        return made
+
+    async def of_all() -> list[str]:
+        found = await post("/v1/memories/search", query="Where do I live?", agent_id="a", filters={"user_id": "*"})
+        return [item["memory"]["content"] for item in found["items"]]
+
+    learned = {"agent_id": "a", "source": {"session_id": "s"}}
+    await post("/v1/memories", user_id="u", agent_id="a", content=OLD, event_at="2026-01-05T00:00:00Z")
+    await post("/v1/memories", user_id="v", **learned, content=NEW, event_at="2026-04-02T00:00:00Z")
+    assert await of_all() == [OLD, NEW]
+    home = {"user_id": "v", "subject": "@user", "predicate": "lives_in", **learned}
+    await post("/v1/facts", **home, object="Oslo", valid_from="2025-01-01T00:00:00Z")
+    await post("/v1/facts", **home, object="Bergen", valid_from="2026-04-01T00:00:00Z")
+    assert await of_all() == [OLD, NEW]
