@@ -509,7 +509,7 @@ class StrictRequest(Request):
         """Does with the secrets of the body what the tenant's policy says, before anything else sees it. Raises
         Invalid."""
         policy, own = self.secrets, state_of(self)["resources"].settings.secrets.own
-        # also under `block`: a private block is left out and refuses nothing, and a search is made without its secrets
+        # under `block`, too, secrets are replaced: private blocks, which refuse nothing, and those of a search
         placed = [*secrets_in(value, own, replaces=policy != "flag", only_read=self.only_read)]
         if placed and policy != "flag":
             self._body = orjson.dumps(value)  # the fingerprint of an idempotency key is made of it
@@ -594,7 +594,7 @@ class StrictRoute(APIRoute):
                     raise invalid("", "this request takes no body")
             elif body.field_info.is_required() or await request.body():
                 require_json(request, "+json")
-                # of one that breaks off while it reads, FastAPI makes an error in a cycle, which stays in memory
+                # if the client hung up while FastAPI read the body, its error would stay in memory, in a cycle
                 await request.body()
             if refuses_if_match and header(request, b"if-match") is not None:
                 raise PreconditionFailed("This changes no record that has one version: send it without If-Match.")

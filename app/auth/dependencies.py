@@ -190,7 +190,7 @@ async def authenticate(request: Request) -> Principal:
     resources = resources_of(request)
     principal = await identify(request, count_wrong=True)
     resources.limiter.check(principal.key_id, principal.requests_per_second)
-    charge_to(resources.costs.admit(principal.key_id))
+    charge_to(resources.costs.admit(principal.key_id))  # the account of the key, or RateLimited
     charge(1)
     return principal
 

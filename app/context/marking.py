@@ -39,7 +39,7 @@ async def mark_sections(
 ) -> tuple[list[GatheredSection], list[SearchWarning]]:
     """Returns the sections with marked texts, and warnings.
 
-    Marked is what states a value of a fact that was replaced as of the request's time, and what repeats a judged
+    Marked is what states a value of a fact that was replaced by `as_of`, and what repeats a judged
     statement, or is a fact that was learned from it. If the facts cannot be read, no value is marked, and a warning
     says so.
     """

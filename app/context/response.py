@@ -37,7 +37,7 @@ def dropped_of(packed: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
         memory["memory_id"]: reason for memory, _, reason in left_out if reason == "importance"
     }
     items = dict[str, Candidate]()
-    said = {key for entry in chosen for key in entry.keys}
+    said = {key for shown in chosen for key in shown.keys}
     for item, reason in packed.packing.dropped:
         # a reminder of little importance that is due and has no room: it keeps its place in the list, and the reason
         # is `section_budget`
@@ -52,7 +52,7 @@ def dropped_of(packed: PackedContext, explained: Mapping[str, DroppedEntry]) -> 
             if len(found.fact_ids) > 1:
                 answer["links"] = list(found.fact_ids)
             if answer["reason"] == "duplicate" or not said.isdisjoint(found.keys):
-                answer["repeats"] = [entry.id for entry in chosen if entry.keys & found.keys]
+                answer["repeats"] = [shown.id for shown in chosen if shown.keys & found.keys]
         if explained:
             answer["entry"] = explained[answer["id"]]
     return dropped

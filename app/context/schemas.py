@@ -128,6 +128,7 @@ class ContextRequest(TagAndMetadataFilters):
 
     @model_validator(mode="after")
     def _of_one_owner(self) -> Self:
+        # `checked_filter` has refused another owner than the one beside the filter
         for name, value in owner_of(self.filters or {}, MEMORY_FIELDS, {}).items():
             if value == ANY_ID:
                 raise ValueError(f'filters has any {name}, "*": a context is of one')

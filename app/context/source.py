@@ -97,7 +97,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """The request as a source reads it. What the source finds is its `SourceResult`."""
+    """The request as a source reads it. What the source finds is its `SourceResult`.
+
+    Of its times, `now` decides what has expired, has faded or is due. `as_of` decides what was true: facts, the
+    validity of memories, actions, interactions and findings. Where the request gives them, `body.now` ends turns and
+    what memories tell, `body.as_of` procedures, and `body.known_at` what was known.
+    """
 
     body: ContextRequest
     scope: Scope

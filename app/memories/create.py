@@ -158,14 +158,14 @@ class MemoryPlanner:
         self._superseded: set[str] = set()  # ids of memories that items supersede
         self._latest: dict[str, MemoryRecord] = {}  # memories by id, as earlier items leave them
         self._added: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add, by `_equality`
-        self._learned_from: dict[str, MemoryRecord] = {}  # memories by id, from which a job has learned these
+        self._learned_from: dict[str, MemoryRecord] = {}  # by id, from what a job learned these; empty for a POST
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], base_pointer: str, derived: Sequence[Source] | None = None
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Source] | None = None
     ) -> MemoryPlan:
         """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
-        `derived`: for memories that a job derives, the fields of `source` that say from what, one for each body:
+        `derivations`: for memories that a job derives, the fields of `source` that say from what, one for each body:
         `{"memory_ids": ["mem_1"], "quote": "I live in Rome"}`. A POST has none. Raises Forbidden, Invalid or Conflict
         if a body cannot be stored.
         """
@@ -173,19 +173,21 @@ class MemoryPlanner:
             self._memories.scope.require_write(body.agent_id, body.user_id)
         seen: set[tuple[str | None, str | None, str | None]] = set()
         for index, body in enumerate(bodies):
-            scoped_key = (body.agent_id, body.user_id, body.key)
-            if body.key is not None and scoped_key in seen:
-                raise invalid(f"{base_pointer}/{index}/key", "stands twice in this batch for the same scope")
-            seen.add(scoped_key)
-        if derived is None:
-            derived = [{}] * len(bodies)
+            owner_and_key = (body.agent_id, body.user_id, body.key)
+            if body.key is not None and owner_and_key in seen:
+                raise invalid(
+                    f"{base_pointer}/{index}/key", "stands twice in this batch for the same agent_id and user_id"
+                )
+            seen.add(owner_and_key)
+        if derivations is None:
+            derivations = [{}] * len(bodies)
         self._learned_from = await self._memories.get_many(
-            [memory_id for source in derived for memory_id in source.get("memory_ids", ())]
+            [memory_id for derivation in derivations for memory_id in derivation.get("memory_ids", ())]
         )
         items: list[_Item] = []
-        for index, (body, derived_from) in enumerate(zip(bodies, derived, strict=True)):
+        for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
-            items.append(await self._item(body, pointer, derived_from))
+            items.append(await self._item(body, pointer, derivation))
             if index:
                 await asyncio.sleep(0)  # reads finish at once, and many would hold others up
         # an If-Match names the version of one memory, so none fits a batch of two: 412
@@ -206,11 +208,11 @@ class MemoryPlanner:
             created.append(is_new)
         return MemoryPlan(answers, created, self._changes)
 
-    async def _item(self, body: MemoryCreate, pointer: str, derived_from: Source) -> _Item:
+    async def _item(self, body: MemoryCreate, pointer: str, derivation: Source) -> _Item:
         source: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
             source["origin"] = body.origin
-        source = {**source, **derived_from, "api_key_id": self._memories.scope.key_id}
+        source = {**source, **derivation, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
         size = characters(body.content, body.context, body.metadata)
 
@@ -258,7 +260,8 @@ class MemoryPlanner:
         """Adds the changes of one item. Returns its answer, and whether the memory is new."""
         outcome = self._after_earlier_items(item)
         if isinstance(outcome, Repeat):
-            draft = None  # its text is there already
+            # one that was New has a draft: the second of "items": [{"content": "Likes tea"}, {"content": "Likes tea"}]
+            draft = None
         own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
         similar, superseded = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
         superseded += await self._superseded_by_body(item, own_id, {memory["memory_id"] for memory in superseded})
@@ -323,7 +326,8 @@ class MemoryPlanner:
 
     async def _superseded_by_body(self, item: _Item, own_id: str, near: set[str]) -> list[MemoryRecord]:
         """Returns the active memories that the body names in `supersedes`, without itself and those of the ids `near`,
-        which it supersedes already. They must belong to the same partition."""
+        which it supersedes already. They must belong to the same partition. Left out, too, is one that its own memory
+        has superseded before, or that an earlier item of the batch supersedes."""
         named: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
             if memory_id == own_id or memory_id in near:
@@ -379,6 +383,8 @@ class MemoryPlanner:
 
     async def _gains_of_repeat(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
         """Returns the fields that a memory gains from a body that repeats it."""
+        # a model says the fact "Allergic to nuts", which is stored pinned: it changes no rule, and nothing is refused,
+        # because what it says is there
         if is_rule(stored) and not self._memories.scope.rules:
             return {}
         importance = await self._decays.importance(stored, self._now_ms)
@@ -392,8 +398,8 @@ class MemoryPlanner:
     ) -> tuple[MemoryCreated, bool]:
         """Stores the body as disputed, out of search, until a caller settles it. An equal dispute is answered instead.
 
-        `draft`: the memory that the body would have created. None: its text was not embedded, because it repeats or
-        revises a stored memory.
+        `draft`: the memory that the body would have created. None: there is no index entry of the body alone, because
+        it repeats or revises a stored memory.
         """
         contradicted_ids = list(dict.fromkeys(memory["memory_id"] for memory in contradicted))
         disputed = item.fresh | {

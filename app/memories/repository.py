@@ -237,7 +237,7 @@ TIMELESS = "9999-12-31T00:00:00.000Z"
 def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) -> MemoryRecord:
     """Returns a new memory of `fields` (those of `MemoryCreate`).
 
-    `unique`: no equal active memory may exist in its scope.
+    `unique`: no equal active memory may exist in its partition.
     """
     importance = fields["importance"]
     memory: MemoryRecord = {
@@ -488,7 +488,11 @@ def same_partition(record: OwnedRecord, other: OwnedRecord) -> bool:
 
 
 class VersionedRepository(Repository[R]):
-    """A repository of searchable records that keeps each replaced version as history."""
+    """A repository of searchable records that keeps each replaced version as history.
+
+    `update` changes fields, `revise` stores the outgoing version besides, and `rewritten` embeds a new text first;
+    `rewritten_with` is given its entry. `as_updated` returns the record as these leave it, without any change.
+    """
 
     def __init__(self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]) -> None:
         super().__init__(store, scope, kind.collection)
@@ -573,12 +577,14 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
     async def free_key(self, memory: MemoryRecord, key: str, besides: Sequence[str], now: str) -> list[Change]:
         """Returns the changes that free `key` for `memory`: an expired memory with it is removed.
 
-        Raises Conflict if an active memory of the scope, besides those of these ids, has it.
+        Raises Conflict if an active memory of the partition, besides those of these ids, has it.
         """
         holders = await self.with_key(memory["agent_id"], memory["user_id"], key)
         others = [holder for holder in holders if holder["memory_id"] not in besides]
         if not all(expired(other, now) for other in others):
-            raise Conflict(f"Another active memory of this scope has the key {key}: change that one first.")
+            raise Conflict(
+                f"Another active memory of the same agent_id and user_id has the key {key}: change that one first."
+            )
         return self.remove(others) if others else []
 
     async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
@@ -598,7 +604,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         equal = list[MemoryRecord]()
         async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
             equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]
-            # equal ones expire together, with the body: only one that has expired itself looks for all of them
+            # `expires_at` is in `IDENTITY`, so equal memories have that of `memory`: all are read only if it has passed
             if any(not expired(other, now) for other in equal):
                 break
         return equal

@@ -322,7 +322,8 @@ MEMORIES: Collection[MemoryRecord] = Collection(
     },
     unique=(
         Unique("key", ("agent_id", "user_id", "key"), And((Eq("status", "active"), Not(Absent("key"))))),
-        # equal memories: `dedupe_key` hashes more than the content (`IDENTITY`); null without deduplication
+        # equal memories: `dedupe_key` hashes more than the content (`IDENTITY`). It is null without `unique` of
+        # `new_memory`, as where a body says `deduplicate: false` or has a key
         Unique(
             "content", ("agent_id", "user_id", "dedupe_key"), And((Eq("status", "active"), Not(Absent("dedupe_key"))))
         ),
@@ -605,6 +606,8 @@ class _Times(Schema):
     @model_validator(mode="wrap")
     @classmethod
     def _of_written_date(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Keeps the day as it was written: "2026-12-04T00:00:00+01:00" is December 4 (in UTC, the 3rd). Of a large
+        body `StrictRequest.validated` has made the model, which comes here a second time and is no dict then."""
         body = handler(given)
         if body.event_at and body.event_at_precision in ("day", "month", "year") and isinstance(given, dict):
             body.event_at = f"{given['event_at'][:10]}T00:00:00.000Z"
@@ -667,12 +670,13 @@ class MemoryCreate(_Times, Owned):
 
     @field_validator("content", mode="wrap")
     @classmethod
-    def _of_its_type(cls, content: Any, text: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _of_its_type(cls, content: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        # `info.data` has the fields that are declared before `content`
         if info.data.get("memory_type") == FILE and isinstance(content, str):
             return _file_text(content)
         if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars and info.context != JOINED:
             raise ValueError(f"must have at most {BODY_LIMITS.text_chars} characters")
-        return text(content)
+        return validate(content)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

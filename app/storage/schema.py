@@ -244,7 +244,7 @@ class After:
 class Collection(Generic[R]):
     """The declaration of a kind of document. Indexes, erasure, export, migration and the contract suite read it.
 
-    The parameter is the type of its records: `MEMORIES: Collection[MemoryRecord] = Collection(name="memories", …)`.
+    The parameter is the type of its records: `MEMORIES: Collection[MemoryRecord] = Collection("agent_memories", …)`.
     """
 
     name: str

@@ -399,7 +399,8 @@ class RequestWriter:
             keyed_request = KeyedRequest(tenant, self._principal.lineage, self._key, fingerprint, users)
 
         async def with_warnings() -> WriteResult[A]:
-            """Adds to the answer what was found in the texts of the body (`StrictRequest.warnings`)."""
+            """Adds `warnings` to the answer: what was found in the texts of the body (in openapi.json `_warns` adds
+            them). `StrictRequest` has them; a plain `Request`, which the type allows, has none."""
             result = await handler()
             found, shown = getattr(request, "warnings", ()), result.body
             if not found or not isinstance(shown, dict):

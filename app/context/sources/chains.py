@@ -136,6 +136,7 @@ def lines_of(chains: Sequence[FactChain], scores: Mapping[str, float]) -> list[F
         if chain.ids[-1] not in stated:
             longer = (other for other in better if _replaces(other, chain) and other.ids[-1] not in stated)
             longest = max(longer, key=lambda other: len(other.facts), default=chain)
+            # of "A → B → C → D", after a line "A → B → C", it is 2, and the line is "C → D" alone
             first = max([_start(longest), *(at + 1 for at, fact_id in enumerate(longest.ids) if fact_id in stated)])
             lines.append(FactChain(longest.facts[first:], longest.scores[first:]))
             stated.update(longest.ids[first:])

@@ -156,6 +156,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         [named["id"] for finding in replacements for named in finding["evidence"]]
     )
 
+    # shortened since: {"id": "mem_1", "mark": "9f…" (of its text now), "judged": {"mark": "a1…", "span": [0, 14]}}
     cut = tuple(named["id"] for finding in replacements for named in finding["evidence"] if "judged" in named)
     past = Repository(request.resources.store, request.scope, HISTORY)
     texts = {

@@ -221,7 +221,7 @@ EXPERIENCE_SOURCE = ContextSource(
 
 
 async def interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the user's interactions with the agent up to the time of the request, newest first, without scores.
+    """Returns the user's interactions with the agent up to `as_of`, newest first, without scores.
     Nobody knows their trust, so there are none for a request that demands some."""
     body = request.body
     if body.user_id is None or body.min_trust is not None:

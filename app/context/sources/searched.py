@@ -97,7 +97,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         return False
 
     # of 124 hits some 25 remain: without the query itself, scores below the minimum and what has lost its importance
-    shown, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()
+    kept, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()
     for hit in hits:
         if _is_memory_of_query(hit.doc, query_hash, request):
             continue
@@ -115,21 +115,21 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
             _is_memory_of_query(partner, query_hash, request) or not await keeps_if_important(partner, worth)
         ):
             partner = None
-        shown.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
-    shown = newest_first_of_equal(shown)
-    if request.body.min_score is None:
-        # a hit of a small store that is below the minimum stands in `shown`, in case the store is given whole, and may
-        # be related as well: of the two one is packed. Scores fall, so places of the hits above it are those in `shown`
-        below += [hit for hit in shown if hit.score < min_score]
-        for place, other in related([hit for hit in shown if hit.score >= min_score], below):
+        kept.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
+    kept = newest_first_of_equal(kept)
+    if request.body.min_score is None:  # who names a least score wants nothing below it, related or not
+        # a hit of a small store that is below the minimum stands in `kept`, in case the store is given whole, and may
+        # be related as well: of the two one is packed. Scores fall, so places of the hits above it are those in `kept`
+        below += [hit for hit in kept if hit.score < min_score]
+        for place, other in related([hit for hit in kept if hit.score >= min_score], below):
             if await keeps_if_important(other.doc, other.score):
-                score = max(min_score, shown[place].score * PARTNER_WORTH)
-                shown.insert(place + 1, other._replace(score=score, partner=None, others=()))
+                score = max(min_score, kept[place].score * PARTNER_WORTH)
+                kept.insert(place + 1, other._replace(score=score, partner=None, others=()))
     # of a long memory the passage that answers: {"mem_1": "… The fern needs water twice a week. …"}
-    shown_texts = await _shown_texts(shown, retrieved.word_weights, request.budget)
-    shown = within_half(shown, shown_texts, request.budget)
+    shown_texts = await _shown_texts(kept, retrieved.word_weights, request.budget)
+    kept = within_half(kept, shown_texts, request.budget)
     return SourceResult(
-        [item for hit in shown for item in _memory_items(hit, shown_texts, request)],
+        [item for hit in kept for item in _memory_items(hit, shown_texts, request)],
         warnings=retrieved.warnings,
         judged=[JudgedStatement.of_replaced(statement) for statement in statements],
         query_evidence=query_evidence,
@@ -182,7 +182,8 @@ def _words_stated(hit: Hit[MemoryRecord]) -> frozenset[int]:
 
 def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryRecord]]:
     """Returns the hits, where of memories with one text of one speaker the newest has the best score and place, with
-    the others behind it: one of them at most is packed. What happened (`event_at`) may have happened twice."""
+    the others behind it: one of them at most is packed. What happened (`event_at`) may have happened twice; of a
+    message, `event_at` is when it was said."""
     ordered, equal = list(hits), dict[tuple[object, ...], list[int]]()
     times = Counter(hit.doc["content_hash"] for hit in hits)
     for index, hit in enumerate(hits):
@@ -265,7 +266,8 @@ def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], reques
     partner = None if hit.partner is None else item_of(hit.partner, hit.score * PARTNER_WORTH)
     item = item_of(hit.doc, hit.score)
     if partner is not None and partner.place < item.place and partner.prefix != item.prefix and _is_scrap(item.text):
-        # `user, asked "How far away is it?": Four metres.`, and the question does not stand behind it once more
+        # `user, asked "How far away is it?": Four metres.`, and the question, which another asked (the prefix names who
+        # speaks), does not stand behind it once more
         asked = one_line(sentences(partner.text[-LAST_WORDS:])[-1], SHOWN_QUESTION)
         item = replace(item, prefix=f'{item.prefix.removesuffix(": ")}, asked "{asked}": ', says=partner.keys)
     equal = [item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others]
@@ -277,8 +279,8 @@ def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], reques
 def memory_item(memory: MemoryRecord, text: str, score: float | None, request: SourceRequest) -> Candidate:
     """Returns a memory as a candidate. `text`: its content, or a passage of it."""
     source, happened = memory["source"], memory["event_at"] or memory.get("due_at") or told_at(memory)
-    said_by = speaker_of(source)
-    speaker = f"{said_by}: " if said_by else ""
+    shown_speaker = speaker_of(source)  # 'user "Ann"', where `utterance.by` is "ann"
+    speaker = f"{shown_speaker}: " if shown_speaker else ""
     status = status_of(memory)
     issue = "" if status is None else f"issue ({status}): "
     condition = f" ({memory['context']})" if memory["context"] else ""  # "Answer briefly. (at work)"
@@ -293,7 +295,9 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
         keys.add(same_message(session or "", seq or 0))
         if len(memory["content"]) >= LEAST_REPEATED:
             keys.add(
-                same_content(memory["content_hash"], "" if utterance.by == USER else utterance.by or said_by or "")
+                same_content(
+                    memory["content_hash"], "" if utterance.by == USER else utterance.by or shown_speaker or ""
+                )
             )
     else:
         keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
@@ -359,7 +363,8 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     aliases = await AliasRepository(store, request.scope).of_partitions(request.partitions, body.known_at)
     scores = {hit.doc["fact_id"]: hit.score for hit in retrieved.hits}
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
-    # fewer hits than were asked for are all facts of the view, if none stands for others: the chains read no more
+    # fewer hits than were asked for are all facts of the view, if none stands for others: the chains read no more.
+    # Only with words and vectors (hybrid): by words alone a fact without a word of the query is no hit
     known = None
     if (
         retrieved.mode_used == "hybrid"
@@ -444,7 +449,7 @@ PROCEDURES_SOURCE = ContextSource(
 
 
 async def gather_episodes(request: SourceRequest) -> SourceResult:
-    """Returns actions of the agent and its interactions with the user, up to the time of the request, best first."""
+    """Returns actions of the agent and its interactions with the user, up to `as_of`, best first."""
     until = Range("timestamp", le=request.as_of)
     retrieved, recorded = await asyncio.gather(
         search(request, ACTIONS, until, request.limit), matching_interactions(request)

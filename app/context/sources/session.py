@@ -172,6 +172,7 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
     if session is not None and session["message_count"] >= BEGUN_MESSAGES:
         return await _with_replaced(request, await _so_far(request, session))
     bounds = request.body.sections.get("summary")
+    # here the limit counts sessions, and interactions apart; packing counts items
     most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
     items = await _last_sessions(request, sessions, most)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins

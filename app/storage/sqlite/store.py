@@ -272,11 +272,11 @@ class EmbeddedStore:
         # by the text that was just read, so that a document in the cache is always what is stored
         self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(_fetched)
         self._listeners = InsertListeners()
-        self._log = LogTruncation(self._readers.apart, options.idle_seconds)
+        self._wal = LogTruncation(self._readers.apart, options.idle_seconds)
         writing = connect(path, options.busy_timeout_ms, options.key)
         self._space = DiskSpace(path, options.reserve_bytes)
         self.writer = WriterThread(
-            writing, execute, options.observe_commit, self._log.written, self._faults, self._space
+            writing, execute, options.observe_commit, self._wal.written, self._faults, self._space
         )
         self._reads = ReadCache(self._reader, self._faults, self.writer.own)
         self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
@@ -309,7 +309,7 @@ class EmbeddedStore:
         self._verifying.cancel()
         await self.change_log.watch.close()
         await self.writer.close()
-        await self._log.close()
+        await self._wal.close()
         for load in self._loads.values():
             load.cancel()
         self._readers.close()

@@ -294,7 +294,7 @@ class WriterThread:
         on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._faults, self._space, self._wait_seconds = faults, space, wait_seconds
-        self._log_file = log_of(Path(connection.filename))
+        self._wal_file = log_of(Path(connection.filename))
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
@@ -393,15 +393,15 @@ class WriterThread:
                 refusal = self._refusal()
                 if refusal is None:
                     self._make_durable(together)
-                    full = [queued for queued in together if queued.reserve and isinstance(queued.outcome, StorageFull)]
+                    again = [task for task in together if task.reserve and isinstance(task.outcome, StorageFull)]
                 else:
                     self.failure = refusal
-                    full = [queued for queued in together if queued.reserve]
+                    again = [queued for queued in together if queued.reserve]
                     for queued in together:
                         queued.outcome = refusal
-                if full:
+                if again:
                     self._space.release()
-                    for queued in full:  # one by one: each may use all of the room
+                    for queued in again:  # one by one: each may use all of the room
                         self._make_durable([queued])
                         self._truncate_wal()
                     self._space.keep()
@@ -421,7 +421,7 @@ class WriterThread:
     def _refusal(self) -> StorageFull | None:
         """Returns why no new data can be written, or None if the disk has room for them."""
         try:
-            missing = self._space.missing(wal_bytes=self._log_file.stat().st_size)
+            missing = self._space.missing(wal_bytes=self._wal_file.stat().st_size)
             if missing:
                 self._truncate_wal()
                 with self._faults.translated():
