@@ -248,13 +248,13 @@ async def _groups_learned(facts: FactRepository, sessions: Sequence[str]) -> lis
 async def present_first(
     store: Store, scope: Scope, viewpoint: Viewpoint, hits: Sequence[Hit[MemoryRecord]]
 ) -> list[Hit[MemoryRecord]]:
-    """Returns the hits of a search of memories, each that states a replaced value and nothing else behind the one that
-    states the present value.
+    """Returns the hits of a search of memories. A hit that states a replaced value, and nothing else, goes behind the
+    hit that states the present value.
 
-    "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", which it replaced, so it gets
-    that one's place and score: its own one, not what that one may have got from a third. Only hits are moved: none is
-    added or left out. Without one user nothing is moved: that Ada has moved says nothing of
-    where Bob lives.
+    "We moved to Bergen" answers "Where do I live?" at least as well as "I live in Oslo", which it replaced. So it gets
+    that one's place and score: the score of the search, not what "I live in Oslo" may get from a third hit. Only hits
+    are moved: none is added or left out. Without one user nothing is moved: that Ada has moved says nothing of where
+    Bob lives.
     """
     user_id = viewpoint.user_id
     if user_id is None or user_id == ANY_ID or len(hits) < 2:
@@ -280,8 +280,8 @@ async def present_first(
 
 
 def raised_over(hits: Sequence[Hit[R]], pairs: Iterable[tuple[int, int]]) -> list[Hit[R]]:
-    """Returns the hits, each that replaced others with at least the score of the best of them, and before it. Scores
-    fall from hit to hit. `pairs`: the places of a replaced hit and of the one that replaced it."""
+    """Returns the hits. One that replaced others gets at least the score of the best of these, and goes before it.
+    Scores fall from hit to hit. `pairs`: the places of a replaced hit and of the one that replaced it."""
     over: dict[int, set[int]] = {}
     for old, new in pairs:
         if old < new:

@@ -230,7 +230,7 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
     by_memory: dict[str, list[ReplacedStatement]] = {}
     for statement in statements:
         by_memory.setdefault(statement.memory_id, []).append(statement)
-    replaced_by = {  # place of a hit → places of the hits that replaced it
+    places_over = {  # place of a hit → places of the hits that replaced it
         place: {
             at
             for statement in by_memory.get(hit.doc["memory_id"], ())
@@ -246,7 +246,7 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
         else hit
         for hit in hits
     ]
-    return raised_over(shown, [(place, later) for place in replaced_by for later in _reached(place, replaced_by)])
+    return raised_over(shown, [(place, later) for place in places_over for later in _reached(place, places_over)])
 
 
 def _is_same(memory: MemoryRecord, record: EvidenceRecord) -> bool:
@@ -256,11 +256,11 @@ def _is_same(memory: MemoryRecord, record: EvidenceRecord) -> bool:
     return memory["memory_id"] == record.id or says_its_source(memory, record.memory)
 
 
-def _reached(start: int, replaced_by: Mapping[int, set[int]]) -> set[int]:
+def _reached(start: int, places_over: Mapping[int, set[int]]) -> set[int]:
     """Returns the places of all that replaced a hit, one after the other."""
     reached, waiting = set[int](), [start]
     while waiting:
-        new = replaced_by[waiting.pop()] - reached
+        new = places_over[waiting.pop()] - reached
         reached |= new
         waiting += new
     return reached

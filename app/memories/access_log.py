@@ -181,7 +181,7 @@ def _touched(memory: MemoryRecord, at: datetime, decay: DecayCurve) -> MemoryRec
     """
     moment = rfc3339(at)
     last = max(moment, memory["last_accessed"] or "")
-    if memory["anchored_at"] > rfc3339(at - SAME_ANCHOR):  # also a passage of a document, which never fades
+    if memory["anchored_at"] > rfc3339(at - SAME_ANCHOR):  # also a passage, `TIMELESS`: it never fades
         return {"last_accessed": last}
     value = importance(memory["base_importance"], to_ms(memory["anchored_at"]), to_ms(at), memory["pinned"], decay)
     return {"last_accessed": last, "anchored_at": moment, "base_importance": value, "importance": value}

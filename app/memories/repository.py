@@ -339,7 +339,7 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 def told_at(memory: MemoryRecord) -> str:
     """Returns when a memory was told: in its message, else when it was stored. Who stores what happened before tells of
-    that time: an import of May's notes is known in May."""
+    that time: an import of May's notes is known in May. As a filter it is `told_by` (memories/search.py)."""
     stored = memory["created_at"]
     return memory["source"].get("said_at") or min(memory["event_at"] or stored, stored)
 

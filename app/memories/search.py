@@ -382,8 +382,8 @@ def _of_fields(body: SearchRequest) -> Iterator[Filter]:
         yield Range("trust", ge=body.min_trust)
     if body.since is not None or body.until is not None:
         bounds = {"ge": body.since, "lt": body.until}
-        own = both(Range("event_until", ge=body.since), Range("event_at", lt=body.until))
-        yield Or((own, And((Absent("event_at"), _either(Range(SAID_AT, **bounds), Range("created_at", **bounds))))))
+        event = both(Range("event_until", ge=body.since), Range("event_at", lt=body.until))
+        yield Or((event, And((Absent("event_at"), _either(Range(SAID_AT, **bounds), Range("created_at", **bounds))))))
     if body.now is not None:
         yield told_by(body.now)
 
@@ -393,7 +393,7 @@ SAID_AT = "source.said_at"
 
 def told_by(now: str) -> Filter:
     """Returns the filter of memories that had been told by then, or had been stored or had happened where nobody says
-    when they were told."""
+    when they were told: that `told_at` (memories/repository.py) is not later than `now`."""
     return _either(Range(SAID_AT, le=now), Or((Range("created_at", le=now), Range("event_at", le=now))))
 
 
@@ -498,7 +498,7 @@ class MemorySearch:
             self._store,
             self._scope,
             MEMORIES,
-            body.agent_id,
+            body.agent_id,  # this id and the next may be `ANY_ID`: {"filters": {"user_id": "*"}}
             body.user_id,
             include_shared=body.include_shared,
             everyone=body.everyone,
@@ -523,6 +523,7 @@ class MemorySearch:
             )
         )
         hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
+        # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
         if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
             as_of = body.as_of or rfc3339(now)
             viewpoint = Viewpoint(partitions, body.user_id, as_of=as_of, now=rfc3339(now))

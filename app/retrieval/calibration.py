@@ -11,8 +11,8 @@ far the best one stands out. Each number is the same for all documents of a quer
 `s` is the log of the document's share of the odds (`log_shares`), `n` the largest cosine, `c` the largest coverage, `f`
 the share of the query's letters that are not Latin. `UNKNOWN` is added if the query asks for an identifier that no
 searched document has. `e` is the share of the odds that lies outside the time that the query names, 0 where it names
-none. The terms that all documents have in common (all but those of `s`) count as `LARGEST` together at the most. The
-other factors are `CalibrationFactors` (`model_weights.py`).
+none. The terms that all documents have in common (all but those of `s`) count as `LARGEST_BASE` together at the most.
+The other factors are `CalibrationFactors` (`model_weights.py`).
 
 Of a record that is no memory the score is that of `base + slope * z`, fitted for its collection (`OfCollection`). This
 is Platt scaling (Platt 1999, "Probabilistic Outputs for Support Vector Machines"): a logistic regression of "this
@@ -52,11 +52,12 @@ UNKNOWN = -1.5
 """Log-odds of a query for an identifier of which no searched document has a part: "What is QX-9907 about?" beside a
 ticket PAY-4312."""
 AT_ANOTHER_TIME = -5.0
-"""Log-odds of a query that names a time, where all that is likely happened at another one. It is the weight `when` of a
-memory inside that time, with the other sign."""
-LARGEST, SMALLEST = 14.0, 80.0
-"""Limits of the log-odds within which a float32 is neither 0 nor 1."""
-_SMALLEST, _KNEE = np.array(SMALLEST, np.float32), np.array(KNEE, np.float32)
+"""Log-odds of a query that names a time, where all that is likely happened at another one. It is near the
+weights `when`, 4.7 to 5.6 by the model, which a memory inside that time gains."""
+LARGEST_BASE, LARGEST_MINUS_Z = 14.0, 80.0
+"""Limits within which a score is neither 1 nor 0 as a float32: `base` is at most 14 (1 - 8e-7), `-z` at most 80
+(2e-35)."""
+_LARGEST_MINUS_Z, _KNEE = np.array(LARGEST_MINUS_Z, np.float32), np.array(KNEE, np.float32)
 
 
 class QueryProperties(NamedTuple):
@@ -109,8 +110,8 @@ def probabilities(
     beyond_knee *= slope * beyond
     minus_z = np.multiply(logs, -slope * factors.share, out=logs)
     minus_z += beyond_knee
-    minus_z -= slope * (min(base, LARGEST) + beyond * KNEE) + calibration.of_collection.base
-    np.minimum(minus_z, _SMALLEST, out=minus_z)
+    minus_z -= slope * (min(base, LARGEST_BASE) + beyond * KNEE) + calibration.of_collection.base
+    np.minimum(minus_z, _LARGEST_MINUS_Z, out=minus_z)
     score: Floats = np.exp(minus_z, out=minus_z)
     score += ONE
     return np.reciprocal(score, out=score)
@@ -127,7 +128,7 @@ def log_shares(columns: Columns, odds: Floats, among: DocumentIndex) -> tuple[Fl
     """
     matched = odds[among]
     if not len(matched):
-        return np.full(len(odds), -SMALLEST, np.float32), 0.0
+        return np.full(len(odds), -LARGEST_MINUS_Z, np.float32), 0.0
     logs: Floats = odds - matched[matched.argmax()]
     relative_odds = np.exp(logs[among])
     plain = columns.plain

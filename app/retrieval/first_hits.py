@@ -68,8 +68,8 @@ _PUNCTUATION = frozenset(".,;:!\"'()\u2026\u201c\u201d\u201e\u2018\u2019\u00ab\u
 
 
 def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[list[int]]:
-    """Returns groups of documents that may say the same, each with two at least: of one speaker, as long, and with as
-    many of each word of the query. `of_days`: what happened on different days is not the same."""
+    """Returns groups of documents that may say the same, each with two at least: of one speaker, of one length, and
+    with as many of each word of the query. `of_days`: what happened on different days is not the same."""
 
     def compute() -> Ints:
         dated = columns.flags & HAS_EVENT_TIME != 0
@@ -77,7 +77,7 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
         who_or_day = np.where(columns.plain | (columns.speaker == USER), 0, columns.speaker)
         if of_days:
             who_or_day = np.where(dated & columns.plain, columns.time // DAY_MS + (1 << 33), who_or_day)
-        form = columns.flags & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD)
+        form = columns.flags & (IS_QUESTION | HAS_NUMBER_OR_TIME_WORD)  # 0 to 3, bits 34 and 35; from 36 on the length
         key: Ints = ((columns.length - DATE_TERMS * dated).astype(np.int64) << 36) + (form << 34) + who_or_day
         return key
 
@@ -373,16 +373,16 @@ def order_first_hits(
         ranked.order = ranked.order[(-ranked.score[ranked.order]).argsort(kind="stable")]
 
 
-def asks_for_past(settled: SettledQuery, parts: Mapping[str, Floats]) -> bool:
+def asks_for_past(settled: SettledQuery, other_parts: Mapping[str, Floats]) -> bool:
     """Returns whether the query names a time or asks for the earliest."""
-    return "when" in parts or settled.order == "earliest"
+    return "when" in other_parts or settled.order == "earliest"
 
 
 def properties(
-    columns: Columns, odds: Floats, first: FirstHits, parts: Mapping[str, Floats], replaced: Pairs = ()
+    columns: Columns, odds: Floats, first: FirstHits, other_parts: Mapping[str, Floats], replaced: Pairs = ()
 ) -> Floats:
     """Returns the properties of the first hits, a row for each name of `PROPERTIES` and a column for each hit. Each hit
-    is compared with those of its kind. `odds`, `parts`: the score and the other parts of `Ranked`.
+    is compared with those of its kind. `odds`, `other_parts`: the score and the other parts of `Ranked`.
 
     - `gap`: the log-odds that the hit has more than the best hit, from −`FAR` to 0.
     - `cosine`: that of the hit and the query.
@@ -412,9 +412,9 @@ def properties(
     near = (1 - behind * behind) * first.later
     np.maximum.reduce(first.share * near, axis=1, out=renewed)
     renewed *= first.known.brief
-    if "echo" in parts:
+    if "echo" in other_parts:
         before = columns.previous.take(group)
-        second_hand[:] = columns.assistants.take(group) & (before >= 0) & (parts["echo"][before] > 0)
+        second_hand[:] = columns.assistants.take(group) & (before >= 0) & (other_parts["echo"][before] > 0)
     for earlier, later in replaced:
         place = (group == earlier).argmax()
         is_replaced[place] = near[place, (group == later).argmax()]
@@ -518,14 +518,16 @@ def find_reversed(texts: Mapping[int, str], query: str) -> list[int]:
     spoken = [grammar.code for grammar in likeliest(fold(query)) if grammar.code in _BY]
     little: Set[str] = frozenset()
     if len(spoken) == 1:
+        # "Who was taught by Ada?", of the texts {0: "Ada was taught by Grace", 1: "Ada taught Linus"}:
         little, words = FUNCTION_WORDS[spoken[0]], _LETTERS.findall(query)
         folded = [fold(word) for word in words]
-        told = {place: _does(folded, place, spoken[0]) for place in range(1, len(words)) if words[place][0].isupper()}
-        by_who = {place: does for place, does in told.items() if does is not None}
+        names = [place for place in range(1, len(words)) if words[place][0].isupper()]  # [4]: "Ada"
+        roles = {place: _does(folded, place, spoken[0]) for place in names}
+        by_who = {place: does for place, does in roles.items() if does is not None}  # {4: True}: Ada does it
         said = {index: _LETTERS.findall(fold(text[:LONGEST])) for index, text in texts.items()} if by_who else {}
-        doers = {index: _done_by(words, spoken[0]) for index, words in said.items()}
+        doers = {index: _done_by(words, spoken[0]) for index, words in said.items()}  # {0: {"grace"}, 1: set()}
         for place, does in by_who.items():
-            fits = {
+            fits = {  # {0: False, 1: True}: text 0 is the one to return
                 # without a by-phrase the first one does it; "A Inês …" begins with her, too
                 index: does == (folded[place] in (doers[index] or words[:2]))
                 for index, words in said.items()

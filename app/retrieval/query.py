@@ -119,16 +119,16 @@ class AnalysedQuery:
     foreign: float = 0.0
     """Share of its letters that are not Latin."""
     order: TimeOrder | None = None
-    """Which end of the time of what answers it the query asks for (`asked_order`)."""
+    """Which of several answers it asks for by their times: "present", "latest" or "earliest" (`asked_order`)."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The ids of the parts of each identifier, by its own id (`storage.text.wholes`)."""
     only_if_present: frozenset[int] = frozenset()
     """Those of the identifiers that count only where a searched document has them: what the query may have written as
     several words, "parse user id", and values and names in another notation (`storage.text.notations`)."""
     if_present_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Where `terms` has them."""
+    """The rows of `terms`, and so of `Columns.term_counts`, that they have."""
     always_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Where `terms` has the others."""
+    """The rows of the other terms."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are numbers, in digits or in words."""
     characters: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
@@ -495,8 +495,8 @@ class SettledQuery:
     foreign: float = 0.0
     """Share of its letters that are not Latin."""
     order: TimeOrder | None = None
-    """Which end of the time of what answers it the query asks for. The part `latest` of the score serves all of them,
-    "earliest", too."""
+    """Which of several answers it asks for by their times: "present", "latest" or "earliest". The part `latest` of the
+    score serves all three. (`Ranked.order` is another thing: the hits, best first.)"""
     subject: bool = True
     """False for a query of a time alone, such as "What happened yesterday?", whose words and vector tell nothing."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
@@ -555,24 +555,19 @@ def settle(
     settled = SettledQuery(analysed.terms, analysed.speaker, analysed.foreign, analysed.order, subject)
     if vector is not None:
         settled.asking_place, settled.negation = asking_place(vector, model), negation_of(vector, model)
-    if not (
-        analysed.identifiers
-        or corrections
+    nothing_to_weigh = not (  # but for identifiers
+        corrections
         or analysed.entities
         or analysed.acronyms
         or len(analysed.numbers)
         or len(analysed.characters)
         or len(analysed.name)
         or len(analysed.function_words)
-    ):
-        return columns, settled  # "Where does she live?": its one word, "live", counts as it is
-    has_emphasis = (
-        len(analysed.numbers) or len(analysed.characters) or len(analysed.name) or len(analysed.function_words)
     )
-    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present) and not has_emphasis
-    if all_if_present and not (
-        corrections or analysed.entities or analysed.acronyms or columns.df[analysed.if_present_rows].any()
-    ):
+    if nothing_to_weigh and not analysed.identifiers:
+        return columns, settled  # "Where does she live?": its one word, "live", counts as it is
+    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present)
+    if nothing_to_weigh and all_if_present and not columns.df[analysed.if_present_rows].any():
         # the usual query: no two of its words are an identifier that a searched document has
         settled.terms = analysed.terms.take(analysed.always_rows)
         term_counts, df = columns.term_counts.take(analysed.always_rows, axis=0), columns.df.take(analysed.always_rows)

@@ -1,6 +1,6 @@
 """The ranking: a pure function of columns (of the searched documents), query, time and a few fitted numbers.
 
-    ranked = by_features(columns, query, "hybrid", now_ms, weights)
+    ranked = by_features(columns, settled, "hybrid", now_ms, weights, decay)  # `settled`: a `SettledQuery`
     ranked.order[:3]  # the indices of the best documents: array([4, 0, 7])
 
 It combines cosine and BM25 with features of the conversation. A turn gains from its neighbours (an answer needs its
@@ -159,9 +159,9 @@ def by_features(
         return Ranked(_sorted(columns, text, matched & (columns.term_counts > 0).any(axis=0), k), text, {"text": text})
     of_query = query_features(columns, settled, text)
     of_documents = document_features(columns, now_ms, decay)
-    odds, parts = log_odds(columns, settled, of_query, of_documents, weights, readings)
+    odds, other_parts = log_odds(columns, settled, of_query, of_documents, weights, readings)
     order = _sorted(columns, odds, matched, k)
-    return Ranked(order, odds, {"vector": columns.cosine, "text": text, **parts}, of_query, of_documents)
+    return Ranked(order, odds, {"vector": columns.cosine, "text": text, **other_parts}, of_query, of_documents)
 
 
 # --- BM25 -------------------------------------------------------------------------------------------------------------
@@ -437,26 +437,26 @@ def log_odds(
     if settled.foreign:
         change = foreign_weights(query_weights, weights.foreign) - query_weights
         odds += np.float32(settled.foreign) * np.add.reduce(of_query * change, axis=0)
-    parts: dict[str, Floats] = {}
+    other_parts: dict[str, Floats] = {}
     for name, weight, indices in (
         ("echo", weights.echo, echoes(columns, weights.echo_cosine)),
         ("filler", weights.filler, fillers(columns)),
     ):
         if len(indices):
-            parts[name] = np.zeros(len(odds), np.float32)
-            parts[name][indices] = 1
+            other_parts[name] = np.zeros(len(odds), np.float32)
+            other_parts[name][indices] = 1
             odds[indices] += np.float32(weight)
     if readings:
         starts = columns.time if columns.starts is None else columns.starts
         fits = [when(starts, reading, columns.ends) for reading in readings]
-        parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
+        other_parts["when"] = np.maximum(fits[0], fits[-1] if len(fits) == 1 else fits[-1] * np.float32(OTHER_READING))
         if columns.named is not None:  # "The visa expires on April 13, 2029" is of that day, whenever it was said
-            parts["when"][when_named(columns.named, readings[0])] = 1
-        odds += np.float32(weights.when) * parts["when"]
+            other_parts["when"][when_named(columns.named, readings[0])] = 1
+        odds += np.float32(weights.when) * other_parts["when"]
     if settled.order is not None:
-        parts["latest"] = _latest(columns, settled, of_query, odds, parts, weights.latest)
-        odds += np.float32(weights.latest) * parts["latest"]
-    return odds, parts
+        other_parts["latest"] = _latest(columns, settled, of_query, odds, other_parts, weights.latest)
+        odds += np.float32(weights.latest) * other_parts["latest"]
+    return odds, other_parts
 
 
 def weight_columns(columns: Columns, weights: Weights) -> tuple[Floats, Floats, Floats]:
@@ -554,18 +554,23 @@ def has_words(columns: Columns, settled: SettledQuery) -> Bools:
     return (columns.term_counts if settled.telling is None else columns.term_counts[settled.telling]) > 0
 
 
-def says_something(parts: Mapping[str, Floats], among: Ints) -> Bools:
+def says_something(other_parts: Mapping[str, Floats], among: Ints) -> Bools:
     """Returns the mask, shape (len(among),), of the documents that are neither an `echo` (a question that asks what the
     query asks) nor a `filler` ("Noted."). `among`: indices of documents."""
     stating = np.ones(len(among), np.bool_)
     for name in ("echo", "filler"):
-        if name in parts:
-            stating &= parts[name][among] == 0
+        if name in other_parts:
+            stating &= other_parts[name][among] == 0
     return stating
 
 
 def _latest(
-    columns: Columns, settled: SettledQuery, of_query: Floats, odds: Floats, parts: Mapping[str, Floats], most: float
+    columns: Columns,
+    settled: SettledQuery,
+    of_query: Floats,
+    odds: Floats,
+    other_parts: Mapping[str, Floats],
+    weight: float,
 ) -> Floats:
     """Returns the part `latest`, shape (n,), between -1 and 1. It is 0 except for the best documents that state
     something, and have a word of the query or are near to it. A summary is none of them: it repeats what was said
@@ -573,26 +578,26 @@ def _latest(
 
     Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
     the older ones are obsolete, and the newer ones are no answer to what held before: theirs is negative, but a weight
-    of `most` takes none of them below the least of these documents. Of a query without a subject all documents are as
+    of `weight` takes none of them below the least of these documents. Of a query without a subject all documents are as
     good, and the part halves with each step in time.
     """
     latest: Floats = np.zeros(len(odds), np.float32)
-    stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(parts, np.arange(len(odds)))
+    stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(other_parts, np.arange(len(odds)))
     best = np.flatnonzero(stating)
     if settled.subject:
         # "Who is our provider now?": the umbrella that broke today has no word of it, nor is it near
         near = has_words(columns, settled).any(axis=0) | (of_query[VECTOR_SCALED] >= ORDERED_NEAR)
         best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
-    times = np.unique(columns.time[best])
+    times, time_order = np.unique(columns.time[best]), settled.order
     steps = times.searchsorted(columns.time[best])
-    back = steps if settled.order == "earliest" else len(times) - 1 - steps
+    back = steps if time_order == "earliest" else len(times) - 1 - steps
     if not settled.subject:
         latest[best] = np.exp2(-1.0 * back)
-    elif settled.order == "latest":
+    elif time_order == "latest":
         latest[best] = back == 0
     else:
-        latest[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / most, 1))
+        latest[best] = np.where(back == 0, 1, -np.minimum((odds[best] - odds[best[-1:]]) / weight, 1))
     return latest
 
 

@@ -528,8 +528,8 @@ class Retriever(Generic[R]):
         order."""
         spec = self._collection.spec
         documents: dict[int, Fetched[R]] = {}
-        # "within a day": a prompt asks. It compares the sentences of all its entries later, so that its search need not
-        # compare twice its k: 248 documents where it asks for 124, 100 memories and 24 to spare
+        # a search for 20 compares 40, twice as many. Where a prompt asks ("within a day") 24 are enough, also of 124
+        # hits (100 memories and 24 to spare): it compares the sentences of all its entries later
         most_compared = COMPARED if request.merge_repetitions == "within a day" else max(COMPARED, 2 * ranked_k)
         rounds = ROUNDS if request.merge_repetitions is not None and request.interval is None and spec.said_with else 0
         matched_before, compared, left_out_contents = columns.matched, set[int](), set[int]()
@@ -621,12 +621,12 @@ class Retriever(Generic[R]):
                 partner = after if is_question[index] else before if before >= 0 and is_question[before] else -1
                 if partner >= 0 and matched_before[partner]:
                     partners[index] = partner
-        repeated_by: dict[int, Ints] = {}
+        repeated_by: dict[int, Ints] = {}  # {4: [9, 7]}: the documents 9 and 7 repeat hit 4
         if request.merge_repetitions is not None:
             repeated_by = repetitions_of_hits(columns, matched_before, best, outcome.repetitions)
-        named = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
-        await self._read(columns, [*best, *partners.values(), *chain.from_iterable(named)], documents)
-        # what was compared is read; `repeated_by` also has what is equal, which need not be read
+        to_name = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
+        await self._read(columns, [*best, *partners.values(), *chain.from_iterable(to_name)], documents)
+        # {4: [the record of 9]}: what was compared is read. 7 is equal to 4, and need not be read
         others_of = {index: [documents[other].doc for other in rest] for index, *rest in outcome.repetitions}
         hits: list[Hit[R]] = []
         for index, score in zip(best, scores, strict=True):

@@ -118,7 +118,9 @@ def named_days(interval: TimeInterval | None) -> list[tuple[bool, int, int]]:
     days = list[tuple[bool, int, str]]()
     for start, end in ((interval.start, interval.end), interval.coming or (0, 0)):
         if LEAST_NAMED_MS <= end - start <= MOST_NAMED_MS:
-            first, last = start + interval.offset + HOUR_MS, end + interval.offset - 7 * HOUR_MS  # a night ends at 6
+            # by the clock of today a day beyond the change of the clocks may begin at 23:00 and is the next one; a
+            # night, from 18:00 to 6:00, is of the day on which it begins: 6:00 - 7 hours is 23:00
+            first, last = start + interval.offset + HOUR_MS, end + interval.offset - 7 * HOUR_MS
             for day in range(first // DAY_MS, last // DAY_MS + 1):
                 at = min(max(day * DAY_MS - interval.offset, start), end - 1)
                 date = from_ms(day * DAY_MS)[: len("2026-11-30")]
@@ -202,7 +204,7 @@ async def interval_of(query: str, now: datetime, timezone: str | None = None) ->
 
     `timezone`: an IANA name; None is UTC.
     """
-    if not anchors.cache_info().currsize:
+    if not time_words.cache_info().currsize:
         await asyncio.to_thread(prepare)
     if not may_hold_time(fold_in_place(query[:MAX_CHARS])):
         return None
@@ -319,9 +321,9 @@ def known_grammars() -> tuple[Grammar, ...]:
 
 
 @cache
-def anchors() -> frozenset[str]:
+def time_words() -> frozenset[str]:
     """Returns words of all languages with spaces; every expression without digits contains one of them."""
-    words = {word for grammar in known_grammars() if grammar.spaced for word in grammar.anchors}
+    words = {word for grammar in known_grammars() if grammar.spaced for word in grammar.time_words}
     for language in OTHER_LANGUAGES:
         if language not in _SCRIPTS:
             words |= {
@@ -331,17 +333,17 @@ def anchors() -> frozenset[str]:
 
 
 @cache
-def _unspaced_anchors() -> re.Pattern[str]:
-    words = {word for grammar in known_grammars() if not grammar.spaced for word in grammar.anchors} - {"日", "天"}
+def _unspaced_time_words() -> re.Pattern[str]:
+    words = {word for grammar in known_grammars() if not grammar.spaced for word in grammar.time_words} - {"日", "天"}
     longest = sorted(map(re.escape, words), key=len, reverse=True)
     return re.compile("|".join(longest) + r"|[\d½¼¾一二三四五六七八九十两几数今][日天]|先日|半年")
 
 
 def may_hold_time(text: str) -> bool:
     """Returns False for most folded texts that name no time. It is fast."""
-    if not anchors().isdisjoint(WORD.findall(text)):
+    if not time_words().isdisjoint(WORD.findall(text)):
         return True
-    if not text.isascii() and (_unspaced_anchors().search(text) or _OTHER_SCRIPTS.search(text)):
+    if not text.isascii() and (_unspaced_time_words().search(text) or _OTHER_SCRIPTS.search(text)):
         return True
     return bool(
         _SHORT_DATE.search(text)
@@ -364,7 +366,7 @@ def languages(text: str) -> Iterator[tuple[Grammar, bool]]:
     evidence = _evidence(words)
     best = max(evidence.values())
     digits = re.search(r"\d", text) is not None
-    hits = {grammar: len(words & grammar.anchors) for grammar in evidence}
+    hits = {grammar: len(words & grammar.time_words) for grammar in evidence}
     for grammar in sorted(evidence, key=lambda grammar: (-evidence[grammar], -hits[grammar])):
         if digits or hits[grammar]:
             yield grammar, evidence[grammar] == best

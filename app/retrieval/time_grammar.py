@@ -419,7 +419,7 @@ class Grammar:
         1 the first one to come."""
 
     @cached_property
-    def anchors(self) -> frozenset[str]:
+    def time_words(self) -> frozenset[str]:
         """Words of which every expression without digits contains one: the longest word of each phrase."""
         tables = (self._days, self._units, self._months, self._weekdays, self._seasons, self._holidays, self._years)
         phrases = [phrase for table in tables for phrase in table]
@@ -427,7 +427,7 @@ class Grammar:
             return frozenset(phrases)
         longest = (max(re.findall(r"[^\W\d_]+", phrase)[::-1], key=len) for phrase in phrases)
         evenings = (weekday + part for weekday in self._weekdays for part in self._parts)  # Montagabend
-        return frozenset(longest).union(evenings, self._table["anchors"].split())
+        return frozenset(longest).union(evenings, self._table["time_words"].split())
 
     @cached_property
     def orders(self) -> dict[TimeOrder, re.Pattern[str]]:

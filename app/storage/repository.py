@@ -100,11 +100,11 @@ async def partitions_of(
 ) -> tuple[Partition, ...]:
     """Returns the partitions that a search of a collection reads. With `ANY_ID` for the agent or the user they are
     those that have records and that the scope sees: for any agent and "ada", of a key that is bound to the agents a and
-    b, ("a", "ada") and ("b", "ada"). Of `everyone`, all of the tenant. Raises Forbidden if the bindings of the key bear
-    neither out, and Invalid if there are too many."""
+    b, ("a", "ada") and ("b", "ada"). Of `everyone`, all of the tenant. Raises Forbidden unless the key is
+    bound for `ANY_ID`, and unbound for `everyone`, and Invalid if there are too many."""
     if not everyone and ANY_ID not in (agent, user):
         return scope.partitions(agent, user, include_shared)
-    if scope.is_bound is everyone:
+    if scope.is_bound is everyone:  # a bound key asks for `everyone`, or an unbound one for any id
         raise Forbidden(
             "A key that is bound to agents or users does not search everyone's memory."
             if everyone

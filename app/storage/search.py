@@ -185,7 +185,8 @@ class Columns:
     agent: Ints
     """crc32 of the agent's id, 0 for none."""
     content: Ints
-    """64-bit hash of the normalised content. Of equal contents, results show one."""
+    """64-bit hash, the first present field of `SearchSchema.content`: of a fact that of its normalised content, of a
+    memory `identity_hash`, which covers times, key and metadata, too. Of equal ones, results show one."""
     memo: Memo = field(default_factory=Memo, compare=False)
     """Memo of results computed from the columns. The same object as long as the engine's own columns are the same."""
     complete: bool = True
@@ -204,7 +205,7 @@ class Columns:
     ends: Ints | None = None
     """The last moment of what lasts, such as the day that `event_at` stands for; None: nothing lasts."""
     told: Ints | None = None
-    """When it was told; None: as `time`."""
+    """When it was told (`SearchSchema.told`; of a memory `told_at` without its rule on `event_at`); None: as `time`."""
     named: Ints | None = None
     """A time of the day of the query's interval that its text names, "30 November" where tomorrow is asked for; long
     ago if it names none. The retriever sets it."""

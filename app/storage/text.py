@@ -57,7 +57,8 @@ SUMMARY = 32
 LONG = 64
 """The text has more than one window, each with a vector of its own (`storage/index/record_codec.py`)."""
 HAS_EVENT_TIME = 128
-"""The record says when it happened. Without this bit, its time is when it was stored."""
+"""The record says when it happened or is due. Without this bit, its time is when it was told (`source.said_at`), else
+when it was stored."""
 
 _ARRAYS_FROM = 64
 """Characters of a text from which on arrays are faster than a loop (`text_ids`)."""

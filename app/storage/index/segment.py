@@ -248,7 +248,7 @@ def _any(masks: Iterable[EntryMask]) -> EntryMask:
 
 
 FADING = ("importance", "anchor", "pinned")
-"""Decay fields of a record, which an access may change."""
+"""Decay fields of a packed record, which an access may change. Its `importance` is the document's `base_importance`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,7 @@ class EmbeddedStore:
         self._readers = ReadPool(path, options.busy_timeout_ms, self._faults, options.key)
         self._reader = self._readers.inline
         self._loads: dict[tuple[int, int], asyncio.Task[VersionedSegment]] = {}
+        # by partition and model. None is removed, since another search may wait for it: there is one for each large one
         self._in_threads: dict[tuple[int, int], asyncio.Lock] = {}
         # by the text that was just read, so that a document in the cache is always what is stored
         self._parse = kept(KEPT_BYTES, longest=MAX_KEPT_CHARS)(_fetched)
@@ -523,12 +524,11 @@ class EmbeddedStore:
         missing = [row for row, document in documents.items() if document is None]
         texts: list[Any] = []
 
-        def read(connection: apsw.Connection, rows: Sequence[int], text: str) -> list[Any]:
+        def read(connection: apsw.Connection, of_rows: Sequence[int], column: str) -> list[Any]:
             # "+" keeps SQLite from walking all of the tenant in one of its indexes
-            statement = (
-                f"SELECT row, {text} FROM {sql.quoted(collection.name)} WHERE row IN ({_marks(rows)}) AND +tenant = ?"
-            )
-            return connection.execute(statement, (*rows, tenant)).fetchall()
+            table, marks = sql.quoted(collection.name), _marks(of_rows)
+            statement = f"SELECT row, {column} FROM {table} WHERE row IN ({marks}) AND +tenant = ?"
+            return connection.execute(statement, (*of_rows, tenant)).fetchall()
 
         if missing:
             short = f"CASE WHEN octet_length(doc) <= {4 * MAX_KEPT_CHARS} THEN {sql.WHOLE_DOC} END"
@@ -536,18 +536,18 @@ class EmbeddedStore:
                 texts = read(self._reader, missing, short)
         long = [(row, text) for row, text in texts if text is not None and len(text) > MAX_KEPT_CHARS]
         for row, text in texts:
-            if text is not None and len(text) <= MAX_KEPT_CHARS:  # before others run, who may change what is kept
-                documents[row] = self._whole(collection, row, self._parse(text))
+            if text is not None and len(text) <= MAX_KEPT_CHARS:  # before the first await, at which others may write
+                documents[row] = self._undamaged(collection, row, self._parse(text))
                 self._reads.keep((collection.name, tenant, row), documents[row], len(text))
         if large := [row for row, text in texts if text is None]:
             long += await self._readers.bounded(lambda connection: read(connection, large, sql.WHOLE_DOC))
         length = sum(len(text) for _, text in long)
         made = await off_loop(json_work(length), lambda: [self._parse(text) for _, text in long])
         for (row, _), document in zip(long, made, strict=True):
-            documents[row] = self._whole(collection, row, document)
+            documents[row] = self._undamaged(collection, row, document)
         return [documents[row] for row in wanted]
 
-    def _whole(self, collection: Collection[R], row: int, document: Fetched[R] | None) -> Fetched[R] | None:
+    def _undamaged(self, collection: Collection[R], row: int, document: Fetched[R] | None) -> Fetched[R] | None:
         """Returns a document that was selected by its row, or None if it cannot be read."""
         if document is None:
             with self._faults.translated():
