@@ -177,7 +177,8 @@ class MemoryService:
         return WriteResult(await self._decays.render_at(memory, to_ms(now)), changes, headers={"ETag": etag(memory)})
 
     async def delete_some(self, filters: MemoryListFilters, actor: Actor) -> int:
-        """Deletes all memories that match, in steps, and returns how many. The audit trail names `actor`.
+        """Deletes all memories that match, in steps, and returns how many. A dispute with them is over, but what they
+        superseded stays superseded. The audit trail names `actor`.
 
         Each step is one commit. After an error, the same call continues with what is left. Raises Invalid if the
         filters name neither agent nor user.
@@ -189,10 +190,12 @@ class MemoryService:
         deleted, at_once, after = 0, DELETED_AT_ONCE, None
         while page := await self._memories.find(where, after=after, limit=at_once):
             matching = page if keep is None else list(filter(keep, page))
+            now = rfc3339(self._clock.now())
             removal = self._memories.remove(matching) if matching else []
+            removal += await Disputes(self._memories, now).over(matching)
             try:
                 if removal:
-                    audit = audit_entries(actor, removal, rfc3339(self._clock.now()))
+                    audit = audit_entries(actor, removal, now)
                     await self._memories.store.commit([*removal, *audit])
                 deleted += len(matching)
                 after = MEMORIES.after(page[-1])

@@ -176,6 +176,22 @@ async def test_a_dispute_is_over_once_what_it_contradicts_is_deleted(api: httpx.
     assert [past["record"]["status"] for past in await history(api, doubted["memory_id"])] == ["disputed"]
 
 
+async def test_a_dispute_is_over_once_what_it_contradicts_is_deleted_by_filter(api: httpx.AsyncClient) -> None:
+    _, doubted = await disputed_by_key(api)
+    gone = await api.delete("/v1/memories", params={"user_id": "u", "key": "home", "status": "active"})
+    assert gone.json() == {"deleted": 1}
+    left = await read(api, doubted)
+    assert (left["status"], left["key"], left["contradicts"]) == ("active", "home", [])
+    assert await found(api, "Where does she live?") == ["lives in Rome"]
+
+
+async def test_a_dispute_is_deleted_by_filter_together_with_what_it_contradicts(api: httpx.AsyncClient) -> None:
+    await disputed_by_key(api)
+    gone = await api.delete("/v1/memories", params={"user_id": "u", "status": "any"})
+    assert gone.json() == {"deleted": 2}
+    assert await listed(api, status="any") == []
+
+
 async def test_a_dispute_with_two_goes_on_with_the_one_that_is_left(api: httpx.AsyncClient) -> None:
     one, two = await remember(api, "one", trust=0.9), await remember(api, "two", trust=0.9)
     made = await remember(api, "three", trust=0.5, supersedes=[one["memory_id"], two["memory_id"]])
