@@ -535,7 +535,7 @@ class Retriever(Generic[R]):
         matched_before, compared, left_out_contents = columns.matched, set[int](), set[int]()
         repetitions: list[list[int]] = []
         readings = () if settled_time is None else settled_time.readings
-        while True:
+        while True:  # each turn ranks once; the loop inside compares until nothing new takes the place of repetitions
             ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
             left_out_contents.clear()  # what an earlier ranking left out no longer matches (`said_once`)
             to_compare = top(ranked.order, columns, most_compared) if rounds else []
