@@ -98,7 +98,7 @@ def repetitions_among(
 ) -> list[list[int]]:
     """Returns the repetitions in each of the groups: documents that say the same, the newest first, two at least, and a
     summary last: it repeats the others. `documents`: those that can be read, by index. What `spec.said_with` names must
-    be equal, too."""
+    be equal, too, and of two users nobody repeats the other."""
 
     def words_of(document: Doc) -> tuple[str, ...]:
         """Returns the words that are no stop words. Texts that say the same have the same ones in the same order."""
@@ -114,7 +114,8 @@ def repetitions_among(
             for repetition in with_these_words:
                 newest = documents[repetition[0]].doc
                 equal = all(newest.get(name) == doc.get(name) for name in spec.said_with)
-                if equal and says_the_same(spec.text(newest), spec.text(doc)):
+                users = {newest.get("user_id"), doc.get("user_id")} - {None}
+                if equal and len(users) < 2 and says_the_same(spec.text(newest), spec.text(doc)):
                     repetition.append(index)
                     break
             else:
@@ -260,9 +261,12 @@ class FirstHits:
     """Groups of memories with the same words of the query, of which some may have them the other way round."""
 
 
-def first_hits(ranked: Ranked, columns: Columns, settled: SettledQuery, weights: Weights) -> FirstHits:
+def first_hits(
+    ranked: Ranked, columns: Columns, settled: SettledQuery, weights: Weights, *, several_users: bool = False
+) -> FirstHits:
     """Returns the first hits, turns and plain memories, at least two of a kind that has weights for its order. A query
-    of a time alone, which is ordered by that time, has none.
+    of a time alone, which is ordered by that time, has none. Of several users no hit replaces another: the later "My
+    dog is called Bo" may be Bob's, and the earlier "My dog is called Rex" Ada's.
 
     Turns are ordered if an assistant said one of the first documents, be it "Noted.", or if all turns are of a user
     without a name: when two people talk, "I" in the turns of one is not "I" in those of the other.
@@ -278,7 +282,7 @@ def first_hits(ranked: Ranked, columns: Columns, settled: SettledQuery, weights:
         turns = turns[:0]
     if len(memories) < 2 or weights.first_plain == NO_ORDER:
         memories = memories[:0]
-    past = asks_for_past(settled, ranked.other_parts)
+    past = several_users or asks_for_past(settled, ranked.other_parts)
     first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
     first.alike = alike
     return first
@@ -297,8 +301,8 @@ def _known(columns: Columns) -> Floats:
 
 
 def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
-    """Compares the documents of a group with each other. `past`: the query names a time or asks for the earliest, so
-    that no later document replaces an earlier one."""
+    """Compares the documents of a group with each other. `past`: the query names a time, asks for the earliest or is of
+    several users, so that no later document replaces an earlier one."""
     plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
     if not len(group):  # such as in a talk of named people
         none = np.zeros(0, np.float32)

@@ -534,6 +534,9 @@ class Retriever(Generic[R]):
         rounds = ROUNDS if request.merge_repetitions is not None and request.interval is None and spec.said_with else 0
         matched_before, compared, left_out_contents = columns.matched, set[int](), set[int]()
         repetitions: list[list[int]] = []
+        several_users = len({partition.user for partition in request.partitions} - {None}) > 1
+        if several_users:  # equal texts of two users are two hits: those of one are compared by their documents, below
+            columns = columns.having(content=np.arange(len(columns.rows)))
         readings = () if settled_time is None else settled_time.readings
         while True:  # each turn ranks once; the loop inside compares until nothing new takes the place of repetitions
             ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
@@ -561,7 +564,7 @@ class Retriever(Generic[R]):
                 break
             columns = said_once(columns, repetitions)
         if ranked.query_features is not None:
-            first = first_hits(ranked, columns, settled, fitted.weights)
+            first = first_hits(ranked, columns, settled, fitted.weights, several_users=several_users)
             if indices := [index for group in (*first.may_replace, *first.alike) for index in group]:
                 await self._read(columns, [*indices, *ranked.order[: request.k].tolist()], documents)
             texts = {index: spec.text(documents[index].doc) for index in indices if index in documents}

@@ -147,3 +147,31 @@ async def test_among_all_users_of_a_key_one_user_s_facts_move_nothing_of_another
     await post("/v1/facts", **home, object="Oslo", valid_from="2025-01-01T00:00:00Z")
     await post("/v1/facts", **home, object="Bergen", valid_from="2026-04-01T00:00:00Z")
     assert await of_all() == [OLD, NEW]
+
+
+async def test_what_one_user_says_neither_repeats_nor_replaces_what_another_says(service: Service) -> None:
+    api = service.client
+    headers = await service.key(users=["u", "v"])
+    for user, content, at in (
+        ("u", "I live in Oslo.", "2026-01-05T00:00:00Z"),
+        ("v", "I live in Oslo.", "2026-01-05T00:00:00Z"),
+        ("v", "i live in Oslo", "2026-01-05T00:00:00Z"),
+        ("u", "My dog is called Rex.", "2026-01-05T00:00:00Z"),
+        ("v", "My dog is called Bo.", "2026-02-05T00:00:00Z"),
+    ):
+        body = {"user_id": user, "agent_id": "a", "content": content, "event_at": at, "deduplicate": False}
+        assert (await api.post("/v1/memories", json=body, headers=headers)).status_code == 201
+
+    async def of_all(query: str) -> list[Json]:
+        body = {"query": query, "agent_id": "a", "filters": {"user_id": "*"}}
+        answer = await api.post("/v1/memories/search", json=body, headers=headers)
+        found: list[Json] = answer.json()["items"]
+        return found
+
+    homes = [hit for hit in await of_all("Where do I live?") if "Oslo" in hit["memory"]["content"]]
+    assert sorted((hit["memory"]["user_id"], hit.get("repeated", {}).get("count")) for hit in homes) == [
+        ("u", None),
+        ("v", 2),
+    ]
+    dogs = [hit for hit in await of_all("What is my dog called?") if "dog" in hit["memory"]["content"]]
+    assert min(hit["score"] for hit in dogs) > 0.3, "the later dog is another's"
