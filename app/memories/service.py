@@ -345,12 +345,13 @@ class Disputes:
         active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
         back, that one is what they contradict from then on."""
         ids, changes, keys = {memory["memory_id"] for memory in gone}, list[Change](), dict[str, str]()
-        for agent, user in {(memory["agent_id"], memory["user_id"]) for memory in gone}:
+        for agent, user in {(memory.get("agent_id"), memory.get("user_id")) for memory in gone}:  # one may be damaged
             of_partition_disputed = both(of_partition(agent, user), Eq("status", "disputed"))
             async for page in pages(partial(self._memories.find, of_partition_disputed), MEMORIES, DISPUTED_AT_ONCE):
                 for disputed in page:
-                    others = [other for other in disputed["contradicts"] if other not in ids]
-                    if disputed["memory_id"] in ids or len(others) == len(disputed["contradicts"]):
+                    contradicts = disputed.get("contradicts", [])
+                    others = [other for other in contradicts if other not in ids]
+                    if disputed["memory_id"] in ids or len(others) == len(contradicts):
                         continue
                     standing = await self._memories.of_same_partition(disputed, others)
                     if any(other["status"] == "active" and not expired(other, self._now) for other in standing):

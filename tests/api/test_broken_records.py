@@ -310,6 +310,20 @@ async def test_a_damaged_memory_can_be_deleted(service: Service, spoilt: Json) -
     assert await store.find(MEMORIES, TENANT) == []
 
 
+async def test_memories_are_deleted_by_filter_beside_damaged_owners_and_disputes(service: Service) -> None:
+    api, store, ids = service.client, service.resources.store, list[str]()
+    for text, trust in (("lives in Oslo", 0.9), ("lives in Rome", 0.5), ("lives in Turin", 0.4)):
+        made = await api.post("/v1/memories", json={**OWNER, "content": text, "key": "home", "trust": trust})
+        ids.append(made.json()["memory_id"])
+    tea = (await api.post("/v1/memories", json={**OWNER, "content": "tea", "pinned": True})).json()["memory_id"]
+    await plant(store, MEMORIES, ids[1], without=("contradicts",))
+    await plant(store, MEMORIES, tea, without=("agent_id",))
+    params = {"user_id": OWNER["user_id"], "pinned": "true"}
+    assert (await api.delete("/v1/memories", params=params)).json() == {"deleted": 1}
+    assert (await api.delete("/v1/memories", params={**OWNER, "key": "home"})).json() == {"deleted": 1}
+    assert (await api.get(f"/v1/memories/{ids[2]}")).json()["status"] == "active"
+
+
 @pytest.mark.parametrize("kind", [kind for kind, (collection, _, _) in SINGLE.items() if collection.opaque])
 async def test_what_cannot_be_parsed_can_be_deleted(lived: tuple[Service, dict[str, str]], kind: str) -> None:
     service, headers = lived
