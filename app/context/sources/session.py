@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import orjson
@@ -71,7 +71,8 @@ MOST_DUE, LONGEST_DUE, WITHIN = 10, 60, timedelta(days=1)
 async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list[Candidate]:
     """Returns what is due or planned within a day, the soonest first: "due 2026-12-03 08:00: Pay the bill". What
     surfaces later and what is done are left out."""
-    now, soon = rfc3339(request.now), rfc3339(request.now + WITHIN)
+    last = datetime.max.replace(tzinfo=UTC)  # a caller's `now` may be the last day of all
+    now, soon = rfc3339(request.now), rfc3339(min(request.now, last - WITHIN) + WITHIN)
     planned = both(OWN_TIME, Range("event_until", ge=now), Range("event_at", le=soon))
     tasks = TaskRepository(request.resources.store, request.scope)
     memories, due_tasks = await asyncio.gather(
