@@ -387,7 +387,7 @@ _KNOWN = {word: _counts(word) for each in _OF_NUMBERS for word in each.values}
 _COUNTING = frozenset(word for each in _OF_NUMBERS for word, value in each.values.items() if value > 1)
 _BEGINNINGS = frozenset(beginning for each in _OF_NUMBERS for beginning in each._beginnings)
 _HYPHENED = sorted({word for word in _COUNTING if "-" in word}, key=len, reverse=True)
-_NUMBER_PIECE = re.compile(rf"(?:{'|'.join(_HYPHENED)})(?!\w)|[^\W\d_]+|\d+(?:[.,]\d{{1,2}})?(?![.,]?\d)")
+_NUMBER_PIECE = re.compile(rf"(?:{'|'.join(_HYPHENED)})(?!\w)|[^\W\d_]+|(?<!\d)\d++(?:[.,]\d{{1,2}})?(?![.,]?\d)")
 
 
 @dataclass(slots=True)

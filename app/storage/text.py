@@ -438,8 +438,8 @@ _SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+(?:[.,]\d{1,2}(?![\d.,]))?)")
 _MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
 _PERCENT = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)\s?%")
 _GROUPED = re.compile(
-    r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3})*|\d{1,2}(?:,\d\d)+,\d{3}|\(\d+\) ?\d[\d ./-]{4,}\d)"
-    r"(?![\w]|[.,'\u2019 ]\d{3})"
+    r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3}){0,8}|\d{1,2}(?:,\d\d)+,\d{3}|"
+    r"\(\d+\) ?\d[\d ./-]{4,}\d)(?!\w|[.,'\u2019 ]\d{3})"
 )
 _DECIMAL = re.compile(r"(?<![\w.,])(\d+),(\d{1,2})(?![\w,]|\.\d)")
 _HALVES = {word: half for half, words in enumerate(NUMBER_WORDS["halves_of_day"].values()) for word in words.split()}

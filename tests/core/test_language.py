@@ -21,6 +21,7 @@ from app.core.language import (
     wording,
     words,
 )
+from app.documents.extract import html_sections
 from app.findings.service import shortened
 from app.retrieval.query import leading_part
 from app.storage.text import index_text, notations
@@ -157,6 +158,28 @@ def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Cal
         return time.process_time() - started
 
     short, long = (min(spent(length) for _ in range(3)) for length in (4_000, 32_000))
+    assert long < 30 * max(short, 0.002)
+
+
+@pytest.mark.parametrize(
+    ("read", "begin", "run", "end"),
+    [
+        (index_text, "two ", "1", ",111"),
+        (index_text, "", "111 ", "111x"),
+        (lambda text: [*html_sections(text)], "<pre>", " ", "x"),
+    ],
+)
+def test_a_run_that_is_no_number_and_no_gap_takes_time_in_proportion_to_its_length(
+    read: Callable[[str], object], begin: str, run: str, end: str
+) -> None:
+    """What stands behind the run says what it is: 30,000 digits before ",111" held all others for half a minute."""
+
+    def spent(length: int) -> float:
+        text, started = f"{begin}{run * (length // len(run))}{end}", time.process_time()
+        read(text)
+        return time.process_time() - started
+
+    short, long = (min(spent(length) for _ in range(3)) for length in (2_000, 16_000))
     assert long < 30 * max(short, 0.002)
 
 
