@@ -46,6 +46,7 @@ JOURNEYS = {
     "cli": "test_archive.py",
     "clients": "test_user_memory.py",
     "context": "test_api_context.py",
+    "core": "test_limits.py",
     "documents": "test_api_documents.py",
     "embedding": "test_turns_service.py",
     "entities": "test_api_entities.py",
