@@ -1,8 +1,8 @@
 """Folding, words, sentences and numbers of texts in any language."""
 
 import re
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -25,6 +25,7 @@ from app.documents.extract import html_sections
 from app.findings.service import shortened
 from app.retrieval.query import leading_part
 from app.storage.text import index_text, notations
+from tests.support.processor_time import processor_time
 
 
 @pytest.mark.parametrize(
@@ -152,12 +153,8 @@ def test_a_run_of_one_character_takes_time_in_proportion_to_its_length(read: Cal
     """An expression that begins anew at each character of the run takes 64 times as long for eight times the text, and
     keeps all others waiting for 20 s."""
 
-    def spent(length: int) -> float:
-        text, started = f"é{(run * length)[:length]}b", time.process_time()
-        read(text)
-        return time.process_time() - started
-
-    short, long = (min(spent(length) for _ in range(3)) for length in (4_000, 32_000))
+    texts = [f"é{(run * length)[:length]}b" for length in (4_000, 32_000)]
+    short, long = (processor_time(partial(read, text)) for text in texts)
     assert long < 30 * max(short, 0.002)
 
 
@@ -174,24 +171,14 @@ def test_a_run_that_is_no_number_and_no_gap_takes_time_in_proportion_to_its_leng
 ) -> None:
     """What stands behind the run says what it is: 30,000 digits before ",111" held all others for half a minute."""
 
-    def spent(length: int) -> float:
-        text, started = f"{begin}{run * (length // len(run))}{end}", time.process_time()
-        read(text)
-        return time.process_time() - started
-
-    short, long = (min(spent(length) for _ in range(3)) for length in (2_000, 16_000))
+    texts = [f"{begin}{run * (length // len(run))}{end}" for length in (2_000, 16_000)]
+    short, long = (processor_time(partial(read, text)) for text in texts)
     assert long < 30 * max(short, 0.002)
 
 
 def test_one_word_of_2000_letters_takes_as_long_as_a_thousand_words() -> None:
     """As a picture in base64 has: an expression that begins anew at each letter takes 30 times as long."""
-
-    def spent(text: str) -> float:
-        started = time.process_time()
-        index_text(text)
-        return time.process_time() - started
-
-    word, words_of_one = (min(spent(text) for _ in range(3)) for text in ("a" * 2_000, "a " * 1_000))
+    word, words_of_one = (processor_time(partial(index_text, text)) for text in ("a" * 2_000, "a " * 1_000))
     assert word < 12 * max(words_of_one, 0.002)
 
 

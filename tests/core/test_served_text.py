@@ -1,8 +1,8 @@
 """What we served in a prompt is known again, in any shape, and what a user says of it is not taken for it."""
 
 import json
-import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +15,7 @@ from app.memories.agents import Experience, Lesson
 from app.memories.schemas import MemoryRecord
 from app.profiles import agents
 from tests.support.payloads import HIDING, HOSTILE, LOOKALIKES, TOKENS, UNSEEN
+from tests.support.processor_time import processor_time
 from tests.support.reshaping import AFTER, BEFORE, CONTENTS, SECRET, SHAPES, Shape, fenced
 
 TEXT = st.lists(
@@ -279,10 +280,9 @@ def test_each_character_of_a_reading_has_its_place(parts: list[str]) -> None:
 def test_a_text_of_blocks_without_ends_takes_time_in_proportion_to_its_length() -> None:
     """Each block goes on where the next begins: of 64,000 characters, 900 were each read up to the end of the text."""
 
-    def spent(length: int) -> float:
-        text, started = (f"{{<{OF_USER}>{KNOWN_OF_USER}\n" * length)[:length], time.process_time()
+    def read(text: str) -> None:
         assert len(strip_served(text)) < 100
-        return time.process_time() - started
 
-    short, long = (min(spent(length) for _ in range(3)) for length in (8_000, 64_000))
+    texts = [(f"{{<{OF_USER}>{KNOWN_OF_USER}\n" * length)[:length] for length in (8_000, 64_000)]
+    short, long = (processor_time(partial(read, text)) for text in texts)
     assert long < 30 * max(short, 0.002)
