@@ -24,14 +24,6 @@ AXE = HERE / "vendor" / "axe.min.js"
 MOST_REQUESTS = 12
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test in the browser that failed is run once more, and the summary counts it as `rerun`: on a busy machine a
-    click may fall between two drawings of a page. What is broken fails twice."""
-    for item in items:
-        if item.path.is_relative_to(HERE) and "browser" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.flaky(reruns=1))
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Of one module: while Playwright is open, its event loop runs in this thread, and no asynchronous test can."""

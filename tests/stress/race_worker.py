@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -21,11 +22,12 @@ from app.jobs.queue import JOBS, SCHEDULES
 from app.jobs.runner import Done, Run, Runner, Schedules
 from app.metrics import JOB_RUNS
 from app.settings import Settings
-from app.storage.changes import Insert
+from app.storage.changes import Change, Committed, Insert
 from app.storage.factory import EMBEDDED, open_store, where_of
 from app.storage.protocol import Store
 from app.storage.schema import Collection, Eq
 from app.storage.scope import SYSTEM
+from tests.support.stores import Wrapped
 
 EFFECTS = Collection("effects", "effect_id", {"job_id": "text"}, indexes=(("job_id",),))
 KINDS, LEASE = [f"tick-{number}" for number in range(10)], timedelta(seconds=1)
@@ -40,6 +42,18 @@ def period() -> timedelta:
     return PERIODS[Settings().store.get_secret_value() == EMBEDDED]
 
 
+class OneByOne(Wrapped):
+    """A store that makes one commit at a time. Who holds `turn` knows that none is under way."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.turn = asyncio.Lock()
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        async with self.turn:
+            return await self._store.commit(changes)
+
+
 async def opened(directory: Path) -> Store:
     settings = Settings(data_dir=directory)
     mongodb = settings.mongodb.model_copy(update={"deadline_seconds": PATIENCE_SECONDS})
@@ -52,7 +66,7 @@ async def opened(directory: Path) -> Store:
 async def worker(directory: Path, *, stops: bool) -> None:
     """One process; prints how many leases it lost."""
     running.POLL_SECONDS = 0.01
-    store = await opened(directory)
+    store = OneByOne(await opened(directory))
     ran = 0
 
     async def tick(run: Run) -> Done:
@@ -61,7 +75,8 @@ async def worker(directory: Path, *, stops: bool) -> None:
         job_id = run.lease.doc["job_id"]
         is_new = not await run.store.count(EFFECTS, SYSTEM, Eq("job_id", job_id))  # one that was cut short goes on
         if stops and ran == STOPS_AT:
-            os.kill(os.getpid(), signal.SIGSTOP)  # between looking and writing, where it hurts
+            async with store.turn:  # a process that stands still in a commit holds SQLite's lock: all others wait, too
+                os.kill(os.getpid(), signal.SIGSTOP)  # between looking and writing, where it hurts
         if is_new:
             await run.commit([Insert(EFFECTS, _effect(run, job_id))])
         return Done({})

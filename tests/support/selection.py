@@ -89,6 +89,8 @@ def mark(item: pytest.Item, engine: str | None, path: PurePath) -> None:
     if process:
         item.add_marker("process")
     long = test in LONG and path.parts[0] != CONTRACT
+    if process or BROWSER & needed:
+        item.add_marker(pytest.mark.flaky(reruns=1))  # it shares the machine: what is broken fails twice
     double = ATLAS in needed or engine == "mongodb with search indexes"
     if BROWSER & needed or double or ((process or long) and not journey):
         item.add_marker("slow")
