@@ -10,26 +10,7 @@ from typing import cast
 
 import orjson
 
-from app.actions import roll_ups
-from app.actions.schemas import (
-    ACTION_DAYS,
-    ACTION_FIELDS,
-    ACTIONS,
-    Action,
-    ActionBatchCreated,
-    ActionCreate,
-    ActionFilters,
-    ActionRecord,
-    ActionSearch,
-    ActionSearchResult,
-    DayCell,
-    Feedback,
-    FoundAction,
-    Group,
-    Outcome,
-    Stats,
-    render,
-)
+from app.actions import roll_ups, schemas
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, equal_json
 from app.core.work import characters, off_loop
@@ -59,7 +40,7 @@ class ActionService:
 
     def __init__(
         self,
-        actions: Repository[ActionRecord],
+        actions: Repository[schemas.ActionRecord],
         embeddings: Embeddings,
         lookup: Retriever,
         clock: Clock,
@@ -72,13 +53,15 @@ class ActionService:
         self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
         self._kept_for, self._learns = kept_for, learns
 
-    async def log_one(self, body: ActionCreate, precondition: Precondition) -> WriteResult[Action]:
+    async def log_one(self, body: schemas.ActionCreate, precondition: Precondition) -> WriteResult[schemas.Action]:
         """Logs one action."""
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
         return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
 
-    async def log(self, bodies: Sequence[ActionCreate], precondition: Precondition) -> WriteResult[ActionBatchCreated]:
+    async def log(
+        self, bodies: Sequence[schemas.ActionCreate], precondition: Precondition
+    ) -> WriteResult[schemas.ActionBatchCreated]:
         """Logs all actions, or none."""
         precondition.check(None)
         now = rfc3339(self._clock.now())
@@ -92,11 +75,11 @@ class ActionService:
         for action, entry in zip(actions, entries, strict=True):
             changes.append(self._actions.insert(action, entry))
             if entry.vector is None:
-                changes.append(pending_note(ACTIONS, self._actions.scope.tenant, action["action_id"], now))
+                changes.append(pending_note(schemas.ACTIONS, self._actions.scope.tenant, action["action_id"], now))
         changes += await self._consolidate(actions)
-        return WriteResult({"items": [render(action) for action in actions]}, changes, 201)
+        return WriteResult({"items": [schemas.render(action) for action in actions]}, changes, 201)
 
-    async def _consolidate(self, actions: Sequence[ActionRecord]) -> list[Change]:
+    async def _consolidate(self, actions: Sequence[schemas.ActionRecord]) -> list[Change]:
         """Returns the changes that queue learning each time an agent and user have `LEARN_EVERY` more actions. Two
         concurrent callers may both miss that moment; then the next multiple or the schedule queues it."""
         changes: list[Change] = []
@@ -110,47 +93,53 @@ class ActionService:
                 changes += queued
         return changes
 
-    async def page(self, filters: ActionFilters, listing: Listing) -> Page[Action]:
+    async def page(self, filters: schemas.ActionFilters, listing: Listing) -> Page[schemas.Action]:
         """Returns a page of actions that match the filters."""
-        asked, keep = split_filter(filters, ACTION_FIELDS, ACTIONS)
+        asked, keep = split_filter(filters, schemas.ACTION_FIELDS, schemas.ACTIONS)
         where = both(_list_filter(filters), asked)
-        return await self._actions.listed(where, listing, render, Action, request=filters, keep=keep)
+        return await self._actions.listed(where, listing, schemas.render, schemas.Action, request=filters, keep=keep)
 
-    async def get(self, action_id: str) -> Action:
+    async def get(self, action_id: str) -> schemas.Action:
         """Returns an action, or what the memory says that stands for a purged one. Raises NotFound."""
         action = await self._actions.find_one(action_id)
-        return roll_ups.render(action_id, await self._summary(action_id)) if action is None else render(action)
+        return roll_ups.render(action_id, await self._summary(action_id)) if action is None else schemas.render(action)
 
     async def _summary(self, action_id: str) -> MemoryRecord:
         actions, now = self._actions, rfc3339(self._clock.now())
         return await roll_ups.summary_of(actions.store, actions.scope, action_id, now)
 
-    async def feedback(self, action_id: str, body: Feedback, precondition: Precondition) -> WriteResult[Action]:
+    async def feedback(
+        self, action_id: str, body: schemas.Feedback, precondition: Precondition
+    ) -> WriteResult[schemas.Action]:
         """Merges feedback: absent fields stay, null clears a field."""
         action = await self._actions.find_one(action_id)
         if action is None:
             memory_id = (await self._summary(action_id))["memory_id"]
             raise Conflict(f"This action was rolled up into {memory_id} and takes no more feedback.")
         precondition.check(action)
-        feedback: Feedback = {**action["feedback"], **body}
-        fields: ActionRecord = {} if equal_json(feedback, action["feedback"]) else {"feedback": feedback}
-        return changed(self._actions, action, fields, render, rfc3339(self._clock.now()))
+        feedback: schemas.Feedback = {**action["feedback"], **body}
+        fields: schemas.ActionRecord = {} if equal_json(feedback, action["feedback"]) else {"feedback": feedback}
+        return changed(self._actions, action, fields, schemas.render, rfc3339(self._clock.now()))
 
-    async def search(self, body: ActionSearch) -> ActionSearchResult:
+    async def search(self, body: schemas.ActionSearch) -> schemas.ActionSearchResult:
         """Returns similar past actions by meaning and words. Of actions with the same text, outcome and entities, only
         the best is shown."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        shared, of_actions = body.include_shared, (self._actions.store, self._actions.scope, ACTIONS)
+        shared, of_actions = body.include_shared, (self._actions.store, self._actions.scope, schemas.ACTIONS)
         partitions = await partitions_of(*of_actions, body.agent_id, body.user_id, include_shared=shared)
-        asked, keep = split_filter(body.asked(), ACTION_FIELDS, ACTIONS, searched=True)
+        asked, keep = split_filter(body.asked(), schemas.ACTION_FIELDS, schemas.ACTIONS, searched=True)
         where = both(_searched(body), asked)
         retrieved = await self._lookup.find(
             RetrievalRequest(body.query, partitions, where, to_ms(now), body.top_k, keep=keep)
         )
-        items: list[FoundAction] = [{"action": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        items: list[schemas.FoundAction] = [
+            {"action": schemas.render(hit.doc), "score": hit.score} for hit in retrieved.hits
+        ]
         return {"items": items, **retrieved.how()}
 
-    async def stats(self, filters: ActionFilters, window_days: int, group_by: str | None, zone: tzinfo) -> Stats:
+    async def stats(
+        self, filters: schemas.ActionFilters, window_days: int, group_by: str | None, zone: tzinfo
+    ) -> schemas.Stats:
         """Returns statistics of the actions of the last `window_days` days, which the store counts. A day that was
         rolled up counts as a whole if a part of it lies in the window."""
         since = rfc3339(self._clock.now() - timedelta(days=window_days))
@@ -169,7 +158,7 @@ class ActionService:
                     groups[roll_ups.cell_group(group_by, cell, day)].add_cell(cell)
         if group_by is None:
             return {"window_days": window_days, **total.figures(), "groups": None}
-        figures: list[Group] = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
+        figures: list[schemas.Group] = [{"key": key, **tally.figures()} for key, tally in sorted(groups.items())]
         if group_by != "day":
             figures.sort(key=lambda group: -group["total_actions"])
         return {"window_days": window_days, **total.figures(), "groups": figures}
@@ -187,35 +176,37 @@ class ActionService:
         while batch := list(islice(counted, TALLIED_AT_ONCE)):
             yield [(roll_ups.CountedCall(*values), number) for values, number in batch]
 
-    async def _rolled_up(self, filters: ActionFilters, since: str) -> AsyncIterator[tuple[str, list[DayCell]]]:
+    async def _rolled_up(
+        self, filters: schemas.ActionFilters, since: str
+    ) -> AsyncIterator[tuple[str, list[schemas.DayCell]]]:
         """Yields each rolled-up day with its cells."""
         owner, kind = having(filters, "agent_id", "user_id"), filters.get("action_type")
 
-        def of_kind(cells: Sequence[DayCell]) -> list[DayCell]:
+        def of_kind(cells: Sequence[schemas.DayCell]) -> list[schemas.DayCell]:
             return [cell for cell in cells if kind in (None, cell["action_type"])]
 
-        days = Repository(self._actions.store, self._actions.scope, ACTION_DAYS)
+        days = Repository(self._actions.store, self._actions.scope, schemas.ACTION_DAYS)
         where = both(owner, Range("day", ge=f"{since[:10]}T00:00:00.000Z"))
-        async for page in pages(partial(days.find, where), ACTION_DAYS, BATCH):
+        async for page in pages(partial(days.find, where), schemas.ACTION_DAYS, BATCH):
             for day in page:
                 yield day["day"][:10], of_kind(day["cells"])
 
 
-def _text_to_index(action: ActionRecord) -> TextToIndex:
+def _text_to_index(action: schemas.ActionRecord) -> TextToIndex:
     return TextToIndex(action["content"], time=parse_rfc3339(action["timestamp"]))
 
 
-ACTION: Embeddable[ActionRecord] = Embeddable(
-    ACTIONS,
+ACTION: Embeddable[schemas.ActionRecord] = Embeddable(
+    schemas.ACTIONS,
     _text_to_index,
     lambda _: {},
 )
 
 
-def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecord:
+def _new_action(body: schemas.ActionCreate, key_id: str | None, now: str) -> schemas.ActionRecord:
     stated = {} if body.source is None else body.source.stated()
     content = body.content or _call_as_text(body)
-    fields = ACTIONS.as_record(body.model_dump(exclude={"content", "timestamp", "source"}))
+    fields = schemas.ACTIONS.as_record(body.model_dump(exclude={"content", "timestamp", "source"}))
     fields["feedback"] = {"user_rating": None, "was_helpful": None, "correction": None, **body.feedback}
     return {
         "action_id": new_id("act"),
@@ -231,7 +222,7 @@ def _new_action(body: ActionCreate, key_id: str | None, now: str) -> ActionRecor
     }
 
 
-def indexed(action: ActionRecord) -> ActionRecord:
+def indexed(action: schemas.ActionRecord) -> schemas.ActionRecord:
     """Returns the fields by which an action is found by entity and tag, and counted."""
     return {
         "entity_keys": list(dict.fromkeys(map(normalise_content, action["entities"]))),
@@ -242,12 +233,12 @@ def indexed(action: ActionRecord) -> ActionRecord:
     }
 
 
-def shown_once(content: str, outcome: Outcome | None, entities: Sequence[str]) -> int:
+def shown_once(content: str, outcome: schemas.Outcome | None, entities: Sequence[str]) -> int:
     """Returns a hash. A search shows one of the actions with the same hash."""
     return content_hash(repr((content, outcome, sorted(entities))))
 
 
-def _call_as_text(body: ActionCreate) -> str:
+def _call_as_text(body: schemas.ActionCreate) -> str:
     """Returns a one-line description made from the call itself."""
     call = body.action
     parts = [body.action_type, call["tool"] or ""]
@@ -259,7 +250,7 @@ def _call_as_text(body: ActionCreate) -> str:
     return line if len(line) <= ONE_LINE else line[: ONE_LINE - 1] + "…"
 
 
-def _list_filter(filters: ActionFilters) -> Filter:
+def _list_filter(filters: schemas.ActionFilters) -> Filter:
     """Returns the filter of a list. Owners must match exactly."""
     entity, tag = filters.get("entity"), filters.get("tag")
     return both(
@@ -275,9 +266,9 @@ def _having_name(keys: str, value: str) -> Filter:
     return Has(keys, normalise_content(value))
 
 
-def _searched(body: ActionSearch) -> Filter:
+def _searched(body: schemas.ActionSearch) -> Filter:
     names = ("session_id", "task_id", "event_type", "action_type", "outcome", "tag", "since", "until")
-    filters = cast(ActionFilters, {name: getattr(body, name) for name in names})
+    filters = cast(schemas.ActionFilters, {name: getattr(body, name) for name in names})
     concerning: Filter | None = None
     if (entity := body.entity) is not None:
         # an entity is named among the entities or the tags, or all of its words stand in the content

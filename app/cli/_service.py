@@ -27,7 +27,7 @@ from app.errors import RecalldError, invalid
 from app.importers import formats, loader
 from app.importers.histories import HistoryPart, files_of, read_history
 from app.main import create_app
-from app.mcp.transport import BAD, Api, ApiAnswer, InProcess, ToolError, checked, connect
+from app.mcp import transport
 from app.resources import Resources
 from app.settings import Settings
 from app.storage.factory import where_of
@@ -41,20 +41,20 @@ async def run(target: Target, work: Callable[[Ask], Awaitable[T]]) -> T:
         return await work(asking(api))
 
 
-def asking(api: Api) -> Ask:
+def asking(api: transport.Api) -> Ask:
     """Returns a function that sends requests and raises CommandFailed for errors."""
 
     async def ask(method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
         try:
-            return checked(await api(method, path, body, {"content-type": kind} if kind else None)).body
-        except ToolError as error:
+            return transport.checked(await api(method, path, body, {"content-type": kind} if kind else None)).body
+        except transport.ToolError as error:
             raise CommandFailed(error.once) from error
 
     return ask
 
 
 @asynccontextmanager
-async def opened(target: Target) -> AsyncIterator[tuple[Api, Resources | None]]:
+async def opened(target: Target) -> AsyncIterator[tuple[transport.Api, Resources | None]]:
     """Yields the service at the target's URL, or the local store with its resources.
 
     The local store needs no key, since whoever starts this can read its files. With a key, the command has that key's
@@ -62,7 +62,7 @@ async def opened(target: Target) -> AsyncIterator[tuple[Api, Resources | None]]:
     """
     if target.url is not None:
         try:
-            service = connect(target.url, target.key)
+            service = transport.connect(target.url, target.key)
             async with service as api:
                 yield api, None
         except httpx2.InvalidURL:
@@ -84,7 +84,7 @@ async def opened(target: Target) -> AsyncIterator[tuple[Api, Resources | None]]:
             if new:
                 tell_of_new_store(settings)
             resources: Resources = state["resources"]
-            yield InProcess(app, resources, await _principal(target, resources)), resources
+            yield transport.InProcess(app, resources, await _principal(target, resources)), resources
 
 
 @contextmanager
@@ -262,38 +262,38 @@ class _Nowhere:
 class _Reached:
     """The service behind an API. `found` counts the secrets that its answers warn of."""
 
-    api: Api
+    api: transport.Api
     found: Counter[str] = field(default_factory=Counter)
 
     async def post(self, path: str, body: Json) -> str | None:
         answer = await self._answer("POST", path, body)
         try:
-            checked(answer)
-        except ToolError as error:
+            transport.checked(answer)
+        except transport.ToolError as error:
             return error.detail
         self.found.update(warning["kind"] for warning in answer.body.get("warnings", ()) if "kind" in warning)
         return None
 
     async def get(self, path: str) -> Json | None:
         answer = await self._answer("GET", path)
-        return answer.body if answer.status < BAD else None
+        return answer.body if answer.status < transport.BAD else None
 
-    async def _answer(self, method: str, path: str, body: Json | None = None) -> ApiAnswer:
+    async def _answer(self, method: str, path: str, body: Json | None = None) -> transport.ApiAnswer:
         answer = await self.api(method, path, body)
         while answer.status == RATE_LIMITED:
             await asyncio.sleep(float(answer.headers.get("retry-after", 1)))
             answer = await self.api(method, path, body)
         if answer.status in (401, 403, 503, 507):  # all further requests would fail, too
-            checked(answer)
+            transport.checked(answer)
         return answer
 
 
 @asynccontextmanager
-async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[Api, Tombstones | None]]:
+async def _reached(url: str | None, key: str | None) -> AsyncIterator[tuple[transport.Api, Tombstones | None]]:
     """Yields the service at `url`, or else the local store with its tombstones. Raises ImportRefused."""
     target = Target(url, key if url else None, jobs=True, makes=True)
     try:
         async with opened(target) as (api, resources):
             yield api, None if resources is None else Tombstones.of(resources.store, resources.settings, target.tenant)
-    except ToolError as error:
+    except transport.ToolError as error:
         raise ImportRefused(error.once) from error

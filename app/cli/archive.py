@@ -27,17 +27,7 @@ from rich.progress import Progress
 from app.audit.tombstones import KEY, ErasureKey, Tombstones, unseal
 from app.audit.trail import ERASED, Actor, TombstoneRecord
 from app.auth.keys import API_KEYS, COMMAND_LINE
-from app.cli._common import (
-    SOME_LEFT_OUT,
-    AsJson,
-    as_json,
-    file_or_folder,
-    on_store,
-    opened_embedder,
-    opened_store,
-    table_of,
-    whole_address,
-)
+from app.cli import _common as cli
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import TENANT, TENANT_RULE, Json
 from app.embedding.embedder import Embedder
@@ -128,15 +118,15 @@ async def summed(store: MovableStore, tenant: str, wanted: Container[str]) -> Su
 
 
 def export(
-    file: Annotated[Path, typer.Argument(parser=file_or_folder, help="Where to; it must not be there yet.")],
+    file: Annotated[Path, typer.Argument(parser=cli.file_or_folder, help="Where to; it must not be there yet.")],
     tenant: Annotated[str, typer.Option(help="Whose data.")] = "default",
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Write everything of a tenant, vectors included, as lines of JSON; without its keys. What is written meanwhile may
     be in it or not."""
-    total = on_store(lambda store: write(store, file, tenant), existing=True)
+    total = cli.on_store(lambda store: write(store, file, tenant), existing=True)
     if as_json_:
-        as_json({"file": str(file), "tenant": tenant, "records": total.records, "hash": total.hash()})
+        cli.as_json({"file": str(file), "tenant": tenant, "records": total.records, "hash": total.hash()})
     else:
         print(f"{total.records} records of {tenant}, hash {total.hash()}")
 
@@ -206,7 +196,7 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            parser=file_or_folder,
+            parser=cli.file_or_folder,
             help="What `recalld export`, a user's export, or with --from another system wrote. A history may be a "
             "folder or a .zip.",
         ),
@@ -221,14 +211,14 @@ def import_(
     agent: Annotated[str | None, typer.Option(help="With --from: whose are records that name no agent.")] = None,
     url: Annotated[
         str | None,
-        typer.Option(envvar="RECALLD_URL", callback=whole_address, help="With --from: into this running service."),
+        typer.Option(envvar="RECALLD_URL", callback=cli.whole_address, help="With --from: into this running service."),
     ] = None,
     key: Annotated[str | None, typer.Option(envvar="RECALLD_KEY", help="With --from: API key of that service.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --from: only say what would be taken.")] = False,
     restore_erased: Annotated[
         bool, typer.Option("--restore-erased", help="Take in users whom the tenant has erased, too.")
     ] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Take in a tenant that `recalld export` wrote, or one user of `GET /v1/users/{id}/export`: what is there stays, so
     that an import that was cut short is simply run again, and lines that cannot be read are told by their numbers.
@@ -250,7 +240,7 @@ def import_(
         service.bring_in(file, from_.value, (agent, user), into, restore_erased=restore_erased)
     )
     if as_json_:
-        as_json({"from": from_.value, **report})
+        cli.as_json({"from": from_.value, **report})
     else:
         _show_taken(report, dry_run=dry_run)
     if report["erased"]:
@@ -260,7 +250,7 @@ def import_(
             file=sys.stderr,
         )
     if report["erased"] or report["left"]:
-        raise typer.Exit(SOME_LEFT_OUT)
+        raise typer.Exit(cli.SOME_LEFT_OUT)
 
 
 def _show_taken(report: RanImport, *, dry_run: bool) -> None:
@@ -272,9 +262,11 @@ def _show_taken(report: RanImport, *, dry_run: bool) -> None:
         print("Already there:", ", ".join(f"{count} {names[kind]}" for kind, count in report["there"].items()))
     for title, skipped in (("left out", report["left"]), ("not a memory", report["not_memory"])):
         rows = [(str(group["count"]), group["reason"], " ".join(group["such_as"])) for group in skipped]
-        table_of((title, "because", "such as"), rows)
-    table_of(("id of the source", "id here"), list(report["mapped"].items()))
-    table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()])
+        cli.table_of((title, "because", "such as"), rows)
+    cli.table_of(("id of the source", "id here"), list(report["mapped"].items()))
+    cli.table_of(
+        ("erased user", "records left out"), [(user, str(number)) for user, number in report["erased"].items()]
+    )
     if report["secrets"]:
         found = ", ".join(f"{count} {kind}" for kind, count in report["secrets"].items())
         print(f"Secrets in the texts: {found}. RECALLD_SECRETS_POLICY says what becomes of them.")
@@ -330,20 +322,22 @@ def import_tenant(file: Path, tenant: str | None, *, restore_erased: bool = Fals
     exported."""
     _header(first_line(file), tenant)  # before a store is made
     key = ErasureKey.of(Settings())
-    report = on_store(lambda store: read_tenant(store, file, tenant, key, restore_erased=restore_erased))
+    report = cli.on_store(lambda store: read_tenant(store, file, tenant, key, restore_erased=restore_erased))
     if as_json_:
         bad = [{"line": number, "detail": detail} for number, detail in report.bad]
         names = ("tenant", "lines", "new", "expected", "found", "erased", "tombstones_left")
-        as_json({"ok": report.ok, **{name: getattr(report, name) for name in names}, "bad": bad})
+        cli.as_json({"ok": report.ok, **{name: getattr(report, name) for name in names}, "bad": bad})
     else:
         print(f"{report.new} new records of {report.tenant}, from {report.lines} lines; hash {report.found}")
-        table_of(("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()])
+        cli.table_of(
+            ("erased user", "records left out"), [(user, str(number)) for user, number in report.erased.items()]
+        )
         if report.tombstones_left:
             print(
                 f"{report.tombstones_left} tombstones were left out: another erasure key sealed them, or "
                 f"{report.tenant} has a key of its own. Whom they name cannot be told here."
             )
-        table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+        cli.table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
     if not report.ok:
         _explain(report)
 
@@ -562,7 +556,7 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
 
     async def taken() -> UserReport:
         key = ErasureKey.of(settings)
-        async with opened_embedder(settings) as embedder, opened_store(settings, embedder.dim) as store:
+        async with cli.opened_embedder(settings) as embedder, cli.opened_store(settings, embedder.dim) as store:
             return await read_user(store, embedder, file, tenant, key, restore_erased=restore_erased)
 
     report = asyncio.run(taken())
@@ -571,7 +565,7 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
         erased = {report.user_id: report.erased} if report.erased else {}
         bad = [{"line": number, "detail": detail} for number, detail in report.bad]
         whose = {"tenant": report.tenant, "user_id": report.user_id}
-        as_json({"ok": report.ok, **whose, **numbers, "erased": erased, "bad": bad})
+        cli.as_json({"ok": report.ok, **whose, **numbers, "erased": erased, "bad": bad})
     else:
         print(f"{report.new} new records of {report.user_id} in {report.tenant}, from {report.lines} lines")
         if report.there:
@@ -582,7 +576,7 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
             print(f"{report.left} operations that were under way were left out.")
         if report.pending:
             print(f"{report.pending} records wait for their vectors: the service embeds them.")
-        table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
+        cli.table_of(("line", "what is wrong"), [(str(number), detail) for number, detail in report.bad[:SHOWN]])
     if report.erased:
         raise ArchiveRefused(
             f"{report.user_id} was erased from {report.tenant}: none of {report.erased} records came in. "
@@ -591,7 +585,7 @@ def import_user(file: Path, tenant: str | None, *, restore_erased: bool, as_json
     if report.bad:
         raise ArchiveRefused(f"{len(report.bad)} lines were not taken in: the first is line {report.bad[0][0]}.")
     if report.taken:
-        raise typer.Exit(SOME_LEFT_OUT)
+        raise typer.Exit(cli.SOME_LEFT_OUT)
 
 
 async def read_user(

@@ -11,7 +11,7 @@ import httpx2
 import openai
 from rich.console import Console
 
-from app.cli._common import Ask, Target, load_service, printable, summary
+from app.cli import _common as cli
 from app.core.openai_client import headers
 from app.core.schemas import Json
 from app.errors import LLMNotConfigured, RecalldError
@@ -81,11 +81,11 @@ def open_model(name: str | None, url: str | None) -> ChatModel:
     return ChatModel(client.with_options(timeout=settings.timeout_seconds), name, sent)
 
 
-def chat(target: Target, talk: Chat, model: ChatModel) -> None:
+def chat(target: cli.Target, talk: Chat, model: ChatModel) -> None:
     """Reads lines from standard input until it ends, and answers each. Raises the error of a store that cannot be
     opened; later errors are printed, and the chat goes on."""
     with _notes.status("Opening the memory …"):
-        service = load_service(target)
+        service = cli.load_service(target)
         runner = asyncio.Runner()
         opened = service.opened(target)
         api, _ = runner.run(opened.__aenter__())
@@ -110,7 +110,7 @@ def _line() -> str:
         return ""
 
 
-def _turn(runner: asyncio.Runner, ask: Ask, talk: Chat, model: ChatModel, text: str) -> None:
+def _turn(runner: asyncio.Runner, ask: cli.Ask, talk: Chat, model: ChatModel, text: str) -> None:
     """Stores the user's message, asks the model and stores its answer. Prints what goes wrong."""
     body = {
         "query": text,
@@ -128,7 +128,7 @@ def _turn(runner: asyncio.Runner, ask: Ask, talk: Chat, model: ChatModel, text: 
     except RecalldError as error:
         _notes.print(f"The message is not stored, and the model was not asked: {error.detail}", markup=False)
         return
-    _notes.print(summary(context), markup=False)
+    _notes.print(cli.summary(context), markup=False)
     answer = _answer(model, context["messages"])
     if answer:
         try:
@@ -137,7 +137,7 @@ def _turn(runner: asyncio.Runner, ask: Ask, talk: Chat, model: ChatModel, text: 
             _notes.print(f"The answer is not stored: {error.detail}", markup=False)
 
 
-async def _store(ask: Ask, talk: Chat, role: str, content: str) -> None:
+async def _store(ask: cli.Ask, talk: Chat, role: str, content: str) -> None:
     message = {"role": role, "content": content}
     owner = {"agent_id": talk.agent_id, "user_id": talk.user_id}
     await ask("POST", f"{talk.path}/messages", {**owner, "messages": [message]})
@@ -149,12 +149,12 @@ def _answer(model: ChatModel, messages: list[Any]) -> str:
     try:
         for piece in model.stream(messages):
             pieces.append(piece)
-            print(printable(piece), end="", flush=True)
+            print(cli.printable(piece), end="", flush=True)
     except openai.APIStatusError as error:
         _notes.print(f"\nThe model's server answered {error.status_code}. Your message is stored.", markup=False)
     except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:  # the last two: a stream that breaks off
         cause = error.__cause__ or error  # the client's own sentence is "Connection error."
-        reason = printable(str(cause)) or type(cause).__name__
+        reason = cli.printable(str(cause)) or type(cause).__name__
         _notes.print(
             f"\nThe model at {model.address} failed: {reason}. Your message is stored.", markup=False, soft_wrap=True
         )

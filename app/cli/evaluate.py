@@ -10,18 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.cli._common import (
-    AsJson,
-    Ask,
-    CommandFailed,
-    KeyOption,
-    Target,
-    as_json,
-    call,
-    file_or_folder,
-    table,
-    whole_address,
-)
+from app.cli import _common as cli
 from app.errors import FieldError, Invalid
 from app.validation_words import in_words
 
@@ -60,48 +49,48 @@ def evaluate(
     queries: Annotated[
         Path,
         typer.Option(
-            parser=file_or_folder,
+            parser=cli.file_or_folder,
             help='JSON lines: {"query": …, "user_id": …, "expected": [memory ids]}.',
         ),
     ],
     url: Annotated[
-        str, typer.Option(envvar="RECALLD_URL", callback=whole_address, help="Of the running service.")
+        str, typer.Option(envvar="RECALLD_URL", callback=cli.whole_address, help="Of the running service.")
     ] = "http://127.0.0.1:8000",
-    key: KeyOption = None,
+    key: cli.KeyOption = None,
     top_k: Annotated[int, typer.Option(min=1, max=100, help="How many memories to ask for.")] = 20,
     misses: Annotated[
         bool, typer.Option("--misses", help="List the questions whose memories were not all found.")
     ] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Ask stored questions and print recall@k, MRR and latency: the same before and after an upgrade, on your own data.
     Nothing is recorded as accessed."""
     questions = list(read(queries))
 
-    async def work(ask: Ask) -> list[Answered]:
+    async def work(ask: cli.Ask) -> list[Answered]:
         answers = []
         for question in questions:
             body = {"top_k": top_k, "record_access": False, **question.model_dump(exclude={"expected"})}
             started = time.perf_counter()
             try:
                 found = (await ask("POST", "/v1/memories/search", body))["items"]
-            except CommandFailed as error:
-                raise CommandFailed(f"{question.query!r}: {error.detail}") from error
+            except cli.CommandFailed as error:
+                raise cli.CommandFailed(f"{question.query!r}: {error.detail}") from error
             took = (time.perf_counter() - started) * 1000
             answers.append(Answered(question, [item["memory"]["memory_id"] for item in found], took))
         return answers
 
-    answers = call(Target(url, key), work, "Asking …")
+    answers = cli.call(cli.Target(url, key), work, "Asking …")
     result = figures(answers, top_k)
     missed = [answer for answer in answers if answer.recall(top_k) < 1]
     if as_json_:
         listed = [{**answer.question.model_dump(), "found": answer.memory_ids} for answer in missed]
-        as_json({**result, "misses": listed})
+        cli.as_json({**result, "misses": listed})
         return
-    table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])
+    cli.table(("figure", "value"), [(name, f"{value:g}") for name, value in result.items()])
     if misses and missed:
         print()
-        table(
+        cli.table(
             ("query", "expected"), [(answer.question.query, ", ".join(answer.question.expected)) for answer in missed]
         )
 

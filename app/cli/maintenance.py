@@ -31,17 +31,7 @@ from rich.text import Text
 from app.audit.tombstones import FILE_NAME as ERASURE_KEY
 from app.auth.dependencies import FILE_NAME as KEYS_MADE
 from app.auth.keys import ApiKey, Keys, NewKey
-from app.cli._common import (
-    AsJson,
-    CommandFailed,
-    as_json,
-    file_or_folder,
-    on_store,
-    opened_embedder,
-    opened_store,
-    table,
-    table_of,
-)
+from app.cli import _common as cli
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
 from app.embedding.embedder import Embedder
@@ -55,32 +45,10 @@ from app.memories.repository import Embeddable, pending_note
 from app.memories.schemas import NOT_EMBEDDED, EmbeddingInfo
 from app.retention.user_export import unfit
 from app.settings import Settings
+from app.storage import factory, transfer
 from app.storage.changes import Delete, IndexEntry, Update
-from app.storage.factory import (
-    chosen,
-    file_findings,
-    next_file,
-    prune,
-    rekey_store,
-    require_unused,
-    restore_store,
-    salvage_store,
-    where_of,
-)
 from app.storage.protocol import Finding, Store, Told
 from app.storage.schema import Collection
-from app.storage.transfer import (
-    PAGE,
-    MovableStore,
-    Record,
-    Rescued,
-    Salvaged,
-    Total,
-    digest,
-    exported,
-    load_each,
-    totals,
-)
 
 app = typer.Typer(no_args_is_help=True, help="API keys: make, list, revoke, rotate.")
 
@@ -100,7 +68,7 @@ def create(
     no_admin: Annotated[
         bool, typer.Option("--no-admin", help="The first key need not administer: no key makes others over HTTP then.")
     ] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Make a key. It is shown this once. The first one must administer (--verbs read,write,admin), since every request
     needs a key from then on."""
@@ -121,7 +89,7 @@ def create(
             )
         return made
 
-    result = on_store(work)
+    result = cli.on_store(work)
     keys_made(Settings()).note()
     _show(result, as_json_=as_json_)
 
@@ -129,7 +97,7 @@ def create(
 def _show(result: tuple[str, ApiKey], *, as_json_: bool) -> None:
     key, record = result
     if as_json_:
-        as_json({"key": key, **record})
+        cli.as_json({"key": key, **record})
     else:
         print(key)
         typer.echo("Keep it: it is not shown again.", err=True)
@@ -137,12 +105,12 @@ def _show(result: tuple[str, ApiKey], *, as_json_: bool) -> None:
 
 @app.command("list")
 def list_keys(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None, as_json_: AsJson = False
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None, as_json_: cli.AsJson = False
 ) -> None:
     """Every key ever made, without its secret."""
-    records = on_store(lambda store: Keys(store, SystemClock()).list(tenant), existing=True)
+    records = cli.on_store(lambda store: Keys(store, SystemClock()).list(tenant), existing=True)
     if as_json_:
-        as_json({"items": records})
+        cli.as_json({"items": records})
         return
     rows = []
     for record in records:
@@ -158,19 +126,19 @@ def list_keys(
                 record["revoked_at"] or "-",
             )
         )
-    table(("id", "tenant", "name", "verbs", "bound to", "expires", "revoked"), rows)
+    cli.table(("id", "tenant", "name", "verbs", "bound to", "expires", "revoked"), rows)
 
 
 @app.command()
 def revoke(
     key_id: Annotated[str, typer.Argument(help="The id, as listed.")],
     force: Annotated[bool, typer.Option("--force", help="Also the last admin key of its tenant.")] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Take a key back; the next request with it is refused."""
-    record = on_store(lambda store: Keys(store, SystemClock()).revoke(key_id, force=force), existing=True)
+    record = cli.on_store(lambda store: Keys(store, SystemClock()).revoke(key_id, force=force), existing=True)
     if as_json_:
-        as_json(record)
+        cli.as_json(record)
     else:
         print(f"{record['id']} is revoked.")
 
@@ -182,13 +150,13 @@ def rotate(
     expires: Annotated[
         str | None, typer.Option(help="Lifetime of the new key; default: as long as the old one's.")
     ] = None,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Make a key of the same rights in place of this one, which goes on for a while. It is shown this once."""
     going_on = _lifetime(overlap)
     assert going_on is not None
     lifetime = _lifetime(expires)
-    result = on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, lifetime), existing=True)
+    result = cli.on_store(lambda store: Keys(store, SystemClock()).rotate(key_id, going_on, lifetime), existing=True)
     keys_made(Settings()).note()
     _show(result, as_json_=as_json_)
 
@@ -210,23 +178,23 @@ def backup(
     target: Annotated[
         Path,
         typer.Argument(
-            parser=file_or_folder, help="The file to write, which must not be there yet; with --keep a folder."
+            parser=cli.file_or_folder, help="The file to write, which must not be there yet; with --keep a folder."
         ),
     ],
     keep: Annotated[
         int | None,
         typer.Option(min=1, help="Write a dated file into the folder, and keep the newest so many backups there."),
     ] = None,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Write the whole store into one file, as it is at one moment. Services may go on writing. With --keep, older
     backups of the folder go once the new one was read back; other files stay."""
-    file = target if keep is None else next_file(target, SystemClock().now())
-    size = on_store(lambda store: store.backup(file), existing=True)
-    gone = [] if keep is None else prune(file, keep)
+    file = target if keep is None else factory.next_file(target, SystemClock().now())
+    size = cli.on_store(lambda store: store.backup(file), existing=True)
+    gone = [] if keep is None else factory.prune(file, keep)
     if as_json_:
         deleted = {} if keep is None else {"deleted": [str(older) for older in gone]}
-        as_json({"file": str(file), "bytes": size, **deleted})
+        cli.as_json({"file": str(file), "bytes": size, **deleted})
     else:
         print(f"{file}: {size:,} bytes")
         for older in gone:
@@ -237,7 +205,7 @@ def restore(
     source: Annotated[
         Path,
         typer.Argument(
-            parser=file_or_folder,
+            parser=cli.file_or_folder,
             help="What `recalld backup` wrote: a file, or the folder of `--keep`, for its newest.",
         ),
     ],
@@ -245,16 +213,16 @@ def restore(
         str | None,
         typer.Option(help="From a folder: the newest backup from this time or before, such as 2026-06-01T12:00:00Z."),
     ] = None,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Put a backup into RECALLD_DATA_DIR, in which there may be no store. A damaged file is refused."""
     settings, moment = Settings(), None if at is None else _moment(at)
     if moment is not None and not source.is_dir():
         raise invalid("/at", "needs a folder of dated backups, as `recalld backup --keep` makes it")
-    file = chosen(source, moment) if source.is_dir() else source
-    size = restore_store(where_of(settings), file, beside=BESIDE_A_STORE)
+    file = factory.chosen(source, moment) if source.is_dir() else source
+    size = factory.restore_store(factory.where_of(settings), file, beside=BESIDE_A_STORE)
     if as_json_:
-        as_json({"directory": str(settings.data_dir), "file": str(file), "bytes": size})
+        cli.as_json({"directory": str(settings.data_dir), "file": str(file), "bytes": size})
     else:
         print(
             f"{settings.data_dir}: {size:,} bytes of {file.name}. What was written after this backup is not in it, and "
@@ -273,15 +241,17 @@ def _moment(text: str) -> datetime:
 
 
 def rekey(
-    file: Annotated[Path, typer.Argument(parser=file_or_folder, help="File with the new key, 64 hexadecimal digits.")],
-    as_json_: AsJson = False,
+    file: Annotated[
+        Path, typer.Argument(parser=cli.file_or_folder, help="File with the new key, 64 hexadecimal digits.")
+    ],
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Encrypt the embedded store with the key in FILE, or give an encrypted store this key in place of the one in the
     settings. Stop every service of the store first; there must be room for a second copy of the database."""
     settings = Settings()
-    rekey_store(where_of(settings), file)
+    factory.rekey_store(factory.where_of(settings), file)
     if as_json_:
-        as_json({"directory": str(settings.data_dir), "key_file": str(file)})
+        cli.as_json({"directory": str(settings.data_dir), "key_file": str(file)})
     else:
         print(f"{settings.data_dir}: encrypted with the key in {file}. Start with RECALLD_STORE_KEY_FILE={file}")
 
@@ -296,7 +266,7 @@ def doctor(
     recount: Annotated[
         bool, typer.Option("--recount", help="First count the records of every tenant, and correct what is stored.")
     ] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Check the store: the database, every document, that search and the counts of each tenant's records agree with
     them, and that their vectors are of the model that the settings name; and ask the reranker, where one is set, for
@@ -317,11 +287,11 @@ def doctor(
         findings = _findings(Settings(), told, recount=recount)
     faults = [finding for finding in findings if not finding.ok]
     if as_json_:
-        as_json({"ok": not faults, "findings": [asdict(finding) for finding in findings]})
+        cli.as_json({"ok": not faults, "findings": [asdict(finding) for finding in findings]})
     else:
         shown = sorted(findings, key=lambda finding: finding.ok) if all_ else faults
         rows = [(finding.name, "ok" if finding.ok else "FAULT", finding.detail) for finding in shown]
-        table_of(("check", "", "detail"), rows)
+        cli.table_of(("check", "", "detail"), rows)
         passed = len(findings) - len(faults)
         if faults:
             print(f"{len(faults)} of {len(findings)} checks found a fault; {passed} passed.")
@@ -339,14 +309,14 @@ class _Rate(ProgressColumn):
 
 
 def _findings(settings: Settings, told: Told, *, recount: bool) -> list[Finding]:
-    findings = list(file_findings(where_of(settings), told))
+    findings = list(factory.file_findings(factory.where_of(settings), told))
     try:
         if recount:
             told("recount", 0, None)
-            corrected = on_store(lambda store: store.accounting.recount(), existing=True)
+            corrected = cli.on_store(lambda store: store.accounting.recount(), existing=True)
             detail = "; ".join(corrected) or "nothing to correct"
             findings.append(Finding("recount", ok=True, detail=detail))
-        findings += on_store(partial(_checked, told=told), existing=True)
+        findings += cli.on_store(partial(_checked, told=told), existing=True)
     except StoreUnavailable as error:  # a store that cannot be opened: its files still tell something
         if not findings:
             raise
@@ -388,7 +358,7 @@ async def _model(store: Store, settings: Settings) -> Finding:
     """Checks that every vector is of the configured model. Search by meaning does not find records with vectors of
     another."""
     try:
-        async with opened_embedder(settings) as embedder:
+        async with cli.opened_embedder(settings) as embedder:
             counts = await Reembed(store, embedder, EMBEDDABLE).counts()
     except EmbeddingUnavailable as error:
         return Finding(MODEL_CHECK, ok=False, detail=str(error))
@@ -408,8 +378,8 @@ SHOWN = 20
 
 
 def salvage(
-    to: Annotated[Path, typer.Option(parser=file_or_folder, help="A new directory for the store that is written.")],
-    as_json_: AsJson = False,
+    to: Annotated[Path, typer.Option(parser=cli.file_or_folder, help="A new directory for the store that is written.")],
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Write what can be read of the damaged store in RECALLD_DATA_DIR into a new store, and list what cannot. Stop
     every service of the store first; its files are not changed. Exit code 1 if something cannot be read."""
@@ -429,7 +399,7 @@ def salvage(
         ]
         files = {"lost_pages": result.lost_pages, "commits_missing": result.commits_missing}
         counters = {"counters_whole": result.all_counters}
-        as_json({"ok": not lost_some, **files, **counters, "collections": collections})
+        cli.as_json({"ok": not lost_some, **files, **counters, "collections": collections})
     else:
         rows = []
         for rescue in result.rescued:
@@ -438,7 +408,7 @@ def salvage(
                 first = ", ".join(lost[:SHOWN]) + (", …" if len(lost) > SHOWN else "")
                 numbers = (rescue.records, len(rescue.lost), len(rescue.unindexed))
                 rows.append((rescue.collection.name, *map(str, numbers), first))
-        table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
+        cli.table(("collection", "written", "rows lost, at most", "to embed again", "lost"), rows)
         if result.commits_missing:
             print(
                 f"{result.commits_missing} acknowledged commits are missing: what they wrote is not in the files, and "
@@ -451,14 +421,14 @@ def salvage(
         raise typer.Exit(1)
 
 
-async def _salvage(settings: Settings, to: Path) -> Salvaged:
+async def _salvage(settings: Settings, to: Path) -> transfer.Salvaged:
     if to.exists() and any(to.iterdir()):  # noqa: ASYNC240
-        raise CommandFailed(f"{to} is not empty: salvage into a new directory.")
-    where = where_of(settings)
+        raise cli.CommandFailed(f"{to} is not empty: salvage into a new directory.")
+    where = factory.where_of(settings)
     where.require_existing()
-    require_unused(where)
-    async with opened_store(settings.model_copy(update={"data_dir": to})) as target:
-        result = await salvage_store(where, COLLECTIONS, to, target)
+    factory.require_unused(where)
+    async with cli.opened_store(settings.model_copy(update={"data_dir": to})) as target:
+        result = await factory.salvage_store(where, COLLECTIONS, to, target)
         for kind in EMBEDDABLE:
             for rescue in result.rescued:
                 if rescue.collection is kind.collection:
@@ -469,7 +439,7 @@ async def _salvage(settings: Settings, to: Path) -> Salvaged:
     return result
 
 
-async def _index(store: Store, kind: Embeddable, rescue: Rescued) -> None:
+async def _index(store: Store, kind: Embeddable, rescue: transfer.Rescued) -> None:
     """Makes search entries for records that have lost theirs. The service embeds them after its start."""
     now = rfc3339(SystemClock().now())
     for tenant, doc_id in rescue.unindexed:
@@ -496,35 +466,38 @@ def migrate(
         str,
         typer.Option(envvar="RECALLD_MIGRATE_TO", help="Where to: a mongodb:// or mongodb+srv:// URI, or `embedded`."),
     ],
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Copy everything to another store, vectors included, and prove it. Stop the service first; or run it once while
     the service writes, and again after it is stopped: the second run brings what was added, changed and deleted since.
     The records of the source are left as they are."""
     settings = Settings()
     if to == settings.store.get_secret_value():
-        raise CommandFailed("Source and target are the same store.")
+        raise cli.CommandFailed("Source and target are the same store.")
 
     async def work() -> list[Json]:
-        async with opened_store(settings, existing=True) as source, opened_store(settings, elsewhere=to) as target:
+        async with (
+            cli.opened_store(settings, existing=True) as source,
+            cli.opened_store(settings, elsewhere=to) as target,
+        ):
             return await migrate_store(source, target)
 
     report = asyncio.run(work())
     whole = all(row["same"] for row in report)
     if as_json_:
-        as_json({"ok": whole, "collections": report})
+        cli.as_json({"ok": whole, "collections": report})
     else:
         rows = [
             (r["collection"], r["tenant"] or "(the service's own)", str(r["records"]), str(r["vectors"]), r["checksum"])
             for r in report
         ]
-        table(("collection", "tenant", "records", "vectors", "checksum"), rows)
+        cli.table(("collection", "tenant", "records", "vectors", "checksum"), rows)
     if not whole:
         wrong = ", ".join(sorted({row["collection"] for row in report if not row["same"]}))
-        raise CommandFailed(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
+        raise cli.CommandFailed(f"The copies differ in {wrong}: was the service stopped? Stop it, and run this again.")
 
 
-async def migrate_store(source: MovableStore, target: MovableStore) -> list[Json]:
+async def migrate_store(source: transfer.MovableStore, target: transfer.MovableStore) -> list[Json]:
     """Makes the target the same as the source and compares them: of each collection and tenant, what was copied, and
     whether the source had the same. Raises CommandFailed if the target contains other
     data, or was used since it was copied.
@@ -547,17 +520,17 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Json
         for collection in begun:
             await _remove_changed(source, target, collection)
         for collection in COLLECTIONS:
-            async for page in exported(source, collection):
+            async for page in transfer.exported(source, collection):
                 # what conflicts with a record that changed meanwhile is left to the next run
-                await load_each(target, collection, page)
+                await transfer.load_each(target, collection, page)
                 progress.advance(bar, len(page))
         await target.load_counters(await source.counters(), only=True)
         progress.update(bar, description="comparing", completed=0)
         report: list[Json] = []
-        copied: dict[str, dict[str, Total]] = {}
+        copied: dict[str, dict[str, transfer.Total]] = {}
         for collection in COLLECTIONS:
-            copied[collection.name] = await totals(target, collection)
-            report += _compared(collection, await totals(source, collection), copied[collection.name])
+            copied[collection.name] = await transfer.totals(target, collection)
+            report += _compared(collection, await transfer.totals(source, collection), copied[collection.name])
             progress.advance(bar, sizes[collection.name])
     await target.notes({COPY_NOTE: f"{origin} {_fingerprint(copied)}"})
     before = {(counter.tenant, counter.name): counter.value for counter in await source.counters()}
@@ -573,7 +546,7 @@ async def migrate_store(source: MovableStore, target: MovableStore) -> list[Json
     return [*report, counters]
 
 
-def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
+def _fingerprint(copied: dict[str, dict[str, transfer.Total]]) -> str:
     """Returns a digest of what a store holds. It changes with every record."""
     described = [
         (name, sorted((tenant, total.records, total.vectors, total.checksum) for tenant, total in tenants.items()))
@@ -582,7 +555,9 @@ def _fingerprint(copied: dict[str, dict[str, Total]]) -> str:
     return blake2b(repr(described).encode(), digest_size=16).hexdigest()
 
 
-async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequence[Collection], origin: str) -> None:
+async def _refuse_used(
+    source: transfer.MovableStore, target: transfer.MovableStore, begun: Sequence[Collection], origin: str
+) -> None:
     """Raises CommandFailed unless the target is as an earlier run from this source left it.
 
     A run that was cut short left no note: then every record must be one of the source's.
@@ -591,54 +566,60 @@ async def _refuse_used(source: MovableStore, target: MovableStore, begun: Sequen
     if noted is None:
         for collection in begun:
             # all records in the target must be copies of records in the source
-            ours = {digest(collection, record) async for page in exported(source, collection) for record in page}
-            async for page in exported(target, collection):
-                if any(digest(collection, record) not in ours for record in page):
-                    raise CommandFailed(
+            ours = {
+                transfer.digest(collection, record)
+                async for page in transfer.exported(source, collection)
+                for record in page
+            }
+            async for page in transfer.exported(target, collection):
+                if any(transfer.digest(collection, record) not in ours for record in page):
+                    raise cli.CommandFailed(
                         f"The target holds other data ({collection.name}), or an earlier run was cut short and "
                         f"the source has changed since. {EMPTY_ONE}"
                     )
         return
     of, _, left = noted.partition(" ")
     if of != origin:
-        raise CommandFailed(f"The target holds a copy of another store. {EMPTY_ONE}")
-    copied = {collection.name: await totals(target, collection) for collection in COLLECTIONS}
+        raise cli.CommandFailed(f"The target holds a copy of another store. {EMPTY_ONE}")
+    copied = {collection.name: await transfer.totals(target, collection) for collection in COLLECTIONS}
     if _fingerprint(copied) != left:
-        raise CommandFailed(
+        raise cli.CommandFailed(
             "The target holds other data: it was written to since it was copied, and those writes would be lost. "
             f"{EMPTY_ONE}"
         )
 
 
-async def _remove_changed(source: MovableStore, target: MovableStore, collection: Collection) -> None:
+async def _remove_changed(source: transfer.MovableStore, target: transfer.MovableStore, collection: Collection) -> None:
     """Deletes copies that differ from their record in the source, or have none there any more. The changed ones are
     copied anew; all are deleted first, because a new record may have the unique key of an old one."""
     there = {
-        _key(collection, record): digest(collection, record)
-        async for page in exported(target, collection)
+        _key(collection, record): transfer.digest(collection, record)
+        async for page in transfer.exported(target, collection)
         for record in page
     }
-    async for page in exported(source, collection):
+    async for page in transfer.exported(source, collection):
         for record in page:
-            if there.get(_key(collection, record)) == digest(collection, record):
+            if there.get(_key(collection, record)) == transfer.digest(collection, record):
                 del there[_key(collection, record)]
     gone = iter(there)
-    while group := list(islice(gone, PAGE)):
+    while group := list(islice(gone, transfer.PAGE)):
         await target.commit([Delete(collection, tenant, doc_id) for tenant, doc_id in group])
 
 
-def _key(collection: Collection, record: Record) -> tuple[str, str]:
+def _key(collection: Collection, record: transfer.Record) -> tuple[str, str]:
     return record.doc["tenant_id"], str(record.doc[collection.id_field])
 
 
-def _compared(collection: Collection, before: dict[str, Total], after: dict[str, Total]) -> list[Json]:
+def _compared(
+    collection: Collection, before: dict[str, transfer.Total], after: dict[str, transfer.Total]
+) -> list[Json]:
     return [
         {
             "collection": collection.name,
             "tenant": tenant,
-            "records": after.get(tenant, Total()).records,
-            "vectors": after.get(tenant, Total()).vectors,
-            "checksum": f"{after.get(tenant, Total()).checksum:032x}",
+            "records": after.get(tenant, transfer.Total()).records,
+            "vectors": after.get(tenant, transfer.Total()).vectors,
+            "checksum": f"{after.get(tenant, transfer.Total()).checksum:032x}",
             "same": before.get(tenant) == after.get(tenant),
         }
         for tenant in sorted({*before, *after})
@@ -658,7 +639,7 @@ def reembed(
         bool,
         typer.Option("--drop-old", help="Then forget the vectors of other models: once no process searches by them."),
     ] = False,
-    as_json_: AsJson = False,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Embed everything with another model, and count it. Services may run meanwhile, with the old model, whose vectors
     stay until they are dropped. Run it again to go on after an interruption; then start the services with the new
@@ -669,19 +650,19 @@ def reembed(
     async def work() -> Json:
         # the store's dimension stays 1: nothing is searched here, and no search index is made yet
         of_model = with_model(settings, wanted)
-        async with opened_embedder(of_model) as embedder, opened_store(of_model, existing=True) as store:
+        async with cli.opened_embedder(of_model) as embedder, cli.opened_store(of_model, existing=True) as store:
             return await reembed_store(store, embedder, drop_old=drop_old)
 
     report = asyncio.run(work())
     if as_json_:
-        as_json(report)
+        cli.as_json(report)
     else:
         rows = [[str(value) for value in row.values()] for row in report["collections"]]
-        table(("collection", "records", "in the new model", "without", "in another", "old ones kept"), rows)
+        cli.table(("collection", "records", "in the new model", "without", "in another", "old ones kept"), rows)
         print(f"{report['embedded']} records embedded with {report['model']} in {report['seconds']} s")
     if not report["ok"]:
         missing = sum(row["pending"] + row["left"] for row in report["collections"])
-        raise CommandFailed(
+        raise cli.CommandFailed(
             f"{missing} records have no vector of {report['model']}: written meanwhile, or refused by the model. "
             "Run this again."
         )

@@ -12,20 +12,7 @@ from rich.progress import Progress
 
 from app.audit import trail
 from app.auth.keys import COMMAND_LINE
-from app.cli._common import (
-    AsJson,
-    Ask,
-    KeyOption,
-    Target,
-    UrlOption,
-    as_json,
-    call,
-    call_once,
-    given,
-    on_store,
-    table,
-    text_table,
-)
+from app.cli import _common as cli
 from app.core.clock import SystemClock, rfc3339
 from app.core.schemas import Json
 from app.memories.schemas import MEMORIES
@@ -44,12 +31,12 @@ POLL_SECONDS = 0.1
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
 
 
-def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = False) -> None:
+def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: cli.AsJson = False) -> None:
     """Write down how memories have faded, to the last digit; --dry-run shows the histogram before and after."""
     if dry_run:
-        histograms = on_store(lambda store: _histograms(store, tenant), existing=True)
+        histograms = cli.on_store(lambda store: _histograms(store, tenant), existing=True)
         if as_json_:
-            as_json(histograms)
+            cli.as_json(histograms)
         else:
             print(f"{histograms['memories']} memories; importance as it was written down last, and as it is now:\n")
             before, after = histograms["before"], histograms["after"]
@@ -58,11 +45,11 @@ def decay(tenant: Tenant = None, dry_run: DryRun = False, as_json_: AsJson = Fal
                 (name, str(old), _bar(old, largest), str(new), _bar(new, largest))
                 for name, old, new in zip(histogram(after), before, after, strict=True)
             ]
-            table(("importance", "before", "", "after", ""), rows)
+            cli.table(("importance", "before", "", "after", ""), rows)
         return
-    changed = on_store(lambda store: DecayJob(store, SystemClock()).apply(tenant), existing=True)
+    changed = cli.on_store(lambda store: DecayJob(store, SystemClock()).apply(tenant), existing=True)
     if as_json_:
-        as_json({"changed": changed})
+        cli.as_json({"changed": changed})
     else:
         print(f"{changed} memories have another importance now.")
 
@@ -87,16 +74,16 @@ def forget(
     max_score: Annotated[float | None, typer.Option(help="Only those that score this or less.")] = None,
     apply: Annotated[bool, typer.Option("--apply", help="Forget them. Without it nothing is changed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen: the default.")] = False,
-    url: UrlOption = None,
-    key: KeyOption = None,
-    as_json_: AsJson = False,
+    url: cli.UrlOption = None,
+    key: cli.KeyOption = None,
+    as_json_: cli.AsJson = False,
 ) -> None:
     """Show what a policy would forget, and why. The policy is --older-than-days, --max-importance, --max-score or
     several of them. With --apply it is forgotten: archived, then deleted after a grace
     time, until which the operation can be undone."""
     if apply and dry_run:
         raise typer.BadParameter("--apply and --dry-run exclude each other")
-    policy = given(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
+    policy = cli.given(older_than_days=older_than_days, max_importance=max_importance, max_score=max_score)
     if not policy:
         raise typer.BadParameter("name a policy, such as --older-than-days 90, --max-importance 0.2 or --max-score 50")
     try:
@@ -106,10 +93,10 @@ def forget(
     except ValidationError as error:
         raise typer.BadParameter("; ".join(_option_fault(problem) for problem in error.errors())) from error
     if apply:
-        operation = call(Target(url, key, tenant, jobs=True), lambda ask: _apply(ask, request), "Forgetting …")
+        operation = cli.call(cli.Target(url, key, tenant, jobs=True), lambda ask: _apply(ask, request), "Forgetting …")
         failed = operation["status"] == "failed"
         if as_json_:
-            as_json(operation)
+            cli.as_json(operation)
         elif failed:
             print(f"recalld: {operation['error']} ({operation['operation_id']})", file=sys.stderr)
         else:
@@ -117,9 +104,9 @@ def forget(
         if failed:
             raise typer.Exit(1)
         return
-    plan = call_once(Target(url, key, tenant), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
+    plan = cli.call_once(cli.Target(url, key, tenant), "POST", FORGET_PATH, request.model_dump(exclude_none=True))
     if as_json_:
-        as_json(plan)
+        cli.as_json(plan)
     else:
         _show_plan(plan)
 
@@ -134,10 +121,10 @@ def _show_plan(plan: Json) -> None:
         why = [f"{reason['reason']} {reason['points']:.0f} ({reason['detail']})" for reason in item["reasons"]]
         importance, score = f"{item['importance']:.3f}", f"{item['score']:.0f}"
         rows.append((item["memory_id"], item["memory_type"], importance, score, ", ".join(why), item["content"]))
-    text_table(("memory", "type", "importance", "score", "why", "content"), rows)
+    cli.text_table(("memory", "type", "importance", "score", "why", "content"), rows)
 
 
-async def _apply(ask: Ask, request: ForgetRequest) -> Json:
+async def _apply(ask: cli.Ask, request: ForgetRequest) -> Json:
     """Asks the service to forget, and waits until it has. Returns the operation."""
     operation: Json = await ask("POST", FORGET_PATH, request.model_dump(exclude_none=True))
     while operation["status"] in ("queued", "running"):
@@ -152,12 +139,14 @@ def _option_fault(error: ErrorDetails) -> str:
     return f"--{name}: {in_words(error)}" if name else "name --agent, --user or both"
 
 
-def forget_tombstones(tenant: Annotated[str, typer.Option(help="Whose tombstones.")], as_json_: AsJson = False) -> None:
+def forget_tombstones(
+    tenant: Annotated[str, typer.Option(help="Whose tombstones.")], as_json_: cli.AsJson = False
+) -> None:
     """Delete a tenant's tombstones, for a store whose erasure key is lost. Nobody can tell any more whom the tenant has
     erased: an import may bring them back."""
-    deleted = on_store(lambda store: _forget(store, tenant), existing=True)
+    deleted = cli.on_store(lambda store: _forget(store, tenant), existing=True)
     if as_json_:
-        as_json({"tenant": tenant, "deleted": deleted})
+        cli.as_json({"tenant": tenant, "deleted": deleted})
     else:
         print(f"{deleted} records about erased users of {tenant} are deleted.")
 

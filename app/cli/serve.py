@@ -35,7 +35,7 @@ from uvicorn.supervisors.multiprocess import SIGNALS, Multiprocess, Process
 from app import VERSION, metrics
 from app.api.connections import ConnectionLimits, Connections, guarded
 from app.api.errors import SaysWhy
-from app.cli._common import AGENT, USER, UrlOption, configure, file_or_folder, load_model
+from app.cli import _common as cli
 from app.core import tracing, work, workers
 from app.core.tuning import Tuning
 from app.core.workers import Workers
@@ -75,7 +75,7 @@ def curl(listening: socket.socket, *, needs_key: bool) -> str:
 
 
 def _loaded(settings: Settings, parts: RealParts) -> uvicorn.Config:
-    load_model(settings, parts.tuning)
+    cli.load_model(settings, parts.tuning)
     config = uvicorn.Config(
         # imports the routes once the model's thread has begun to read its file
         lambda: importlib.import_module("app.main").create_app(parts=parts),
@@ -377,7 +377,7 @@ class Worker(Process):
         metrics.share(supervisor.folder, self.number, supervisor.service.living)
         try:
             settings = Settings()  # a worker that replaces another takes what has changed
-            configure(settings)
+            cli.configure(settings)
             WorkerServer(_loaded(settings, supervisor.parts), supervisor.parts.tuning, supervisor.service).run(
                 supervisor.sockets
             )
@@ -624,7 +624,7 @@ def serve_with(parts: RealParts) -> None:
     settings = Settings()
     for sentence in unknown_variables():
         print(sentence)
-    configure(settings)
+    cli.configure(settings)
     work.use_one_arena()
     work.switch_threads_often()
     if settings.worker_count > 1:
@@ -644,7 +644,7 @@ def worker() -> None:
     """Run background jobs until SIGTERM, on a store that `serve` has made. Any number may run beside the server; set
     RECALLD_JOBS_ENABLED=false there to leave all of it to workers."""
     settings = Settings()
-    configure(settings)
+    cli.configure(settings)
     for sentence in unknown_variables():
         logging.getLogger(__name__).warning(sentence)
     work.use_one_arena()
@@ -682,7 +682,7 @@ def demo(
         Path | None,
         typer.Option(
             "--only-fill",
-            parser=file_or_folder,
+            parser=cli.file_or_folder,
             help="Fill a store in this new folder (RECALLD_DATA_DIR is its data/) and end.",
         ),
     ] = None,
@@ -711,7 +711,7 @@ def _fill(folder: Path) -> None:
     os.environ |= {"RECALLD_DATA_DIR": str(folder / "data"), "RECALLD_LOG_LEVEL": "error"}
     os.chdir(folder)  # a .env of the caller's folder may name another store
     settings = Settings(jobs=JobSettings(enabled=False))
-    configure(settings)
+    cli.configure(settings)
     writer: Any = importlib.import_module("app.cli.demo_writer")  # imports the service, which takes a second
     print("Writing the story …", file=sys.stderr)
     counts = asyncio.run(writer.write_story(settings))
@@ -719,26 +719,26 @@ def _fill(folder: Path) -> None:
 
 
 def mcp(
-    url: UrlOption = None,
+    url: cli.UrlOption = None,
     key: Annotated[
         str | None, typer.Option(envvar="RECALLD_KEY", help="API key; the local store needs none.", show_envvar=True)
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(envvar="RECALLD_AGENT", help=f"Whose memory; of the local store: {AGENT}.")
+        str | None, typer.Option(envvar="RECALLD_AGENT", help=f"Whose memory; of the local store: {cli.AGENT}.")
     ] = None,
     user: Annotated[
-        str | None, typer.Option(envvar="RECALLD_USER", help=f"About whom; of the local store: {USER}.")
+        str | None, typer.Option(envvar="RECALLD_USER", help=f"About whom; of the local store: {cli.USER}.")
     ] = None,
     tools: Annotated[str | None, typer.Option(help="all: list every tool; without it, the five of the core.")] = None,
 ) -> None:
     """Serve the tools to an MCP client over standard input and output, until it closes them."""
     settings = Settings()
-    configure(settings)
+    cli.configure(settings)
     if url is None:
-        load_model(settings)
+        cli.load_model(settings)
     stdio: Any = importlib.import_module("app.cli.stdio")  # imports the SDK, which takes a second
     given = (agent, user)
     if url is None:
-        asyncio.run(stdio.local(settings, key, given, (AGENT, USER), tools))
+        asyncio.run(stdio.local(settings, key, given, (cli.AGENT, cli.USER), tools))
     else:
         asyncio.run(stdio.remote(url, key, given, tools))

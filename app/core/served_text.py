@@ -12,15 +12,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
-from app.core.prompt_text import (
-    CONTEXT,
-    CONTEXT_PREAMBLE,
-    CONTEXT_UNSURE,
-    EXPERIENCE,
-    KNOWN_OF_USER,
-    LEARNED,
-    OF_USER,
-)
+from app.core import prompt_text
 
 _WORDS = ("recalld", "Recalld", "experience", "Remembered")
 """A quick test: each block has one of these words somewhere."""
@@ -42,7 +34,7 @@ _LEAST_CUT = 8
 _LESSON = r"(?:[a-z]+(?:_[a-z]+)+|heuristics): "
 _ROLES = r"(?:tool|system|developer|assistant, calling tools)(?: \"[^\"\n]{1,300}\")?: "
 _CITED = r"[-*+] \[(?:\d{1,3}|[a-z]{2,12}_[0-9a-f]{32}|[^\]\n]{1,300}:[^\]\n]{1,64})\] "
-_ABOVE = re.escape(CONTEXT_UNSURE.strip())
+_ABOVE = re.escape(prompt_text.CONTEXT_UNSURE.strip())
 """A line that may stand above the sections."""
 
 
@@ -69,17 +61,19 @@ class _Format:
 
 _FORMATS = (
     _Format(
-        CONTEXT,
-        CONTEXT_PREAMBLE,
+        prompt_text.CONTEXT,
+        prompt_text.CONTEXT_PREAMBLE,
         begins=rf"\#\# |{_ABOVE}|{_ROLES}",
         alone=_ROLES,
         line=rf"\#{{2,3}} |[-*+] |  |{_ABOVE}|{_ROLES}",
         sure=rf"{_CITED}|\#\#\# \d{{4}}-\d\d-\d\d",
     ),
-    _Format(EXPERIENCE, LEARNED, begins=_LESSON, alone=_LESSON, line=rf"{_LESSON}|  ", sure=_LESSON),
     _Format(
-        OF_USER,
-        KNOWN_OF_USER,
+        prompt_text.EXPERIENCE, prompt_text.LEARNED, begins=_LESSON, alone=_LESSON, line=rf"{_LESSON}|  ", sure=_LESSON
+    ),
+    _Format(
+        prompt_text.OF_USER,
+        prompt_text.KNOWN_OF_USER,
         begins=r"<|\{",
         alone="<(?:user_profile|memories)>",
         line=r"</?(?:user_profile|memories)>|\{",

@@ -10,7 +10,7 @@ from app.api.strict import Answer, InListing, StrictRequest, StrictRoute, answer
 from app.audit.trail import Actor
 from app.auth.dependencies import get_caller, header
 from app.core.schemas import Identifier, Page
-from app.documents.schemas import ENDINGS, MAX_BYTES, MEDIA_TYPES, UNNAMED, Document, DocumentAccepted, DocumentName
+from app.documents import schemas
 from app.documents.service import DocumentService
 from app.errors import UnsupportedMediaType
 from app.writes.executor import InPrecondition, Writer, quota_of
@@ -28,13 +28,15 @@ Documents = Annotated[DocumentService, Depends(document_service)]
 
 router = APIRouter(prefix="/v1/documents", tags=["documents"], route_class=StrictRoute)
 
-FILES = {router.prefix: MAX_BYTES}
+FILES = {router.prefix: schemas.MAX_BYTES}
 """Paths that take a file, with the bytes that it may have."""
 DocumentId = Annotated[Identifier, Path(examples=["doc_01a2003d395076f9a13acea58faaf745"])]
 _CHARSET = re.compile(r";\s*charset\s*=\s*\"?([\w.:-]{1,40})")
 _FILE = {
     "requestBody": {
-        "description": "The file as it is, at most 10 MB. Content-Type is one of " + ", ".join(MEDIA_TYPES) + "; or "
+        "description": "The file as it is, at most 10 MB. Content-Type is one of "
+        + ", ".join(schemas.MEDIA_TYPES)
+        + "; or "
         "application/octet-stream where the ending of `name` says it (`.md`, `.txt`, `.html`, `.pdf`). Text is UTF-8, "
         "unless it says otherwise: `text/plain; charset=iso-8859-1`.",
         "required": True,
@@ -48,13 +50,13 @@ async def create_document(
     request: StrictRequest,
     documents: Documents,
     write: Writer,
-    name: Annotated[DocumentName, Query(description="Of the same owner: this file replaces the one before.")],
+    name: Annotated[schemas.DocumentName, Query(description="Of the same owner: this file replaces the one before.")],
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     metadata: Annotated[
         str | None, Query(max_length=8_192, description='A JSON object, as `{"topic": "billing"}`.')
     ] = None,
-) -> Answer[DocumentAccepted]:
+) -> Answer[schemas.DocumentAccepted]:
     """Remember a file: Markdown, text, HTML or PDF. Its passages become memories of the type `document`.
 
     The answer is the operation that reads it. A file under the same name and owner replaces the one before; passages
@@ -62,8 +64,8 @@ async def create_document(
     about = {} if metadata is None else object_in_query("metadata", metadata)
     sent = (header(request, b"content-type") or "").lower()
     media_type, charset = sent.partition(";")[0].strip(), _CHARSET.search(sent)
-    if media_type in UNNAMED:
-        media_type = ENDINGS.get(name.rpartition(".")[2].lower(), media_type)
+    if media_type in schemas.UNNAMED:
+        media_type = schemas.ENDINGS.get(name.rpartition(".")[2].lower(), media_type)
     if charset is not None and media_type.startswith("text/"):  # `file -bi` says of a PDF `charset=binary`
         try:
             "a".encode(charset[1])
@@ -93,13 +95,13 @@ async def list_documents(
     agent_id: Annotated[Identifier | None, Query()] = None,
     user_id: Annotated[Identifier | None, Query()] = None,
     name: Annotated[str | None, Query(min_length=1, max_length=256)] = None,
-) -> Answer[Page[Document]]:
+) -> Answer[Page[schemas.Document]]:
     """List the documents, newest first."""
     return answer(await documents.page({"agent_id": agent_id, "user_id": user_id, "name": name}, listing))
 
 
 @router.get("/{document_id}", responses=problems(404))
-async def get_document(document_id: DocumentId, documents: Documents) -> Answer[Document]:
+async def get_document(document_id: DocumentId, documents: Documents) -> Answer[schemas.Document]:
     """Get a document: whether it was read, and how many passages it has."""
     document = await documents.get(document_id)
     return answer(document, {"ETag": etag(document)})

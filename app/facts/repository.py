@@ -5,20 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from app.core.schemas import RecordFilters
+from app.facts import schemas
 from app.facts.ledger import OPEN_END, OPEN_START, ValidSpan
 from app.facts.profile import PROFILE_KEYS, states
-from app.facts.schemas import (
-    FACT_GROUPS,
-    FACTS,
-    USER,
-    Cardinality,
-    FactGroupRecord,
-    FactListStatus,
-    FactRecord,
-    ObjectType,
-    key_of,
-    predicate_key,
-)
 from app.memories.repository import of_partition, pending_note
 from app.memories.search import SourceSessionFilters, of_session, true_at
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
@@ -77,11 +66,11 @@ class FactFilters(RecordFilters, SourceSessionFilters, total=False):
     subject: str | None
     predicate: str | None
     object: str | None
-    object_type: ObjectType | None
+    object_type: schemas.ObjectType | None
     as_of: str | None
     known_at: str | None
     timeline: bool
-    status: FactListStatus
+    status: schemas.FactListStatus
 
 
 def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = lambda key: (key,)) -> Filter:
@@ -90,8 +79,8 @@ def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = lambda
     subject, predicate, object_ = filters.get("subject"), filters.get("predicate"), filters.get("object")
     return both(
         having(filters, "agent_id", "user_id"),
-        None if subject is None else any_of("subject_key", names(key_of(subject))),
-        None if object_ is None else any_of("object_key", names(key_of(object_))),
+        None if subject is None else any_of("subject_key", names(schemas.key_of(subject))),
+        None if object_ is None else any_of("object_key", names(schemas.key_of(object_))),
         None if predicate is None else along(predicate),
         having(filters, "object_type"),
         *of_session(filters),
@@ -100,7 +89,7 @@ def about(filters: FactFilters, names: Callable[[str], tuple[str, ...]] = lambda
 
 def along(predicate: str) -> Filter:
     """Filters by predicate, however it is spelled."""
-    return Eq("predicate_key", predicate_key(predicate))
+    return Eq("predicate_key", schemas.predicate_key(predicate))
 
 
 def any_of(field: str, keys: tuple[str, ...]) -> Filter:
@@ -132,37 +121,37 @@ AT_ONCE = 500
 """The number of facts that one query reads."""
 
 
-class FactRepository(Repository[FactRecord]):
+class FactRepository(Repository[schemas.FactRecord]):
     """The facts and fact groups that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, FACTS)
+        super().__init__(store, scope, schemas.FACTS)
 
-    async def group(self, group_id: str) -> FactGroupRecord | None:
+    async def group(self, group_id: str) -> schemas.FactGroupRecord | None:
         """Returns a group's document, or None."""
-        return await self.store.get(FACT_GROUPS, self.scope.tenant, group_id)
+        return await self.store.get(schemas.FACT_GROUPS, self.scope.tenant, group_id)
 
-    async def groups(self, group_ids: Sequence[str]) -> dict[str, FactGroupRecord]:
+    async def groups(self, group_ids: Sequence[str]) -> dict[str, schemas.FactGroupRecord]:
         """Returns the groups that exist, by id."""
         if len(group_ids) == 1:
             only = await self.group(group_ids[0])
             return {} if only is None else {only["group_id"]: only}
         wanted = In("group_id", tuple(group_ids))
-        groups = await self.store.find(FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
+        groups = await self.store.find(schemas.FACT_GROUPS, self.scope.tenant, wanted, limit=len(group_ids))
         return {group["group_id"]: group for group in groups}
 
     async def spelling(self, agent: str | None, user: str | None, key: str) -> str | None:
         """Returns the spelling of a predicate that the scope (agent, user) had first, or None if it is new there."""
         where = both(Eq("predicate_key", key), of_partition(agent, user))
-        first = await self.store.find(FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
+        first = await self.store.find(schemas.FACT_GROUPS, self.scope.tenant, where, order="asc", limit=1)
         return first[0]["predicate"] if first else None
 
     async def takes_many(self, agent: str | None, user: str | None, key: str) -> bool:
         """Returns whether a predicate was ever stated as `many` in the scope (agent, user), of whatever subject."""
         where = both(Eq("predicate_key", key), of_partition(agent, user), Eq("usual", "many"))
-        return bool(await self.store.find(FACT_GROUPS, self.scope.tenant, where, limit=1))
+        return bool(await self.store.find(schemas.FACT_GROUPS, self.scope.tenant, where, limit=1))
 
-    async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[FactRecord]:
+    async def near(self, group_ids: Sequence[str], span: ValidSpan, objects: Sequence[str]) -> list[schemas.FactRecord]:
         """Returns the live facts of the groups that touch the span, as far as the rules need them for these objects."""
         return await self._find_all(
             both(
@@ -174,56 +163,58 @@ class FactRepository(Repository[FactRecord]):
             )
         )
 
-    async def lineage(self, fact: FactRecord) -> list[FactRecord]:
+    async def lineage(self, fact: schemas.FactRecord) -> list[schemas.FactRecord]:
         """Returns all facts of a fact's lineage, in the order of creation."""
         return await self._find_all(Eq("lineage_id", fact["lineage_id"]))
 
-    async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, FactRecord]]:
+    async def of_profiles(self, user_ids: Sequence[str], view: View) -> dict[str, dict[str, schemas.FactRecord]]:
         """Returns the facts that state the fields of users' profiles, by user and field."""
         whose = In("user_id", tuple(dict.fromkeys(user_ids)))
-        stating = both(Eq("subject_key", USER), Absent("agent_id"), In("predicate_key", PROFILE_KEYS))
-        of_users: dict[str, list[FactRecord]] = {user_id: [] for user_id in user_ids}
+        stating = both(Eq("subject_key", schemas.USER), Absent("agent_id"), In("predicate_key", PROFILE_KEYS))
+        of_users: dict[str, list[schemas.FactRecord]] = {user_id: [] for user_id in user_ids}
         for fact in await self._find_all(both(stating, whose, view.believed())) if user_ids else []:
             if fact["user_id"] is not None:
                 of_users[fact["user_id"]].append(fact)
         return {user_id: states(facts) for user_id, facts in of_users.items()}
 
-    async def _find_all(self, where: Filter) -> list[FactRecord]:
-        return [fact async for facts in pages(partial(self.find, where), FACTS, AT_ONCE) for fact in facts]
+    async def _find_all(self, where: Filter) -> list[schemas.FactRecord]:
+        return [fact async for facts in pages(partial(self.find, where), schemas.FACTS, AT_ONCE) for fact in facts]
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def add(self, fact: FactRecord, entry: IndexEntry) -> list[Change]:
+    def add(self, fact: schemas.FactRecord, entry: IndexEntry) -> list[Change]:
         """Returns the changes that insert a fact with its index entry."""
         pending = entry.vector is None
         return [self.insert({**fact, "pending": pending}, entry), *self._noted(fact, pending)]
 
-    def add_like(self, fact: FactRecord, stored: str) -> list[Change]:
+    def add_like(self, fact: schemas.FactRecord, stored: str) -> list[Change]:
         """Returns the changes that insert the remainder of the fact `stored`, with that fact's vector if it has one."""
         inserted = self.insert(fact)
         return [replace(inserted, like=stored), *self._noted(fact, fact.get("pending", False))]
 
-    def _noted(self, fact: FactRecord, pending: bool) -> list[Change]:
-        return [pending_note(FACTS, self.scope.tenant, fact["fact_id"], fact["created_at"])] if pending else []
+    def _noted(self, fact: schemas.FactRecord, pending: bool) -> list[Change]:
+        return [pending_note(schemas.FACTS, self.scope.tenant, fact["fact_id"], fact["created_at"])] if pending else []
 
-    def close(self, fact: FactRecord) -> Update[FactRecord]:
+    def close(self, fact: schemas.FactRecord) -> Update[schemas.FactRecord]:
         """Returns the change that closes a fact as `fact` says. No other field of a stored fact ever changes."""
-        closed: FactRecord = {
+        closed: schemas.FactRecord = {
             "status": fact["status"],
             "known_until": fact["known_until"],
             "superseded_by": fact["superseded_by"],
         }
         return self.update(fact, closed, now=fact["updated_at"], expect={"version": fact["version"] - 1})
 
-    def turn(self, group: FactGroupRecord | None, fact: FactRecord, now: str, usual: Cardinality) -> Change:
+    def turn(
+        self, group: schemas.FactGroupRecord | None, fact: schemas.FactRecord, now: str, usual: schemas.Cardinality
+    ) -> Change:
         """Returns the change to the next version of the fact's group. A concurrent writer that read the same version
         must plan again."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
-        turned: FactGroupRecord = {"known": now, "usual": usual, "updated_at": now}
+        turned: schemas.FactGroupRecord = {"known": now, "usual": usual, "updated_at": now}
         if group is not None:
             expect = {"version": group["version"]}
-            return Update(FACT_GROUPS, self.scope.tenant, group["group_id"], turned, {"version": 1}, expect)
-        new: FactGroupRecord = {
+            return Update(schemas.FACT_GROUPS, self.scope.tenant, group["group_id"], turned, {"version": 1}, expect)
+        new: schemas.FactGroupRecord = {
             "tenant_id": self.scope.tenant,
             "group_id": fact["group_id"],
             "agent_id": fact["agent_id"],
@@ -234,18 +225,18 @@ class FactRepository(Repository[FactRecord]):
             "version": 1,
             "created_at": now,
         }
-        return Insert(FACT_GROUPS, new)
+        return Insert(schemas.FACT_GROUPS, new)
 
-    def remove(self, fact: FactRecord) -> list[Change]:
+    def remove(self, fact: schemas.FactRecord) -> list[Change]:
         """Returns the changes that delete a whole lineage."""
         self.scope.require_write(fact["agent_id"], fact["user_id"])
-        named = Delete(FACTS, self.scope.tenant, fact["fact_id"], user=fact["user_id"])
-        return [named, DeleteWhere(FACTS, self.scope.tenant, Eq("lineage_id", fact["lineage_id"]))]
+        named = Delete(schemas.FACTS, self.scope.tenant, fact["fact_id"], user=fact["user_id"])
+        return [named, DeleteWhere(schemas.FACTS, self.scope.tenant, Eq("lineage_id", fact["lineage_id"]))]
 
-    async def left_by(self, fact: FactRecord, group: FactGroupRecord) -> Change:
+    async def left_by(self, fact: schemas.FactRecord, group: schemas.FactGroupRecord) -> Change:
         """Returns the change of a group whose lineage is deleted: it goes with its last one."""
         tenant, expect = self.scope.tenant, {"version": group["version"]}
         others = both(Eq("group_id", fact["group_id"]), Not(Eq("lineage_id", fact["lineage_id"])))
-        if not await self.store.find(FACTS, tenant, others, limit=1):
-            return Delete(FACT_GROUPS, tenant, group["group_id"], expect)
-        return Update(FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect)
+        if not await self.store.find(schemas.FACTS, tenant, others, limit=1):
+            return Delete(schemas.FACT_GROUPS, tenant, group["group_id"], expect)
+        return Update(schemas.FACT_GROUPS, tenant, group["group_id"], inc={"version": 1}, expect=expect)

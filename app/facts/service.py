@@ -12,30 +12,11 @@ from datetime import datetime
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Json, JsonObject, Page, shown_as
 from app.errors import Conflict, Forbidden, invalid, no_such
+from app.facts import schemas
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, ValidSpan, statement
 from app.facts.profile import USERS, StatedProfile, field_of, settled, states, touched
 from app.facts.repository import FactFilters, FactRepository, View, about
-from app.facts.schemas import (
-    FACT_FIELDS,
-    FACTS,
-    AssertedFact,
-    ConflictPolicy,
-    EndedFact,
-    Fact,
-    FactBatchAsserted,
-    FactCreate,
-    FactRecord,
-    FactSearch,
-    FactSearchResult,
-    FoundFact,
-    group_of,
-    key_of,
-    object_type,
-    predicate_key,
-    render,
-    sentence,
-)
 from app.jobs import queue
 from app.llm.base import LLM, configured
 from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex
@@ -52,12 +33,12 @@ from app.writes.executor import Precondition, WriteResult, etag
 BOTH = "both"
 
 
-def text_to_index(fact: FactRecord) -> TextToIndex:
+def text_to_index(fact: schemas.FactRecord) -> TextToIndex:
     """Returns the text by which a fact is found."""
-    return TextToIndex(sentence(fact))
+    return TextToIndex(schemas.sentence(fact))
 
 
-FACT: Embeddable[FactRecord] = Embeddable(FACTS, text_to_index, lambda _: {"pending": False})
+FACT: Embeddable[schemas.FactRecord] = Embeddable(schemas.FACTS, text_to_index, lambda _: {"pending": False})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,44 +62,48 @@ class FactService:
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def assert_one(self, body: FactCreate, precondition: Precondition) -> WriteResult[AssertedFact]:
+    async def assert_one(
+        self, body: schemas.FactCreate, precondition: Precondition
+    ) -> WriteResult[schemas.AssertedFact]:
         """Asserts one fact. Returns 201 if it is new, else 200."""
         outcome, created = await self._assert([body], precondition, [{}])
         (fact,) = outcome.body["items"]
         return WriteResult(fact, outcome.changes, 201 if created else 200, {"ETag": etag(fact)})
 
     async def assert_all(
-        self, bodies: Sequence[FactCreate], precondition: Precondition, sources: Sequence[Source] | None = None
-    ) -> WriteResult[FactBatchAsserted]:
+        self, bodies: Sequence[schemas.FactCreate], precondition: Precondition, sources: Sequence[Source] | None = None
+    ) -> WriteResult[schemas.FactBatchAsserted]:
         """Asserts all facts in their order, or none. `sources`: for facts that the service derives, the fields of each
         source beside the API key."""
         outcome, _ = await self._assert(bodies, precondition, sources or [{}] * len(bodies))
         return outcome
 
     async def _assert(
-        self, bodies: Sequence[FactCreate], precondition: Precondition, sources: Sequence[Source]
-    ) -> tuple[WriteResult[FactBatchAsserted], bool]:
+        self, bodies: Sequence[schemas.FactCreate], precondition: Precondition, sources: Sequence[Source]
+    ) -> tuple[WriteResult[schemas.FactBatchAsserted], bool]:
         precondition.check(None)
         bodies = [require_single(body) for body in bodies]
         drafts = [draft_of(body, self._source(body, source)) for body, source in zip(bodies, sources, strict=True)]
         for draft in drafts:
             require_write(draft, self._facts.scope)
         asserted = await self._assert_drafts(bodies, drafts)
-        items = list[AssertedFact]()
+        items = list[schemas.AssertedFact]()
         for draft, (fact_id, is_new) in zip(drafts, asserted.facts, strict=True):
             ledger = asserted.ledgers[draft["group_id"]]
             # the facts that gave way to it
             ended = ledger.ended[fact_id] if is_new else ()
             items.append(
                 {
-                    **render(ledger.latest(fact_id)),
-                    "superseded": [shown_as(EndedFact, {**old, "keep_both": _again(old)}) for old in ended],
+                    **schemas.render(ledger.latest(fact_id)),
+                    "superseded": [shown_as(schemas.EndedFact, {**old, "keep_both": _again(old)}) for old in ended],
                 }
             )
         changes = await self._written(asserted.ledgers.values())
         return WriteResult({"items": items}, [*changes, *asserted.titles], 201), any(new for _, new in asserted.facts)
 
-    async def _assert_drafts(self, bodies: Sequence[FactCreate], drafts: Sequence[FactRecord]) -> Asserted:
+    async def _assert_drafts(
+        self, bodies: Sequence[schemas.FactCreate], drafts: Sequence[schemas.FactRecord]
+    ) -> Asserted:
         """Asserts the drafts, in their order, in the ledgers of their groups."""
         first: dict[tuple[str | None, str | None, str], str] = {}  # the spelling of a predicate that a scope had first
         for draft in drafts:
@@ -154,7 +139,7 @@ class FactService:
         return Asserted(ledgers, facts, titles)
 
     async def _with_aliases(
-        self, drafts: Sequence[FactRecord], now: str
+        self, drafts: Sequence[schemas.FactRecord], now: str
     ) -> tuple[dict[Partition, AliasMap], list[Change]]:
         """Returns the aliases of each owner, and the changes that store those that the rule for titles makes."""
         of_owners: dict[Partition, AliasMap] = {}
@@ -176,7 +161,9 @@ class FactService:
         facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
         return [*changes, *await touched(self._users, facts, rfc3339(self._clock.now()))]
 
-    async def state_profile(self, user_id: str, stated: StatedProfile) -> tuple[list[Change], dict[str, FactRecord]]:
+    async def state_profile(
+        self, user_id: str, stated: StatedProfile
+    ) -> tuple[list[Change], dict[str, schemas.FactRecord]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
         changes without those of the user's record, and the facts that state fields then, by field. A value of less
         trust than the one that holds is stored as disputed."""
@@ -199,12 +186,12 @@ class FactService:
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
         return [*changes, *asserted.titles], states(fact for ledger in distinct for fact in ledger.holding())
 
-    def _source(self, body: FactCreate, derived: Source) -> Source:
+    def _source(self, body: schemas.FactCreate, derived: Source) -> Source:
         stated: Source = {} if body.source is None else body.source.stated()
         source: Source = {**SOURCE, **stated, "api_key_id": self._facts.scope.key_id, **derived}
         return source if body.origin is None else {**source, "origin": body.origin}
 
-    async def retract(self, fact_id: str, precondition: Precondition) -> WriteResult[Fact]:
+    async def retract(self, fact_id: str, precondition: Precondition) -> WriteResult[schemas.Fact]:
         """Closes a fact without a successor. Facts that it had bounded or replaced do not come back."""
         fact = await self._facts.get(fact_id)
         self._facts.require_write(fact)
@@ -216,7 +203,7 @@ class FactService:
         ledger.retract(fact_id)
         return _answer(ledger.latest(fact_id), await self._written([ledger]))
 
-    async def ending(self, facts: Sequence[FactRecord], at: str) -> list[Change]:
+    async def ending(self, facts: Sequence[schemas.FactRecord], at: str) -> list[Change]:
         """Returns the changes that end facts at a time; those that begin later are retracted, and with `OPEN_START`
         all are. Raises Forbidden if the caller may not write one."""
         ledgers, now = dict[str, Ledger](), rfc3339(self._clock.now())
@@ -229,7 +216,7 @@ class FactService:
                 ledgers[group_id].end(fact["fact_id"], at)
         return await self._written(ledgers.values())
 
-    async def resolve(self, fact_id: str, keep: str, precondition: Precondition) -> WriteResult[Fact]:
+    async def resolve(self, fact_id: str, keep: str, precondition: Precondition) -> WriteResult[schemas.Fact]:
         """Settles a dispute. Returns the fact that was kept. Raises Conflict if the fact is not disputed."""
         fact = await self._facts.get(fact_id)
         precondition.check(fact)
@@ -257,7 +244,7 @@ class FactService:
             return WriteResult(None, [self._facts.delete(fact)], 204)
         return WriteResult(None, await self.deletion(fact), 204)
 
-    async def deletion(self, fact: FactRecord) -> list[Change]:
+    async def deletion(self, fact: schemas.FactRecord) -> list[Change]:
         """Returns the changes that delete the lineage of a fact as if it had never been asserted.
 
         Facts of other objects that gave way to it come back for the time that no other fact holds, unless they were
@@ -298,7 +285,7 @@ class FactService:
         return [*self._facts.remove(fact), *changes, *await touched(self._users, [fact, *written], now)]
 
     async def _open(
-        self, facts: Sequence[FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
+        self, facts: Sequence[schemas.FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
     ) -> dict[str, Ledger]:
         """Opens the ledgers of the facts' groups, with the live facts that matter in the span. The groups of one entity
         share a ledger. Reads the groups before their facts, so that any later change makes the commit fail."""
@@ -306,7 +293,7 @@ class FactService:
         every = list(dict.fromkeys(group_id for shared in ids.values() for group_id in shared))
         groups = await self._facts.groups(every)
         objects = [key for fact in facts for key in aliases[_owner(fact)].keys(fact["object_key"])]
-        live: dict[str, list[FactRecord]] = {group_id: [] for group_id in every}
+        live: dict[str, list[schemas.FactRecord]] = {group_id: [] for group_id in every}
         for near in await self._facts.near([*groups], span, objects) if groups else []:
             live[near["group_id"]].append(near)
         ledgers: dict[str, Ledger] = {}
@@ -332,10 +319,10 @@ class FactService:
             if stored is not None:
                 changes += self._facts.add_like(fact, stored)
             else:
-                changes += self._facts.add(fact, self._entries[sentence(fact)])
+                changes += self._facts.add(fact, self._entries[schemas.sentence(fact)])
         return [*changes, *self._turns(ledger, [*closed, *written])]
 
-    def _turns(self, ledger: Ledger, changed: Sequence[FactRecord]) -> list[Change]:
+    def _turns(self, ledger: Ledger, changed: Sequence[schemas.FactRecord]) -> list[Change]:
         """Returns the changes to the next versions of the ledger's groups. Every request that concerns an entity turns
         the group of its main name, so that one of two concurrent requests by different names fails."""
         fact, shared, state = changed[0], ledger.shared, (ledger.now, ledger.usual)
@@ -349,23 +336,25 @@ class FactService:
             *(self._facts.turn(None, first, *state) for first in new.values()),
         ]
 
-    async def _embed(self, facts: Sequence[FactRecord]) -> None:
+    async def _embed(self, facts: Sequence[schemas.FactRecord]) -> None:
         """Embeds facts. Each text is embedded once for the request, however often the handler runs."""
-        missing = {sentence(fact): text_to_index(fact) for fact in facts if sentence(fact) not in self._entries}
+        missing = {
+            schemas.sentence(fact): text_to_index(fact) for fact in facts if schemas.sentence(fact) not in self._entries
+        }
         if missing:
             self._entries |= zip(missing, await self._embeddings.entries(list(missing.values())), strict=True)
 
     # --- Reading ------------------------------------------------------------------------------------------------------
 
-    async def page(self, filters: FactFilters, listing: Listing) -> Page[Fact]:
+    async def page(self, filters: FactFilters, listing: Listing) -> Page[schemas.Fact]:
         """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")
         as_of = None if filters["timeline"] else filters["as_of"] or rfc3339(self._clock.now())
-        asked, keep = split_filter(filters, FACT_FIELDS, FACTS)
+        asked, keep = split_filter(filters, schemas.FACT_FIELDS, schemas.FACTS)
         where = both(about(filters, aliases.keys), View(as_of, filters["known_at"]).of_status(filters["status"]), asked)
-        return await self._facts.listed(where, listing, render, Fact, request=filters, keep=keep)
+        return await self._facts.listed(where, listing, schemas.render, schemas.Fact, request=filters, keep=keep)
 
     async def _aliases_of(self, named: FactFilters, agent: str | None, user: str | None) -> AliasMap:
         """Returns the aliases for a request that names a subject or object. Without an owner there are none, so that no
@@ -375,23 +364,23 @@ class FactService:
         partitions = self._facts.scope.partitions(agent, user, include_shared=True)
         return await self._aliases.of_partitions(partitions, named.get("known_at"))
 
-    async def get(self, fact_id: str) -> Fact:
+    async def get(self, fact_id: str) -> schemas.Fact:
         """Returns a fact. Raises NotFound."""
-        return render(await self._facts.get(fact_id))
+        return schemas.render(await self._facts.get(fact_id))
 
-    async def history(self, fact_id: str, listing: Listing) -> Page[Fact]:
+    async def history(self, fact_id: str, listing: Listing) -> Page[schemas.Fact]:
         """Returns a page of all facts of the fact's lineage."""
         fact = await self._facts.get(fact_id)
         of_lineage = Eq("lineage_id", fact["lineage_id"])
-        return await self._facts.listed(of_lineage, listing, render, Fact, request=fact["lineage_id"])
+        return await self._facts.listed(of_lineage, listing, schemas.render, schemas.Fact, request=fact["lineage_id"])
 
-    async def search(self, body: FactSearch) -> FactSearchResult:
+    async def search(self, body: schemas.FactSearch) -> schemas.FactSearchResult:
         """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         named: FactFilters = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)
-        shared, of_facts = body.include_shared, (self._facts.store, self._facts.scope, FACTS)
-        asked, keep = split_filter(body.asked(), FACT_FIELDS, FACTS, searched=True)
+        shared, of_facts = body.include_shared, (self._facts.store, self._facts.scope, schemas.FACTS)
+        asked, keep = split_filter(body.asked(), schemas.FACT_FIELDS, schemas.FACTS, searched=True)
         wanted = RetrievalRequest(
             body.query,
             await partitions_of(*of_facts, body.agent_id, body.user_id, include_shared=shared),
@@ -403,11 +392,13 @@ class FactService:
             known_at=body.known_at,
         )
         retrieved = await self._lookup.find(wanted)
-        items: list[FoundFact] = [{"fact": render(hit.doc), "score": hit.score} for hit in retrieved.hits]
+        items: list[schemas.FoundFact] = [
+            {"fact": schemas.render(hit.doc), "score": hit.score} for hit in retrieved.hits
+        ]
         return {"items": items, **retrieved.how()}
 
 
-def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
+def search_filter(body: schemas.FactSearch, now: str, aliases: AliasMap) -> Filter:
     """Returns the filter of a search request at `now`, without its owner."""
     named: FactFilters = {"subject": body.subject, "predicate": body.predicate, "object_type": body.object_type}
     return both(
@@ -417,7 +408,7 @@ def search_filter(body: FactSearch, now: str, aliases: AliasMap) -> Filter:
     )
 
 
-def _again(fact: FactRecord) -> JsonObject | None:
+def _again(fact: schemas.FactRecord) -> JsonObject | None:
     """Returns the body that states a fact once more, beside others."""
     if field_of(fact) is not None:
         return None
@@ -427,11 +418,11 @@ def _again(fact: FactRecord) -> JsonObject | None:
     return given | {"valid_from": fact["valid_from"], "cardinality": "many"}
 
 
-def _owner(fact: FactRecord) -> Partition:
+def _owner(fact: schemas.FactRecord) -> Partition:
     return Partition(fact["agent_id"], fact["user_id"])
 
 
-def _predicate_of(fact: FactRecord) -> tuple[str | None, str | None, str]:
+def _predicate_of(fact: schemas.FactRecord) -> tuple[str | None, str | None, str]:
     """Returns the owners and the predicate of a fact: `("a", "ada", "lives in")`."""
     return fact["agent_id"], fact["user_id"], fact["predicate_key"]
 
@@ -441,20 +432,20 @@ def _distinct(ledgers: Iterable[Ledger]) -> list[Ledger]:
     return list({id(ledger): ledger for ledger in ledgers}.values())
 
 
-def _require_live(fact: FactRecord) -> None:
+def _require_live(fact: schemas.FactRecord) -> None:
     if fact["known_until"] is not None:
         by = f" by {', '.join(fact['superseded_by'])}" if fact["superseded_by"] else ""
         raise Conflict(f"This fact is {fact['status']} already{by}.")
 
 
-def _answer(fact: FactRecord, changes: Sequence[Change] = ()) -> WriteResult[Fact]:
-    return WriteResult(render(fact), changes, headers={"ETag": etag(fact)})
+def _answer(fact: schemas.FactRecord, changes: Sequence[Change] = ()) -> WriteResult[schemas.Fact]:
+    return WriteResult(schemas.render(fact), changes, headers={"ETag": etag(fact)})
 
 
 # --- Drafts: what an assertion gives to its facts ---------------------------------------------------------------------
 
 
-def draft_of(body: FactCreate, source: Source) -> FactRecord:
+def draft_of(body: schemas.FactCreate, source: Source) -> schemas.FactRecord:
     """Returns the fields that an assertion gives to every fact that it creates."""
     fields = settled(
         {
@@ -469,11 +460,11 @@ def draft_of(body: FactCreate, source: Source) -> FactRecord:
             "metadata": body.metadata,
         }
     )
-    kind = body.object_type or object_type(body.object)
+    kind = body.object_type or schemas.object_type(body.object)
     return {**fields, "object_type": kind, **computed(fields), "source": source}
 
 
-def require_single(body: FactCreate) -> FactCreate:
+def require_single(body: schemas.FactCreate) -> schemas.FactCreate:
     """Returns the assertion, with cardinality `one` for a fact of the profile. Raises Invalid for a fact of the profile
     with several values, and for a merge, which is a request of its own."""
     if body.on_conflict == "merge":
@@ -488,31 +479,31 @@ def require_single(body: FactCreate) -> FactCreate:
     return body.model_copy(update={"cardinality": "one"})
 
 
-def computed(fact: FactRecord) -> FactRecord:
+def computed(fact: schemas.FactRecord) -> schemas.FactRecord:
     """Returns the internal fields, which are derived from the others."""
-    subject_key, key = key_of(fact["subject"]), predicate_key(fact["predicate"])
+    subject_key, key = schemas.key_of(fact["subject"]), schemas.predicate_key(fact["predicate"])
     return {
-        "group_id": group_of(fact["agent_id"], fact["user_id"], subject_key, key),
+        "group_id": schemas.group_of(fact["agent_id"], fact["user_id"], subject_key, key),
         "subject_key": subject_key,
         "predicate_key": key,
-        "object_key": key_of(fact["object"]),
-        "content_hash": content_hash(sentence(fact)),
+        "object_key": schemas.key_of(fact["object"]),
+        "content_hash": content_hash(schemas.sentence(fact)),
     }
 
 
-def respell(draft: FactRecord, predicate: str) -> None:
+def respell(draft: schemas.FactRecord, predicate: str) -> None:
     """Gives the draft this spelling of its predicate, and computes its internal fields again."""
     if draft["predicate"] != predicate:
         draft["predicate"] = predicate
         draft.update(computed(draft))
 
 
-def assertion_of(body: FactCreate, draft: FactRecord, aliases: AliasMap) -> Assertion:
+def assertion_of(body: schemas.FactCreate, draft: schemas.FactRecord, aliases: AliasMap) -> Assertion:
     """Returns the assertion for the conflict rules."""
     start = (body.valid_from or OPEN_START) if "valid_from" in body.model_fields_set else None
     identity = aliases.object_of(draft), draft["object_type"]
     end = body.valid_until or OPEN_END
-    policy: ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
+    policy: schemas.ConflictPolicy = "temporal" if body.on_conflict == "merge" else body.on_conflict
     # what was learned without a time begins when it was told
     assumed = start is not None and start == draft["source"].get("said_at")
     return Assertion(identity, start, end, body.trust, body.cardinality, policy, assumed=assumed)
@@ -525,7 +516,7 @@ def least_start(assertion: Assertion, now: str) -> str:
     return now if assertion.end == OPEN_END else OPEN_START
 
 
-def require_write(draft: FactRecord, scope: Scope) -> None:
+def require_write(draft: schemas.FactRecord, scope: Scope) -> None:
     """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is bound
     to agents would change what all agents see."""
     field = field_of(draft)
@@ -540,7 +531,9 @@ def require_write(draft: FactRecord, scope: Scope) -> None:
 # --- Merging by a language model --------------------------------------------------------------------------------------
 
 
-def queued(scope: Scope, body: FactCreate, precondition: Precondition, llm: LLM | None, now: datetime) -> WriteResult:
+def queued(
+    scope: Scope, body: schemas.FactCreate, precondition: Precondition, llm: LLM | None, now: datetime
+) -> WriteResult:
     """Returns 202 with the operation that asserts a fact and merges it with those that it contends with. Raises
     LLMNotConfigured, Forbidden or Invalid; nothing is written then."""
     precondition.check(None)
@@ -553,7 +546,7 @@ def queued(scope: Scope, body: FactCreate, precondition: Precondition, llm: LLM 
     return WriteResult(operation, changes, 202)
 
 
-def plain(body: FactCreate) -> FactCreate:
+def plain(body: schemas.FactCreate) -> schemas.FactCreate:
     """Returns the assertion as it is made where nothing is merged. Raises Invalid."""
     return require_single(body.model_copy(update={"on_conflict": "temporal"}))
 
@@ -562,9 +555,9 @@ def plain(body: FactCreate) -> FactCreate:
 class Contended:
     """What an assertion meets: its draft, the span for which it is made, and the facts that it contends with."""
 
-    draft: FactRecord
+    draft: schemas.FactRecord
     span: ValidSpan
-    rivals: list[FactRecord]
+    rivals: list[schemas.FactRecord]
 
     def union(self) -> tuple[str | None, str | None]:
         """Returns the start and the end of the time that the assertion and its rivals cover together."""
@@ -573,7 +566,7 @@ class Contended:
         return start or None, None if end == OPEN_END else end
 
 
-async def contended(facts: FactRepository, body: FactCreate, clock: Clock) -> Contended:
+async def contended(facts: FactRepository, body: schemas.FactCreate, clock: Clock) -> Contended:
     """Returns the undisputed facts of another object that an assertion contends with, the earliest first."""
     draft, now = draft_of(body, {}), rfc3339(clock.now())
     aliases = await AliasRepository(facts.store, facts.scope).of_owner(draft["agent_id"], draft["user_id"])

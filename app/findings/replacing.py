@@ -14,19 +14,8 @@ from app.core.language import place_of
 from app.facts.outdated import holds, present_first, raised_over
 from app.facts.repository import FactRepository, of_partitions
 from app.facts.schemas import FactRecord
+from app.findings import service
 from app.findings.schemas import FindingRecord
-from app.findings.service import (
-    EvidenceReader,
-    EvidenceRecord,
-    FactEvidence,
-    MemoryEvidence,
-    TextEvidence,
-    as_found,
-    fingerprint_of,
-    meant,
-    of_memory,
-    quoted,
-)
 from app.memories.repository import MemoryRepository, same_partition, says_its_source
 from app.memories.schemas import STATEMENTS, EvidenceName, MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
@@ -45,7 +34,7 @@ class ReplacedStatement(NamedTuple):
     """The words of the memory that no longer hold."""
     alone: bool
     """Whether it says nothing else. A memory that does keeps its rank."""
-    later: TextEvidence
+    later: service.TextEvidence
     """What replaces them."""
     later_words: str
 
@@ -76,9 +65,9 @@ async def places_of(memories: MemoryRepository, judged: EvidenceName) -> Places:
     is vegetarian".
     """
     memory = await memories.find_one(judged["id"])
-    if memory is None or fingerprint_of(memory["content"]) != judged["mark"]:
+    if memory is None or service.fingerprint_of(memory["content"]) != judged["mark"]:
         return []
-    said, is_part = quoted(judged, memory["content"]), "span" in judged
+    said, is_part = service.quoted(judged, memory["content"]), "span" in judged
     is_message, learned = memory["memory_type"] == "message", [memory["memory_id"]]
     statements = Repository(memories.store, memories.scope, STATEMENTS)
     if is_message:
@@ -99,18 +88,18 @@ async def places_of(memories: MemoryRepository, judged: EvidenceName) -> Places:
         ):
             if other is None or other["memory_id"] in places or other["trust"] > memory["trust"]:
                 continue
-            place = meant(said if is_part and not is_message else words, "", other["content"])
+            place = service.meant(said if is_part and not is_message else words, "", other["content"])
             if other["content"] == memory["content"]:
                 place = {"span": judged["span"], "cut": judged["cut"]} if is_part else {}
             if place is not None:
-                places[other["memory_id"]] = other, {**of_memory(other).named(), **place}
+                places[other["memory_id"]] = other, {**service.of_memory(other).named(), **place}
     return [*places.values()]
 
 
 async def facts_of(memories: MemoryRepository, links: Links, now: str) -> list[FactRecord]:
     """Returns the facts that hold and were made of the statements that these links are about: their words stand in the
     linked words of a message."""
-    said = {memory["memory_id"]: quoted(link["said"], memory["content"]) for memory, link in links}
+    said = {memory["memory_id"]: service.quoted(link["said"], memory["content"]) for memory, link in links}
     sessions = tuple({session for memory, _ in links if (session := memory["source"].get("session_id")) is not None})
     # `standing` of a fact says whether it is held or disputed; that of a memory marks rules, small talk and files
     held = both(In("source.session_id", sessions), Eq("standing", "held"), Absent("known_until"))
@@ -178,10 +167,10 @@ async def unlinking(memories: MemoryRepository, finding: FindingRecord, now: str
 def carried_over(memory: MemoryRecord, text: str) -> list[ReplacementLink]:
     """Returns the links of a memory whose text the service rewrites, as far as the new text has their words: a summary
     that goes on."""
-    mark, carried = fingerprint_of(text), list[ReplacementLink]()
+    mark, carried = service.fingerprint_of(text), list[ReplacementLink]()
     for link in memory.get("replaced_by") or ():
-        if fingerprint_of(memory["content"]) == link["said"]["mark"]:
-            place = meant(quoted(link["said"], memory["content"]), "", text)
+        if service.fingerprint_of(memory["content"]) == link["said"]["mark"]:
+            place = service.meant(service.quoted(link["said"], memory["content"]), "", text)
             if place is not None:
                 said: EvidenceName = {"kind": "memory", "id": memory["memory_id"], "mark": mark, **place}
                 carried.append({**link, "said": said})
@@ -200,22 +189,26 @@ async def replaced(
         for memory in memories
         for link in memory.get("replaced_by") or ()
         if (viewpoint.known_at is None or link["at"] <= viewpoint.known_at)
-        and fingerprint_of(memory["content"]) == link["said"]["mark"]
+        and service.fingerprint_of(memory["content"]) == link["said"]["mark"]
     ]
     if not linked:
         return []
     is_visible = Or(tuple(of_partitions(viewpoint.partitions)))
-    records = await EvidenceReader(store, scope, viewpoint.now).read((link["kind"], link["id"]) for _, link in linked)
+    records = await service.EvidenceReader(store, scope, viewpoint.now).read(
+        (link["kind"], link["id"]) for _, link in linked
+    )
     statements = []
     for memory, link in linked:
-        later = as_found(link, records)
-        if not isinstance(later, MemoryEvidence | FactEvidence):
+        later = service.as_found(link, records)
+        if not isinstance(later, service.MemoryEvidence | service.FactEvidence):
             continue
-        record = later.memory if isinstance(later, MemoryEvidence) else later.fact
+        record = later.memory if isinstance(later, service.MemoryEvidence) else later.fact
         if matches(record, is_visible) and later.said_at <= viewpoint.as_of and holds(record, viewpoint.as_of):
-            said, words = link["said"], quoted(link["said"], memory["content"])
+            said, words = link["said"], service.quoted(link["said"], memory["content"])
             statements.append(
-                ReplacedStatement(memory["memory_id"], words, "span" not in said, later, quoted(link, later.text))
+                ReplacedStatement(
+                    memory["memory_id"], words, "span" not in said, later, service.quoted(link, later.text)
+                )
             )
     return statements
 
@@ -249,9 +242,9 @@ def later_first(hits: Sequence[Hit[MemoryRecord]], statements: Sequence[Replaced
     return raised_over(shown, [(place, later) for place in places_over for later in _reached(place, places_over)])
 
 
-def _is_same(memory: MemoryRecord, record: EvidenceRecord) -> bool:
+def _is_same(memory: MemoryRecord, record: service.EvidenceRecord) -> bool:
     """Returns whether a memory is the record, or was learned from it word for word."""
-    if not isinstance(record, MemoryEvidence):
+    if not isinstance(record, service.MemoryEvidence):
         return False
     return memory["memory_id"] == record.id or says_its_source(memory, record.memory)
 

@@ -21,18 +21,7 @@ from app.core.schemas import Identifier, Page
 from app.errors import Conflict
 from app.facts.repository import FactRepository
 from app.facts.schemas import FactRecord, sentence
-from app.findings.schemas import (
-    FINDINGS,
-    EvidenceKind,
-    FindingEvidence,
-    FindingKind,
-    FindingListStatus,
-    FindingRecord,
-    FindingStatus,
-    Proposal,
-    ReflectionFinding,
-    evidence_names,
-)
+from app.findings import schemas
 from app.memories.repository import told_at
 from app.memories.schemas import MEMORIES, EvidenceName, MemoryRecord, Source
 from app.procedures.schemas import PROCEDURES, ProcedureRecord
@@ -52,7 +41,7 @@ class EvidenceRecord:
     """A record as evidence shows it. Of a procedure the fingerprint covers the steps, so that a revised one is another
     one."""
 
-    kind: EvidenceKind
+    kind: schemas.EvidenceKind
     id: str
     text: str
     said_at: str
@@ -180,7 +169,7 @@ class EvidenceReader:
         return [of_action(action) for action in actions]
 
 
-def whole(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> bool:
+def whole(finding: schemas.FindingRecord, records: Mapping[Name, EvidenceRecord]) -> bool:
     """Returns True if all evidence of a finding still stands as it was found."""
     return all(as_found(evidence, records) is not None for evidence in finding["evidence"])
 
@@ -264,14 +253,14 @@ PAGE = 100
 def new_finding(
     agent_id: str | None,
     user_id: str | None,
-    kind: FindingKind,
+    kind: schemas.FindingKind,
     reason: str,
     evidence: Sequence[EvidenceRecord],
-    proposal: Proposal,
+    proposal: schemas.Proposal,
     confidence: float,
     now: str,
     clauses: Mapping[Name, EvidenceName] | None = None,
-) -> FindingRecord:
+) -> schemas.FindingRecord:
     """Returns an open finding, its evidence oldest first. `clauses`: where the words stand in a record's text that the
     finding is about (`meant`), if it is not about all of it.
 
@@ -314,27 +303,32 @@ class FindingFilters(BaseModel):
 
     agent_id: Identifier | None = None
     user_id: Identifier | None = None
-    kind: FindingKind | None = None
-    status: FindingListStatus = "open"
+    kind: schemas.FindingKind | None = None
+    status: schemas.FindingListStatus = "open"
 
 
-class FindingRepository(Repository[FindingRecord]):
+class FindingRepository(Repository[schemas.FindingRecord]):
     """The findings that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, FINDINGS)
+        super().__init__(store, scope, schemas.FINDINGS)
 
-    async def open_of(self, where: Filter) -> list[FindingRecord]:
+    async def open_of(self, where: Filter) -> list[schemas.FindingRecord]:
         """Returns all open findings that match, oldest first."""
         wanted = both(Eq("status", "open"), where)
-        return [finding async for page in pages(partial(self.find, wanted), FINDINGS, PAGE) for finding in page]
+        return [finding async for page in pages(partial(self.find, wanted), schemas.FINDINGS, PAGE) for finding in page]
 
     def settle(
-        self, finding: FindingRecord, status: FindingStatus, by: str | None, now: str, operation_id: str | None = None
-    ) -> Update[FindingRecord]:
+        self,
+        finding: schemas.FindingRecord,
+        status: schemas.FindingStatus,
+        by: str | None,
+        now: str,
+        operation_id: str | None = None,
+    ) -> Update[schemas.FindingRecord]:
         """Returns the change that settles an open finding. It expects that nobody has settled it meanwhile. Its
         proposal and evidence are stored as the finding has them: as it was carried out."""
-        settled: FindingRecord = {
+        settled: schemas.FindingRecord = {
             "status": status,
             "settled_by": by,
             "settled_at": now,
@@ -348,27 +342,27 @@ class FindingRepository(Repository[FindingRecord]):
             settled["proposal"] = {**finding["proposal"], "details": {}}
         return self.update(finding, settled, now=now)
 
-    async def render(self, findings: Sequence[FindingRecord], now: str) -> list[ReflectionFinding]:
+    async def render(self, findings: Sequence[schemas.FindingRecord], now: str) -> list[schemas.ReflectionFinding]:
         """Returns findings with the texts of their evidence. An open finding whose evidence no
         longer stands is shown as settled; one that was decided shows what it retired, too."""
         decided = [finding for finding in findings if finding["status"] in DECIDED]
         others = [finding for finding in findings if finding["status"] not in DECIDED]
-        shown: dict[str, ReflectionFinding] = {}
+        shown: dict[str, schemas.ReflectionFinding] = {}
         for group, retired in ((decided, True), (others, False)):
             reader = EvidenceReader(self.store, self.scope, now, retired=retired)
-            records = await reader.read(name for finding in group for name in evidence_names(finding))
+            records = await reader.read(name for finding in group for name in schemas.evidence_names(finding))
             shown |= {finding["finding_id"]: rendered(finding, records) for finding in group}
         return [shown[finding["finding_id"]] for finding in findings]
 
 
-def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> ReflectionFinding:
+def rendered(finding: schemas.FindingRecord, records: Mapping[Name, EvidenceRecord]) -> schemas.ReflectionFinding:
     """Returns a finding with the texts of its evidence, as far as it stands."""
-    evidence: list[FindingEvidence] = []
+    evidence: list[schemas.FindingEvidence] = []
     for named in finding["evidence"]:
         record = as_found(named, records)
         evidence.append(
             {
-                "kind": cast(EvidenceKind, named["kind"]),
+                "kind": cast(schemas.EvidenceKind, named["kind"]),
                 "id": named["id"],
                 "text": record.text if record else None,
                 "said_at": record.said_at if record else None,
@@ -378,7 +372,7 @@ def rendered(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> 
                 "shortened": shortened(named, record.text) if record else None,
             }
         )
-    shown = cast(ReflectionFinding, {**FINDINGS.public(finding), "evidence": evidence})
+    shown = cast(schemas.ReflectionFinding, {**schemas.FINDINGS.public(finding), "evidence": evidence})
     if not whole(finding, records):
         # A reason of a model and the details of a proposal may repeat what was deleted.
         shown["reason"], shown["proposal"] = GONE, {**finding["proposal"], "details": {}}
@@ -392,11 +386,11 @@ class FindingService:
     def __init__(self, findings: FindingRepository, clock: Clock) -> None:
         self._findings, self._clock = findings, clock
 
-    async def get(self, finding_id: str) -> ReflectionFinding:
+    async def get(self, finding_id: str) -> schemas.ReflectionFinding:
         """Returns a finding with its evidence. Raises NotFound."""
         return await self._render(await self._findings.get(finding_id))
 
-    async def page(self, filters: FindingFilters, listing: Listing) -> Page[ReflectionFinding]:
+    async def page(self, filters: FindingFilters, listing: Listing) -> Page[schemas.ReflectionFinding]:
         """Returns a page of findings that match the filters. A page of open findings may have fewer items than its
         limit: those whose evidence no longer stands are left out."""
         asked = filters.model_dump()
@@ -404,12 +398,12 @@ class FindingService:
             having(asked, "agent_id", "user_id", "kind"),
             None if filters.status == "any" else Eq("status", filters.status),
         )
-        page = await self._findings.listed(where, listing, self._render, ReflectionFinding, request=asked)
+        page = await self._findings.listed(where, listing, self._render, schemas.ReflectionFinding, request=asked)
         if filters.status == "open":
             page["items"] = [item for item in page["items"] if item["status"] == "open"]
         return page
 
-    async def open_one(self, finding_id: str, precondition: Precondition) -> FindingRecord:
+    async def open_one(self, finding_id: str, precondition: Precondition) -> schemas.FindingRecord:
         """Returns an open finding as it is stored, for a caller that settles it. Raises NotFound, Forbidden, and
         Conflict if it is settled or its evidence no longer stands."""
         finding = await self._findings.get(finding_id)
@@ -420,6 +414,6 @@ class FindingService:
             raise Conflict(f"This finding is not open: it is {status}.")
         return finding
 
-    async def _render(self, finding: FindingRecord) -> ReflectionFinding:
+    async def _render(self, finding: schemas.FindingRecord) -> schemas.ReflectionFinding:
         (shown,) = await self._findings.render([finding], rfc3339(self._clock.now()))
         return shown

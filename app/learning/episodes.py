@@ -26,15 +26,6 @@ from app.jobs.queue import handled
 from app.jobs.runner import Run
 from app.learning import checks, conversation_extractors, derivations, prompts
 from app.learning.checks import numbers_said, stands, time_said
-from app.learning.conversation_extractors import (
-    RESULT_CHARS,
-    as_text,
-    known_lessons,
-    learned_experience,
-    new_lessons,
-    registered_agent,
-    shown_lessons,
-)
 from app.learning.dependencies import Tools, log
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, fact_fields, is_user
@@ -131,7 +122,9 @@ def _shown(number: int, action: ActionRecord) -> Json:
     feedback = {name: value for name, value in action["feedback"].items() if value is not None}
     # what the action holds of its call: input, output, duration and any other key that is set
     call = {
-        name: value if name == "duration_ms" else as_text(value, RESULT_CHARS)
+        name: value
+        if name == "duration_ms"
+        else conversation_extractors.as_text(value, conversation_extractors.RESULT_CHARS)
         for name, value in action["action"].items()
         if value is not None and name != "tool"
     }
@@ -319,7 +312,7 @@ async def sharing_rule(tools: Tools, batch: Batch) -> SharingRule | None:
     if batch.user_id is None or not tools.settings.procedures.share:
         return None
     try:
-        await registered_agent(tools, batch.scope, batch.agent_id)
+        await conversation_extractors.registered_agent(tools, batch.scope, batch.agent_id)
     except (Skipped, Forbidden):
         return None
     user = await ProfileReader(tools.store, batch.scope, tools.clock).find(batch.user_id)
@@ -504,8 +497,8 @@ class EpisodeExperience:
 
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns known lessons. Raises Skipped if the agent is not registered."""
-        agent = await registered_agent(tools, batch.scope, batch.agent_id)
-        return PartRequest({"experience": shown_lessons(agent)}, context=agent)
+        agent = await conversation_extractors.registered_agent(tools, batch.scope, batch.agent_id)
+        return PartRequest({"experience": conversation_extractors.shown_lessons(agent)}, context=agent)
 
     def may_be_stored(self, batch: Batch, _: ModelAnswer, lesson: prompts.LearnedLesson) -> bool:
         """Returns whether the checks of code let a lesson pass."""
@@ -522,9 +515,13 @@ class EpisodeExperience:
 
         async def plan() -> tuple[DerivationResult, list[Change]]:
             rules = Rules(lines(batch), batch.owner, looked=answer.looked)
-            texts = new_lessons(rules.lessons(answer.reply.lessons, known_lessons(agent)))
+            texts = conversation_extractors.new_lessons(
+                rules.lessons(answer.reply.lessons, conversation_extractors.known_lessons(agent))
+            )
             names = [name for name in (batch.user_id, await _user_name(tools, batch)) if name]
-            result, changes = await learned_experience(tools, batch.scope, agent["agent_id"], texts, origin, names)
+            result, changes = await conversation_extractors.learned_experience(
+                tools, batch.scope, agent["agent_id"], texts, origin, names
+            )
             return {**result, "dropped": dict(rules.dropped)}, changes
 
         return {"experience": plan}

@@ -10,26 +10,10 @@ from app.core.schemas import Json
 from app.core.work import off_loop
 from app.jobs.queue import handled, skipping
 from app.jobs.runner import Done, Run
-from app.learning import prompts
-from app.learning.conversation_extractors import (
-    Conversation,
-    ExperienceExtractor,
-    StatementExtractor,
-    accepted,
-    summary_plan,
-    written_by,
-)
+from app.learning import conversation_extractors, learning_run, prompts
 from app.learning.dependencies import Tools
 from app.learning.derivations import commit_planned, undo_of
 from app.learning.extraction import summary_of
-from app.learning.learning_run import (
-    NO_LLM,
-    SMALL_TALK_ONLY,
-    Extractor,
-    LearningRun,
-    Report,
-    Skipped,
-)
 from app.llm.base import LLM, configured
 from app.memories.repository import MemoryRepository
 from app.memories.schemas import MEMORIES, MemoryRecord
@@ -43,10 +27,10 @@ from app.storage.scope import Scope
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-STATEMENT_EXTRACTOR = StatementExtractor(("memories", "profile", "facts", "summary"))
-EXTRACTORS: tuple[Extractor[Conversation], ...] = (
+STATEMENT_EXTRACTOR = conversation_extractors.StatementExtractor(("memories", "profile", "facts", "summary"))
+EXTRACTORS: tuple[learning_run.Extractor[conversation_extractors.Conversation], ...] = (
     STATEMENT_EXTRACTOR,
-    ExperienceExtractor(),
+    conversation_extractors.ExperienceExtractor(),
 )
 """The extractors in the order in which they run."""
 PAGE = 500
@@ -71,11 +55,11 @@ class ConversationJobs:
         scope = Scope.of_bindings(run.tenant, run.payload)
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, session.get("learned_seq") or 0)
-        report = Report()
+        report = learning_run.Report()
         if self._llm is None:
             result: Json | None = {"messages": len(lines), "llm": None}  # they wait for a model: `learned_seq` stays
             if lines:
-                _skip_all_but("", report, NO_LLM)
+                _skip_all_but("", report, learning_run.NO_LLM)
         else:
             result = await self._learn_with(self._llm, run, scope, lines, report)
         if result is None:
@@ -87,18 +71,18 @@ class ConversationJobs:
         return Done({**result, "parts": report.parts}, undo, "partial" if report.failed else "succeeded")
 
     async def _learn_with(
-        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: Report
+        self, llm: LLM, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], report: learning_run.Report
     ) -> Json | None:
         """Returns None if the session is gone."""
         budget = llm.budget(self._tools.allowance(run.tenant))
 
-        async def learned(talk: Conversation, done: int) -> None:
+        async def learned(talk: conversation_extractors.Conversation, done: int) -> None:
             await self._mark_learned(run, talk)
             await run.progress(done, len(lines))
 
         try:
             chunks = self._chunks(run, scope, lines, llm.prompt_tokens)
-            learning = LearningRun(self._tools, run, report)
+            learning = learning_run.LearningRun(self._tools, run, report)
             done = await learning.learn_from(chunks, lambda talk: _allowed(talk, report), learned, llm, budget)
         except _SessionGone:
             return None
@@ -106,7 +90,7 @@ class ConversationJobs:
 
     async def _chunks(
         self, run: Run, scope: Scope, lines: Sequence[prompts.TranscriptLine], prompt_tokens: int
-    ) -> AsyncIterator[Conversation]:
+    ) -> AsyncIterator[conversation_extractors.Conversation]:
         """Yields the conversation in chunks. Raises _SessionGone if the session was deleted meanwhile."""
         for chunk in await prompts.chunked(lines, prompt_tokens):
             session = await self._session(run, scope)
@@ -118,7 +102,7 @@ class ConversationJobs:
         """Writes a new summary of the whole session. Raises what the model's client raises."""
         scope = Scope.of_bindings(run.tenant, run.payload)
         if self._llm is None and run.lease.job.operation_id is None:
-            return Done({"skipped": NO_LLM})  # queued while there was a model
+            return Done({"skipped": learning_run.NO_LLM})  # queued while there was a model
         session = await self._session(run, scope)
         lines = [] if session is None else await self._lines(scope, session, 0)
         if session is None or not prompts.heard(lines):
@@ -130,13 +114,13 @@ class ConversationJobs:
             for number, chunk in enumerate(chunks, start=1):
                 of_chunk = replace(talk, lines=chunk)
                 answer = await replace(STATEMENT_EXTRACTOR, names=("summary",)).ask(self._tools, of_chunk, llm, budget)
-                _, statements = await accepted(self._tools, of_chunk, [answer])
+                _, statements = await conversation_extractors.accepted(self._tools, of_chunk, [answer])
                 summary = summary_of(summary, statements, {}) or summary
                 await run.progress(number, len(chunks))
-            written = written_by(llm.model, talk, summary)
+            written = conversation_extractors.written_by(llm.model, talk, summary)
             try:
-                result = await commit_planned(run, summary_plan(self._tools, talk, written))
-            except Skipped as why:
+                result = await commit_planned(run, conversation_extractors.summary_plan(self._tools, talk, written))
+            except learning_run.Skipped as why:
                 return Done({"skipped": str(why), "llm": budget.spent})
             return Done({"summary": result["summary"], "llm": budget.spent})
         return Done({"skipped": "what the session holds cannot be handled", "llm": budget.spent})
@@ -160,7 +144,7 @@ class ConversationJobs:
 
     async def _talk(
         self, scope: Scope, session: SessionRecord, lines: Sequence[prompts.TranscriptLine]
-    ) -> Conversation:
+    ) -> conversation_extractors.Conversation:
         of_session = both(Eq("source.session_id", session["session_id"]), Eq("memory_type", "message"))
         by_seq: dict[int, MemoryRecord] = {}
         memories = MemoryRepository(self._tools.store, scope)
@@ -174,11 +158,13 @@ class ConversationJobs:
             by_seq |= {seq: memory for memory, seq in numbered if seq is not None}
             if by_seq and min(by_seq) <= lines[0].seq:
                 break
-        return Conversation(scope, session["agent_id"], session["user_id"], lines, by_seq, session)
+        return conversation_extractors.Conversation(
+            scope, session["agent_id"], session["user_id"], lines, by_seq, session
+        )
 
     # --- Writing ------------------------------------------------------------------------------------------------------
 
-    async def _mark_learned(self, run: Run, talk: Conversation) -> None:
+    async def _mark_learned(self, run: Run, talk: conversation_extractors.Conversation) -> None:
         session, seq = talk.session, talk.lines[-1].seq
         assert session is not None
         same = {"created_at": session.get("created_at"), "revised": session.get("revised")}
@@ -190,19 +176,23 @@ class ConversationJobs:
             log.info("the session is gone, or messages were changed meanwhile")
 
 
-def _allowed(talk: Conversation, report: Report) -> Sequence[Extractor[Conversation]]:
+def _allowed(
+    talk: conversation_extractors.Conversation, report: learning_run.Report
+) -> Sequence[learning_run.Extractor[conversation_extractors.Conversation]]:
     """Returns the extractors for the session. If it remembers nothing, only its summary is written. Of small talk
     alone, only the agent may learn: from the tools that it called."""
     remembers = talk.session is None or talk.session["memorize"] != "none"
     if not prompts.heard(talk.lines):
-        return _skip_all_but("experience" if remembers else "", report, SMALL_TALK_ONLY)
+        return _skip_all_but("experience" if remembers else "", report, learning_run.SMALL_TALK_ONLY)
     if remembers:
         return EXTRACTORS
     _skip_all_but("summary", report, "the session remembers nothing")
     return [replace(STATEMENT_EXTRACTOR, names=("summary",))]
 
 
-def _skip_all_but(name: str, report: Report, why: str) -> Sequence[Extractor[Conversation]]:
+def _skip_all_but(
+    name: str, report: learning_run.Report, why: str
+) -> Sequence[learning_run.Extractor[conversation_extractors.Conversation]]:
     """Notes that the other extractors are skipped, and returns those of that name."""
     for skipped in (one for extractor in EXTRACTORS for one in extractor.names if one != name):
         report.skip(skipped, why)

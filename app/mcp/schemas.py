@@ -9,17 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 from app.core.schemas import WHOLE, Flag, Identifier, Json, Object, Schema, Text, Timestamp, TimeZone
 from app.facts.profile import Age, ProfileLine, ProfileLines
 from app.facts.schemas import FactName
-from app.memories.schemas import (
-    AlwaysKind,
-    EventPrecision,
-    Importance,
-    MemoryKey,
-    MemoryText,
-    RRule,
-    SettableStatus,
-    Tag,
-    Tags,
-)
+from app.memories import schemas as memories
 from app.profiles.users import ProfilePatch
 from app.sessions.schemas import MessageName
 from app.tasks.schemas import StepStatus, TaskStatus
@@ -67,37 +57,39 @@ class AgentsOwn(Arguments):
 
 
 class RememberArguments(Whose):
-    content: MemoryText = Field(description="One statement that stands alone: names, dates and places spelt out.")
+    content: memories.MemoryText = Field(
+        description="One statement that stands alone: names, dates and places spelt out."
+    )
     memory_type: MemoryKind | None = Field(None, description="Default: fact.", json_schema_extra=STORED)
-    key: MemoryKey | None = Field(None, description="A name such as home_city: replaces what it held before.")
+    key: memories.MemoryKey | None = Field(None, description="A name such as home_city: replaces what it held before.")
     context: str | None = Field(None, description="When it applies.")
-    importance: Importance | None = Field(None, description="0 to 1; default 0.5.")
-    always: AlwaysKind | None = None
-    tags: Tags | None = None
+    importance: memories.Importance | None = Field(None, description="0 to 1; default 0.5.")
+    always: memories.AlwaysKind | None = None
+    tags: memories.Tags | None = None
     event_at: Timestamp | None = Field(None, description="When it happened or will, RFC 3339 with zone.")
-    event_at_precision: EventPrecision | None = None
+    event_at_precision: memories.EventPrecision | None = None
     due_at: Timestamp | None = Field(None, description="To be done then.")
     surface_at: Timestamp | None = Field(None, description="Hidden until then.")
-    rrule: RRule | None = Field(None, description="")
+    rrule: memories.RRule | None = Field(None, description="")
     supersedes: list[Identifier] | None = Field(None, description="memory_ids that this makes untrue.")
     source: Object | None = Field(None, description="Where it comes from: session_id, message_seq, url, note.")
     shared: Flag = Field(False, description="True: for all agents of the user.")
 
 
 class RecallArguments(Whose):
-    query: MemoryText = Field(description="What you want to know.")
+    query: memories.MemoryText = Field(description="What you want to know.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 5
     limit: SkipJsonSchema[Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] | None] = None
     """Another name of top_k, which models guess."""
     session_id: Identifier | None = Field(None, description="Said in this conversation only.")
     memory_types: Annotated[list[MemoryKind | Literal["message", "summary"]], Field(min_length=1)] | None = None
-    tags: Tags | None = Field(None, description="Has one of these.")
+    tags: memories.Tags | None = Field(None, description="Has one of these.")
     since: Timestamp | None = Field(None, description="RFC 3339 with zone.")
     until: Timestamp | None = None
 
 
 class GetContext(AgentsOwn):
-    query: MemoryText = Field(description="The user's message, or what you are about to do.")
+    query: memories.MemoryText = Field(description="The user's message, or what you are about to do.")
     session_id: Identifier | None = Field(None, description="Adds its last messages.")
     task_id: Identifier | None = Field(None, description="Adds its state.")
     token_budget: Annotated[int, Field(strict=True, ge=1, le=100_000), WHOLE] | None = Field(
@@ -122,7 +114,7 @@ class LogAction(AgentsOwn):
 
 
 class FindProcedure(Whose):
-    situation: MemoryText = Field(description="What is to be done, or what has come up.")
+    situation: memories.MemoryText = Field(description="What is to be done, or what has come up.")
     top_k: Annotated[int, Field(strict=True, ge=1, le=20), WHOLE] = 3
 
 
@@ -148,7 +140,7 @@ class UpdateTask(Arguments):
 class MemoryFeedback(Arguments):
     helpful: list[Identifier] = Field([], description="memory_ids that helped.")
     misleading: list[Identifier] = Field([], description="memory_ids that were wrong or misled.")
-    query: MemoryText | None = Field(None, description="What you had asked for.")
+    query: memories.MemoryText | None = Field(None, description="What you had asked for.")
 
 
 class Forget(Arguments):
@@ -157,7 +149,7 @@ class Forget(Arguments):
 
 class ListMemories(Whose):
     memory_type: MemoryKind | Literal["message", "summary"] | None = None
-    tag: Tag | None = None
+    tag: memories.Tag | None = None
     since: Timestamp | None = Field(None, description="Stored then or later.")
     until: Timestamp | None = None
     limit: Annotated[int, Field(strict=True, ge=1, le=50), WHOLE] = 20
@@ -177,18 +169,18 @@ class GetMemory(Arguments):
 
 class UpdateMemory(Arguments):
     memory_id: Identifier
-    content: MemoryText | None = Field(None, description="")
+    content: memories.MemoryText | None = Field(None, description="")
     memory_type: MemoryKind | None = Field(None, json_schema_extra=STORED)
-    key: MemoryKey | None = Field(None, json_schema_extra=CLEARABLE)
+    key: memories.MemoryKey | None = Field(None, json_schema_extra=CLEARABLE)
     context: str | None = Field(None, json_schema_extra=CLEARABLE)
-    importance: Importance | None = Field(None, description="0 to 1.")
-    tags: Tags | None = Field(None, description="Replaces all tags.")
+    importance: memories.Importance | None = Field(None, description="0 to 1.")
+    tags: memories.Tags | None = Field(None, description="Replaces all tags.")
     event_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
     due_at: Timestamp | None = Field(None, json_schema_extra=CLEARABLE)
     surface_at: Timestamp | None = Field(None, description="Later: snoozed.")
     done_at: Timestamp | None = None
     expires_at: Timestamp | None = Field(None, description="Forgotten from then on.", json_schema_extra=CLEARABLE)
-    status: SettableStatus | None = Field(None, description="archived: out of searches.")
+    status: memories.SettableStatus | None = Field(None, description="archived: out of searches.")
 
 
 class AssertFact(Whose):

@@ -23,9 +23,9 @@ from app.auth.keys import Principal
 from app.core.prompt_text import CONTEXT, CONTEXT_PREAMBLE, escape, framed
 from app.core.schemas import Json, identifier
 from app.core.work import characters, off_loop
+from app.mcp import transport
 from app.mcp.schemas import ABSENT, schema
 from app.mcp.tools import CORE, TOOLS, Toolbox, Whom, connected, wants_all
-from app.mcp.transport import INSTRUCTIONS_META, OWNERS_META, InProcess, ToolError, quoted, segment
 from app.resources import Resources
 
 MAX_ARGUMENT = 1000
@@ -123,8 +123,8 @@ class _Handlers:
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
         """Lists the tools."""
         whom, instructions = self._tools.whom, self._tools.instructions
-        meta: dict[str, Any] = {OWNERS_META: whom.values()} if whom.fixed else {}
-        meta |= {INSTRUCTIONS_META: True} if instructions else {}
+        meta: dict[str, Any] = {transport.OWNERS_META: whom.values()} if whom.fixed else {}
+        meta |= {transport.INSTRUCTIONS_META: True} if instructions else {}
         return types.ListToolsResult(
             tools=list(listed(whom.fixed, instructions, every=self._tools.every)), meta=meta or None
         )
@@ -135,7 +135,7 @@ class _Handlers:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name[:100]!r}.")
         try:
             result = await self._tools.call(params.name, params.arguments or {}, _key(params))
-        except ToolError as error:
+        except transport.ToolError as error:
             text = escape(str(error))
             return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=True)
         if isinstance(result, str):
@@ -166,7 +166,7 @@ class _Handlers:
         """Lists the profile of the connection's user, if there is one."""
         if self._user is None:
             return types.ListResourcesResult(resources=[])
-        uri = PROFILE.format(user_id=segment(self._user))
+        uri = PROFILE.format(user_id=transport.segment(self._user))
         about = "What is known of the user for good: name, home, interests, preferences."
         profile = types.Resource(uri=uri, name="profile", description=about, mime_type=MIME)
         return types.ListResourcesResult(resources=[profile])
@@ -182,11 +182,11 @@ class _Handlers:
         named = _PROFILE.fullmatch(params.uri)
         try:
             if named is None:
-                raise ToolError(f"There is no such resource; profiles are at {PROFILE}.", code="not_found")
+                raise transport.ToolError(f"There is no such resource; profiles are at {PROFILE}.", code="not_found")
             user_id = identifier(unquote(named[1], errors="strict"))
             profile = await self._tools.profile(user_id)
-            text = await off_loop(characters(profile), lambda: orjson.dumps(quoted(profile)).decode())
-        except (ToolError, ValueError) as error:
+            text = await off_loop(characters(profile), lambda: orjson.dumps(transport.quoted(profile)).decode())
+        except (transport.ToolError, ValueError) as error:
             missing = isinstance(error, ValueError) or error.code == "not_found"
             old = context.protocol_version not in MODERN_PROTOCOL_VERSIONS  # they have a code for this
             code = RESOURCE_NOT_FOUND if missing and old else types.INVALID_PARAMS
@@ -198,7 +198,7 @@ class _Handlers:
 def _shown(result: Json) -> tuple[Json, str]:
     """Returns an object as a model may read it, as it is and as a block of a prompt. Some frameworks show the model the
     object alone (PydanticAI 2.68), so it says what it is, too."""
-    shown = quoted(result)
+    shown = transport.quoted(result)
     return {CONTEXT: CONTEXT_PREAMBLE, **shown}, framed(shown)
 
 
@@ -249,7 +249,7 @@ def _key(params: types.CallToolRequestParams) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not key.isascii() or not key.isprintable() or len(key) > _MAX_KEY:
-        raise ToolError(f"_meta: {KEY_META} must be a text of 1 to {_MAX_KEY} printable ASCII characters.")
+        raise transport.ToolError(f"_meta: {KEY_META} must be a text of 1 to {_MAX_KEY} printable ASCII characters.")
     return key
 
 
@@ -261,7 +261,7 @@ async def serve_http(principal: Principal, given: dict[str, str], scope: Any, re
     instructions = resources.settings.mcp_instructions == "on"
     every = wants_all(given.pop("tools", None), "/query/tools")
     principal, whom = connected(principal, Whom(**given), "/query/{}", rules=instructions)
-    api = InProcess(scope["app"], resources, principal, scope["state"]["request_id"])
+    api = transport.InProcess(scope["app"], resources, principal, scope["state"]["request_id"])
     tools = Toolbox(api, whom, instructions, every)
     limit = resources.settings.limits.body_bytes
     manager = StreamableHTTPSessionManager(

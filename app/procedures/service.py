@@ -10,31 +10,9 @@ from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Page, differing
 from app.errors import AlreadyExists
 from app.jobs import queue
-from app.memories.repository import SOURCE, Embeddable, Embeddings, TextToIndex, VersionedRepository, of_partition
+from app.memories import repository
 from app.memories.schemas import NOT_EMBEDDED, HistoryRecord, Source
-from app.procedures.schemas import (
-    MAX_NOTES,
-    PROCEDURE_HISTORY,
-    PROCEDURES,
-    FoundProcedure,
-    OutcomeIn,
-    OutcomeRecorded,
-    Procedure,
-    ProcedureCreate,
-    ProcedureOutcome,
-    ProcedurePatch,
-    ProcedureQuery,
-    ProcedureRecord,
-    ProcedureSearch,
-    ProcedureSearchResult,
-    ProcedureTrial,
-    ProcedureVariant,
-    ProcedureVersion,
-    ProcedureWarning,
-    TrialCounts,
-    render,
-    situation,
-)
+from app.procedures import schemas
 from app.retrieval.retriever import Hit, RetrievalRequest, RetrievalResult, Retriever, TookMs
 from app.storage.changes import Change, IndexEntry
 from app.storage.protocol import Store
@@ -133,9 +111,9 @@ def record_sentence(successes: int, failures: int, record: TrackRecord) -> str:
     return f"{summary}, {_lately(record)}" if record.failing_lately and record.failed_in_a_row < tried else summary
 
 
-def warnings(record: TrackRecord) -> list[ProcedureWarning]:
+def warnings(record: TrackRecord) -> list[schemas.ProcedureWarning]:
     """Returns the warnings for a caller who wants to use the procedure."""
-    listed: list[ProcedureWarning] = []
+    listed: list[schemas.ProcedureWarning] = []
     if record.failing_lately:
         listed.append({"code": "failing_lately", "detail": f"It {_lately(record)}."})
     if record.stale:
@@ -150,7 +128,7 @@ def _lately(record: TrackRecord) -> str:
     return f"failed {failed} of the last {latest}"
 
 
-def track_record_of(procedure: ProcedureRecord, now: datetime) -> TrackRecord:
+def track_record_of(procedure: schemas.ProcedureRecord, now: datetime) -> TrackRecord:
     """Returns the track record of a procedure. A change makes it as fresh as a use."""
     idle = now - parse_rfc3339(max(procedure["last_used"] or "", procedure["updated_at"]))
     recent = [outcome["success"] for outcome in procedure["recent_outcomes"]]
@@ -182,7 +160,7 @@ TrialVerdict = Literal["adopt", "drop"]
 
 def new_trial(
     trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
-) -> ProcedureTrial:
+) -> schemas.ProcedureTrial:
     """Returns a trial without outcomes."""
     return {
         "trial_id": trial_id,
@@ -196,7 +174,7 @@ def new_trial(
     }
 
 
-def served(trial: ProcedureTrial | None) -> ProcedureVariant:
+def served(trial: schemas.ProcedureTrial | None) -> schemas.ProcedureVariant:
     """Returns the steps to serve: those with fewer outcomes in the trial; of equally many, the revised ones. So they
     take turns."""
     if trial is None:
@@ -204,14 +182,16 @@ def served(trial: ProcedureTrial | None) -> ProcedureVariant:
     return "revised" if _tried(trial["revised"]) <= _tried(trial["current"]) else "current"
 
 
-def counted(trial: ProcedureTrial, variant: ProcedureVariant, *, success: bool) -> ProcedureTrial:
+def counted(
+    trial: schemas.ProcedureTrial, variant: schemas.ProcedureVariant, *, success: bool
+) -> schemas.ProcedureTrial:
     """Returns the trial with one more outcome."""
     if variant == "revised":
         return {**trial, "revised": with_outcome(trial["revised"], success=success)}
     return {**trial, "current": with_outcome(trial["current"], success=success)}
 
 
-def with_outcome(counts: TrialCounts, *, success: bool) -> TrialCounts:
+def with_outcome(counts: schemas.TrialCounts, *, success: bool) -> schemas.TrialCounts:
     """Returns the counts with one more outcome."""
     return {
         "success_count": counts["success_count"] + success,
@@ -219,7 +199,7 @@ def with_outcome(counts: TrialCounts, *, success: bool) -> TrialCounts:
     }
 
 
-def verdict(trial: ProcedureTrial) -> TrialVerdict | None:
+def verdict(trial: schemas.ProcedureTrial) -> TrialVerdict | None:
     """Returns what becomes of the revised steps, or None as long as the trial goes on.
 
     With `TRIAL_OUTCOMES` each, they are adopted once the lower bound of their interval exceeds the smoothed success
@@ -238,13 +218,13 @@ def verdict(trial: ProcedureTrial) -> TrialVerdict | None:
     return "drop" if is_over else None
 
 
-def as_served(procedure: ProcedureRecord) -> ProcedureRecord:
+def as_served(procedure: schemas.ProcedureRecord) -> schemas.ProcedureRecord:
     """Returns a procedure with the steps to serve."""
     trial = procedure.get("trial")
     return procedure if trial is None or served(trial) == "current" else {**procedure, "steps": trial["steps"]}
 
 
-def restored(before: ProcedureRecord) -> ProcedureRecord:
+def restored(before: schemas.ProcedureRecord) -> schemas.ProcedureRecord:
     """Returns the fields that an undo restores. It brings no trial back: an adoption that was undone would be adopted
     again at the next outcome. What was tried then counts as tried in vain."""
     trial = before.get("trial")
@@ -253,14 +233,14 @@ def restored(before: ProcedureRecord) -> ProcedureRecord:
     return {**before, "trial": None, "dropped_trials": [*(before.get("dropped_trials") or []), trial["steps"]]}
 
 
-def trial_sentence(trial: ProcedureTrial) -> str:
+def trial_sentence(trial: schemas.ProcedureTrial) -> str:
     """Returns a sentence such as `worked 1 of 2 times` about the revised steps."""
     revised = trial["revised"]
     tried = _tried(revised)
     return f"worked {revised['success_count']} of {tried} time{'' if tried == 1 else 's'}" if tried else "not tried yet"
 
 
-def _tried(counts: TrialCounts) -> int:
+def _tried(counts: schemas.TrialCounts) -> int:
     return counts["success_count"] + counts["failure_count"]
 
 
@@ -277,7 +257,7 @@ class Failing:
     successes: int
     failures: int
     in_a_row: int
-    outcomes: tuple[ProcedureOutcome, ...]
+    outcomes: tuple[schemas.ProcedureOutcome, ...]
 
     @property
     def reason(self) -> str:
@@ -286,7 +266,7 @@ class Failing:
         return f"{worked} and failed the last {self.in_a_row}." if self.in_a_row > 1 else f"{worked}."
 
 
-def failing(procedure: ProcedureRecord) -> Failing | None:
+def failing(procedure: schemas.ProcedureRecord) -> Failing | None:
     """Returns why a procedure is failing, or None.
 
     Only outcomes of the current version count, since an earlier one had other steps; outcomes of revised steps on trial
@@ -307,7 +287,7 @@ def failing(procedure: ProcedureRecord) -> Failing | None:
     return Failing(successes, len(failed), in_a_row, failed)
 
 
-def to_review(before: ProcedureRecord, after: ProcedureRecord) -> bool:
+def to_review(before: schemas.ProcedureRecord, after: schemas.ProcedureRecord) -> bool:
     """Returns True if an outcome calls for a review: its trial is decided, or the procedure began to fail, or failed as
     often again. A review that came too early for a better way, or found the model away, is so made up for."""
     trial = after.get("trial")
@@ -324,7 +304,7 @@ def to_review(before: ProcedureRecord, after: ProcedureRecord) -> bool:
 
 LEAST_CANDIDATES = 64
 
-Find: TypeAlias = Callable[[int], Awaitable[list[Hit[ProcedureRecord]]]]
+Find: TypeAlias = Callable[[int], Awaitable[list[Hit[schemas.ProcedureRecord]]]]
 """Returns the best k hits by relevance, best first."""
 
 
@@ -332,7 +312,7 @@ Find: TypeAlias = Callable[[int], Awaitable[list[Hit[ProcedureRecord]]]]
 class ProcedureHit:
     """A hit with its score and track record."""
 
-    hit: Hit[ProcedureRecord]
+    hit: Hit[schemas.ProcedureRecord]
     score: float
     track_record: TrackRecord
 
@@ -367,7 +347,7 @@ async def best(find: Find, k: int, now: datetime) -> list[ProcedureHit]:
         candidates *= 4
 
 
-def ranked_procedures(hits: list[Hit[ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
+def ranked_procedures(hits: list[Hit[schemas.ProcedureRecord]], now: datetime) -> list[ProcedureHit]:
     """Returns the hits with their scores, best first."""
     scored = []
     for hit in hits:
@@ -381,7 +361,7 @@ def score(relevance: float, record: TrackRecord) -> float:
     return relevance * record.works * record.freshness
 
 
-def order(scored: Sequence[tuple[ProcedureRecord, float]]) -> list[int]:
+def order(scored: Sequence[tuple[schemas.ProcedureRecord, float]]) -> list[int]:
     """Returns the indices of (procedure, score) pairs, best first. Of equal scores the one created later comes
     first."""
 
@@ -392,7 +372,7 @@ def order(scored: Sequence[tuple[ProcedureRecord, float]]) -> list[int]:
     return sorted(range(len(scored)), key=place, reverse=True)
 
 
-def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> ProcedureRecord:
+def new_procedure(fields: schemas.ProcedureRecord, source: Source, now: str) -> schemas.ProcedureRecord:
     """Returns a new procedure with `fields` (those of `ProcedureCreate`) and no outcomes."""
     procedure_id = new_id("proc")
     return {
@@ -409,7 +389,7 @@ def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> Procedur
         "trial": None,
         "dropped_trials": [],
         "status": "active",
-        "source": {**SOURCE, **source},
+        "source": {**repository.SOURCE, **source},
         "content_hash": content_hash(procedure_id),
         "embedding": NOT_EMBEDDED,
         "version": 1,
@@ -418,7 +398,7 @@ def new_procedure(fields: ProcedureRecord, source: Source, now: str) -> Procedur
     }
 
 
-def revision(procedure: ProcedureRecord, fields: ProcedureRecord) -> ProcedureRecord:
+def revision(procedure: schemas.ProcedureRecord, fields: schemas.ProcedureRecord) -> schemas.ProcedureRecord:
     """Returns the fields that a caller's change sets; empty if nothing changes. Outcomes stay: they count for the
     refined steps, too."""
     fields = fields.copy()
@@ -432,7 +412,7 @@ def revision(procedure: ProcedureRecord, fields: ProcedureRecord) -> ProcedureRe
     return {**changed, **ended_trial(procedure, changed)}
 
 
-def ended_trial(procedure: ProcedureRecord, changed: ProcedureRecord) -> ProcedureRecord:
+def ended_trial(procedure: schemas.ProcedureRecord, changed: schemas.ProcedureRecord) -> schemas.ProcedureRecord:
     """Returns the fields that end a trial, if a change sets other steps: what was tried was tried beside the old
     ones."""
     if "steps" not in changed or not (procedure.get("trial") or procedure.get("dropped_trials")):
@@ -440,7 +420,9 @@ def ended_trial(procedure: ProcedureRecord, changed: ProcedureRecord) -> Procedu
     return {"trial": None, "dropped_trials": []}
 
 
-def outcome(procedure: ProcedureRecord, reported: OutcomeIn, now: str) -> tuple[ProcedureRecord, list[str]]:
+def outcome(
+    procedure: schemas.ProcedureRecord, reported: schemas.OutcomeIn, now: str
+) -> tuple[schemas.ProcedureRecord, list[str]]:
     """Returns the fields that an outcome sets, including counts, and the notes that it displaces. During a trial it
     counts for the steps that it names, or else for those that are served now."""
     trial = procedure.get("trial")
@@ -449,7 +431,7 @@ def outcome(procedure: ProcedureRecord, reported: OutcomeIn, now: str) -> tuple[
         {"success_count": procedure["success_count"], "failure_count": procedure["failure_count"]},
         success=reported.success,
     )
-    entry: ProcedureOutcome = {
+    entry: schemas.ProcedureOutcome = {
         "success": reported.success,
         "note": reported.note,
         "action_id": reported.action_id,
@@ -459,7 +441,7 @@ def outcome(procedure: ProcedureRecord, reported: OutcomeIn, now: str) -> tuple[
         "version": procedure["version"],
     }
     notes, dropped = learned(procedure["notes"], () if reported.note is None else (reported.note,))
-    fields: ProcedureRecord = {
+    fields: schemas.ProcedureRecord = {
         "success_count": counts["success_count"],
         "failure_count": counts["failure_count"],
         "success_rate": smoothed(counts["success_count"], counts["failure_count"]),
@@ -479,17 +461,17 @@ def learned(notes: Sequence[str], new: Iterable[str] = ()) -> tuple[list[str], l
     for note in reversed([*notes, *new]):
         by_spelling.setdefault(normalise_content(note), note)
     distinct = list(reversed(by_spelling.values()))
-    return distinct[-MAX_NOTES:], distinct[:-MAX_NOTES]
+    return distinct[-schemas.MAX_NOTES :], distinct[: -schemas.MAX_NOTES]
 
 
-def without_notes_of(procedure: ProcedureRecord, gone: Set[str]) -> ProcedureRecord:
+def without_notes_of(procedure: schemas.ProcedureRecord, gone: Set[str]) -> schemas.ProcedureRecord:
     """Returns the fields of a procedure that change when nothing may be left of what `gone` (ids of actions and tasks)
     noted: their outcomes still count, without id and note. Empty if it has none of their outcomes."""
 
-    def of_gone(outcome: ProcedureOutcome) -> bool:
+    def of_gone(outcome: schemas.ProcedureOutcome) -> bool:
         return not gone.isdisjoint((outcome["action_id"], outcome["task_id"]))
 
-    def spellings(outcomes: Iterable[ProcedureOutcome]) -> set[str]:
+    def spellings(outcomes: Iterable[schemas.ProcedureOutcome]) -> set[str]:
         return {normalise_content(outcome["note"]) for outcome in outcomes if outcome["note"]}
 
     outcomes = procedure["recent_outcomes"]
@@ -506,18 +488,18 @@ def without_notes_of(procedure: ProcedureRecord, gone: Set[str]) -> ProcedureRec
     }
 
 
-def text_to_index(procedure: ProcedureRecord) -> TextToIndex:
+def text_to_index(procedure: schemas.ProcedureRecord) -> repository.TextToIndex:
     """Returns the text by which a procedure is found."""
-    return TextToIndex(situation(procedure))
+    return repository.TextToIndex(schemas.situation(procedure))
 
 
-def needs_new_entry(changed: ProcedureRecord) -> bool:
+def needs_new_entry(changed: schemas.ProcedureRecord) -> bool:
     """Returns True if a changed field is part of the indexed text."""
     return not changed.keys().isdisjoint(("name", "trigger", "preconditions"))
 
 
-PROCEDURE: Embeddable[ProcedureRecord] = Embeddable(
-    PROCEDURES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry
+PROCEDURE: repository.Embeddable[schemas.ProcedureRecord] = repository.Embeddable(
+    schemas.PROCEDURES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry=needs_new_entry
 )
 
 
@@ -525,34 +507,38 @@ COUNTED = ("version", "success_count", "failure_count")
 """Every change increments one of these fields, so a change that expects all of them overwrites nothing unseen."""
 
 
-class ProcedureRepository(VersionedRepository[ProcedureRecord]):
+class ProcedureRepository(repository.VersionedRepository[schemas.ProcedureRecord]):
     """The procedures and their history that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, PROCEDURE, PROCEDURE_HISTORY)
+        super().__init__(store, scope, PROCEDURE, schemas.PROCEDURE_HISTORY)
 
-    async def named(self, agent: str | None, user: str | None, name_key: str) -> ProcedureRecord | None:
+    async def named(self, agent: str | None, user: str | None, name_key: str) -> schemas.ProcedureRecord | None:
         """Returns the active procedure with that name and exactly these owners, or None."""
-        where = both(of_partition(agent, user), Eq("name_key", name_key), Eq("status", "active"))
+        where = both(repository.of_partition(agent, user), Eq("name_key", name_key), Eq("status", "active"))
         procedures = await self.find(where, limit=1)
         return procedures[0] if procedures else None
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def revise(
-        self, record: ProcedureRecord, changed: ProcedureRecord, now: str, entry: IndexEntry | None = None
+        self,
+        record: schemas.ProcedureRecord,
+        changed: schemas.ProcedureRecord,
+        now: str,
+        entry: IndexEntry | None = None,
     ) -> list[Change]:
         """Returns the changes that replace fields and store the old version as history."""
         _, *past = super().revise(record, changed, now, entry)
         return [self.update(record, changed, now=now, expect=_as_counted(record), entry=entry), *past]
 
-    def counted(self, procedure: ProcedureRecord, changed: ProcedureRecord) -> list[Change]:
+    def counted(self, procedure: schemas.ProcedureRecord, changed: schemas.ProcedureRecord) -> list[Change]:
         """Returns the changes that record an outcome. They do not bump the version."""
         return [self.append(procedure, changed, expect=_as_counted(procedure))]
 
 
-def _as_counted(procedure: ProcedureRecord) -> ProcedureRecord:
-    return PROCEDURES.as_record({name: value_at(procedure, name) for name in COUNTED})
+def _as_counted(procedure: schemas.ProcedureRecord) -> schemas.ProcedureRecord:
+    return schemas.PROCEDURES.as_record({name: value_at(procedure, name) for name in COUNTED})
 
 
 class ProcedureService:
@@ -561,27 +547,27 @@ class ProcedureService:
     def __init__(
         self,
         procedures: ProcedureRepository,
-        embeddings: Embeddings,
-        lookup: Retriever[ProcedureRecord],
+        embeddings: repository.Embeddings,
+        lookup: Retriever[schemas.ProcedureRecord],
         clock: Clock,
     ) -> None:
         self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
 
-    async def create(self, body: ProcedureCreate, precondition: Precondition) -> WriteResult[Procedure]:
+    async def create(self, body: schemas.ProcedureCreate, precondition: Precondition) -> WriteResult[schemas.Procedure]:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
         precondition.check(None)
         self._procedures.scope.require_write(body.agent_id, body.user_id)
         source: Source = {"api_key_id": self._procedures.scope.key_id}
-        procedure = new_procedure(PROCEDURES.as_record(body.model_dump()), source, self._now())
+        procedure = new_procedure(schemas.PROCEDURES.as_record(body.model_dump()), source, self._now())
         await self._require_free_name(procedure)
         procedure, changes = await self._procedures.added(procedure, self._embeddings)
-        return WriteResult(render(procedure), changes, 201, {"ETag": etag(procedure)})
+        return WriteResult(schemas.render(procedure), changes, 201, {"ETag": etag(procedure)})
 
-    async def get(self, procedure_id: str) -> Procedure:
+    async def get(self, procedure_id: str) -> schemas.Procedure:
         """Returns a procedure. Raises NotFound."""
-        return render(await self._procedures.get(procedure_id))
+        return schemas.render(await self._procedures.get(procedure_id))
 
-    async def page(self, query: ProcedureQuery, listing: Listing) -> Page[Procedure]:
+    async def page(self, query: schemas.ProcedureQuery, listing: Listing) -> Page[schemas.Procedure]:
         """Returns a page of procedures that match the query. Owners must match exactly."""
         filters = query.model_dump()
         where = both(
@@ -591,24 +577,24 @@ class ProcedureService:
             None if query.tag is None else Has("tags", query.tag),
             between("created_at", query.since, query.until),
         )
-        return await self._procedures.listed(where, listing, render, Procedure, request=filters)
+        return await self._procedures.listed(where, listing, schemas.render, schemas.Procedure, request=filters)
 
     async def patch(
-        self, procedure_id: str, body: ProcedurePatch, precondition: Precondition
-    ) -> WriteResult[Procedure]:
+        self, procedure_id: str, body: schemas.ProcedurePatch, precondition: Precondition
+    ) -> WriteResult[schemas.Procedure]:
         """Changes fields of a procedure. Raises AlreadyExists if the new name is taken."""
         procedure = await self._procedures.get(procedure_id)
         self._procedures.require_write(procedure)
         precondition.check(procedure)
-        changed = revision(procedure, PROCEDURES.as_record(body.model_dump(exclude_unset=True)))
+        changed = revision(procedure, schemas.PROCEDURES.as_record(body.model_dump(exclude_unset=True)))
         if not changed:
-            return WriteResult(render(procedure), headers={"ETag": etag(procedure)})
+            return WriteResult(schemas.render(procedure), headers={"ETag": etag(procedure)})
         if not changed.keys().isdisjoint(("name_key", "status")):
             await self._require_free_name({**procedure, **changed})
         new, changes = await self._procedures.rewritten(procedure, changed, self._now(), self._embeddings)
-        return WriteResult(render(new), changes, headers={"ETag": etag(new)})
+        return WriteResult(schemas.render(new), changes, headers={"ETag": etag(new)})
 
-    async def _require_free_name(self, procedure: ProcedureRecord) -> None:
+    async def _require_free_name(self, procedure: schemas.ProcedureRecord) -> None:
         """Raises AlreadyExists if another active procedure of the same owners has the name. The message gives its id,
         since whoever may write here may see it."""
         if procedure["status"] != "active":
@@ -623,39 +609,39 @@ class ProcedureService:
         precondition.check(procedure)
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 
-    async def history(self, procedure_id: str, listing: Listing) -> Page[ProcedureVersion]:
+    async def history(self, procedure_id: str, listing: Listing) -> Page[schemas.ProcedureVersion]:
         """Returns a page of the versions that were replaced."""
         await self._procedures.get(procedure_id)
 
-        def past(version: HistoryRecord[ProcedureRecord]) -> ProcedureVersion:
+        def past(version: HistoryRecord[schemas.ProcedureRecord]) -> schemas.ProcedureVersion:
             return {
                 "version": version["version"],
                 "changed_at": version["changed_at"],
                 "changed_by": version["changed_by"],
-                "record": PROCEDURES.public(version["record"]),
+                "record": schemas.PROCEDURES.public(version["record"]),
             }
 
         of_procedure = Eq("record_id", procedure_id)
         return await self._procedures.history.listed(
-            of_procedure, listing, past, ProcedureVersion, request=procedure_id
+            of_procedure, listing, past, schemas.ProcedureVersion, request=procedure_id
         )
 
     async def record_outcome(
-        self, procedure_id: str, body: OutcomeIn, precondition: Precondition
-    ) -> WriteResult[OutcomeRecorded]:
+        self, procedure_id: str, body: schemas.OutcomeIn, precondition: Precondition
+    ) -> WriteResult[schemas.OutcomeRecorded]:
         """Counts an outcome. The change expects the counts that were read, so that the answer shows just this outcome;
         after a conflict the handler counts again. An outcome by which the procedure begins to fail, or its trial is
         decided, starts a review in the background."""
         procedure = await self._procedures.get(procedure_id)
         precondition.check(procedure)
         changed, dropped = outcome(procedure, body, self._now())
-        after: ProcedureRecord = {**procedure, **changed}
-        answer: OutcomeRecorded = {"procedure": render(after), "dropped_notes": dropped}
+        after: schemas.ProcedureRecord = {**procedure, **changed}
+        answer: schemas.OutcomeRecorded = {"procedure": schemas.render(after), "dropped_notes": dropped}
         return WriteResult(
             answer, [*self._procedures.counted(procedure, changed), *self._review(procedure, after)], 201
         )
 
-    def _review(self, before: ProcedureRecord, after: ProcedureRecord) -> list[Change]:
+    def _review(self, before: schemas.ProcedureRecord, after: schemas.ProcedureRecord) -> list[Change]:
         if after["status"] != "active" or not to_review(before, after):
             return []
         scope, owner = self._procedures.scope, {"agent_id": after["agent_id"], "user_id": after["user_id"]}
@@ -663,7 +649,7 @@ class ProcedureService:
         _, changes = queue.start(scope, queue.REVIEW_PROCEDURE, payload, self._clock.now(), **owner)
         return changes
 
-    async def search(self, body: ProcedureSearch) -> ProcedureSearchResult:
+    async def search(self, body: schemas.ProcedureSearch) -> schemas.ProcedureSearchResult:
         """Searches by meaning and words, combined with how well each procedure has worked, recent
         outcomes above all."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
@@ -671,9 +657,9 @@ class ProcedureService:
         where = procedure_filter(
             body.status, tags=body.tags, min_success_rate=body.min_success_rate, min_trust=body.min_trust
         )
-        results: list[RetrievalResult[ProcedureRecord]] = []
+        results: list[RetrievalResult[schemas.ProcedureRecord]] = []
 
-        async def find(k: int) -> list[Hit[ProcedureRecord]]:
+        async def find(k: int) -> list[Hit[schemas.ProcedureRecord]]:
             wanted = RetrievalRequest(body.situation, partitions, where, to_ms(now), k, explain=body.explain)
             results.append(await self._lookup.find(wanted))
             return results[-1].hits
@@ -688,10 +674,10 @@ class ProcedureService:
         return rfc3339(self._clock.now())
 
 
-def _item(ranked: ProcedureHit, *, explain: bool) -> FoundProcedure:
+def _item(ranked: ProcedureHit, *, explain: bool) -> schemas.FoundProcedure:
     procedure, record = ranked.hit.doc, ranked.track_record
-    item: FoundProcedure = {
-        "procedure": render(as_served(procedure)),
+    item: schemas.FoundProcedure = {
+        "procedure": schemas.render(as_served(procedure)),
         "variant": served(procedure.get("trial")),
         "score": _short(ranked.score),
         "recent": {"rate": _short(record.recent), "failed_in_a_row": record.failed_in_a_row},

@@ -37,18 +37,9 @@ from app.facts.profile import EMPTY_PROFILE, USERS
 from app.facts.service import computed
 from app.findings.schemas import FINDINGS
 from app.jobs.queue import ENDED, OPERATIONS
+from app.memories import repository
 from app.memories import schemas as memories
 from app.memories.agents import AGENTS
-from app.memories.repository import (
-    SOURCE,
-    Embeddable,
-    Embeddings,
-    identity_hash,
-    own_time,
-    pending_note,
-    standing,
-    when_due,
-)
 from app.procedures import schemas as procedures
 from app.profiles.agents import Agent, render_agent
 from app.sessions import schemas as sessions
@@ -358,7 +349,7 @@ class UserImport:
         clock: Clock,
         tombstones: Tombstones,
         collections: Sequence[Collection],
-        kinds: Sequence[Embeddable],
+        kinds: Sequence[repository.Embeddable],
         report: UserReport,
         *,
         restore_erased: bool = False,
@@ -481,7 +472,7 @@ class UserImport:
         kind = self._kinds.get(collection.name)
         if kind is None:
             return [[Insert(collection, doc)] for doc in docs]
-        embeddings, result = Embeddings(self._embedder), list[list[Change]]()
+        embeddings, result = repository.Embeddings(self._embedder), list[list[Change]]()
         entries = await embeddings.entries([kind.text_to_index(doc) for doc in docs])
         for doc, entry in zip(docs, entries, strict=True):
             pending = entry.vector is None
@@ -492,7 +483,9 @@ class UserImport:
             if pending:
                 self._report.pending += 1
                 changes.append(
-                    pending_note(collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now()))
+                    repository.pending_note(
+                        collection, self._tenant, doc[collection.id_field], rfc3339(self._clock.now())
+                    )
                 )
             result.append(changes)
         return result
@@ -573,9 +566,9 @@ def _rebuilt(collection: Collection, doc: Doc) -> Doc:
 def _memory(memory: memories.MemoryRecord) -> memories.MemoryRecord:
     return {
         "content_hash": content_hash(memory["content"]),
-        **own_time(memory["event_at"], memory.get("event_at_precision")),
-        **when_due(memory),
-        "identity_hash": identity_hash(memory),
+        **repository.own_time(memory["event_at"], memory.get("event_at_precision")),
+        **repository.when_due(memory),
+        "identity_hash": repository.identity_hash(memory),
         "metadata_terms": metadata_terms(memory["metadata"]),
         "anchored_at": memory.get("anchored_at") or memory["last_accessed"] or memory["created_at"],
         "dedupe_key": memory.get("dedupe_key"),
@@ -583,13 +576,13 @@ def _memory(memory: memories.MemoryRecord) -> memories.MemoryRecord:
         "archived_at": memory.get("archived_at"),
         "claimed_key": memory.get("claimed_key"),
         "merged": memory.get("merged", False),
-        "standing": standing(memory),
+        "standing": repository.standing(memory),
         "replaced_by": None,  # the run that made them, and could undo them, stays where it was
     }
 
 
 def _action(action: actions.ActionRecord) -> actions.ActionRecord:
-    source: memories.Source = {**SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
+    source: memories.Source = {**repository.SOURCE, "session_id": action["session_id"], **(action.get("source") or {})}
     hashed = shown_once(action["content"], action["outcome"], action["entities"])
     return {"content_hash": hashed, "source": source, **indexed(action)}
 

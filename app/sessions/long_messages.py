@@ -25,17 +25,7 @@ from pydantic import JsonValue, ValidationError
 
 from app.core.schemas import OBJECT_BYTES, Json, JsonObject, TextWarning
 from app.core.work import off_loop
-from app.sessions.schemas import (
-    MARK_CHARS,
-    SPEAKING,
-    MessageIn,
-    TextPlace,
-    is_blob,
-    is_thought,
-    said_in,
-    shortened,
-    step,
-)
+from app.sessions import schemas
 
 _DATA_URL = re.compile(r"data:(?P<type>[^;,]{0,255})(?P<parameters>(?:;[^;,]{0,255}){0,8}),", re.IGNORECASE)
 _TYPE_NAMES = ("media_type", "mimeType", "mime_type", "format")
@@ -54,13 +44,13 @@ WarningCode = Literal["text_shortened", "file_not_kept", "not_kept", "no_text"]
 class KeptMessages:
     """Messages within the limit, and a warning for each text and file that was cut."""
 
-    messages: Sequence[MessageIn]
+    messages: Sequence[schemas.MessageIn]
     warnings: list[TextWarning]
     length: int
     """About how much was sent, in characters and values, as far as it matters to `off_loop`."""
 
 
-async def within_limit(messages: Sequence[MessageIn], limit: int) -> KeptMessages:
+async def within_limit(messages: Sequence[schemas.MessageIn], limit: int) -> KeptMessages:
     """Returns the messages with no text of more than `limit` characters. Texts of a message's parts are one text."""
     length = sum(message.length() for message in messages)
     kept, warnings = await off_loop(length, _within_limit, messages, limit)
@@ -75,7 +65,9 @@ def _characters(value: JsonValue) -> int:
     return sum(map(_characters, value)) if isinstance(value, list) else 0
 
 
-def _within_limit(messages: Sequence[MessageIn], limit: int) -> tuple[list[MessageIn], list[TextWarning]]:
+def _within_limit(
+    messages: Sequence[schemas.MessageIn], limit: int
+) -> tuple[list[schemas.MessageIn], list[TextWarning]]:
     kept, warnings = list(messages), list[TextWarning]()
     for number, message in enumerate(messages):
         fields = message.model_dump(exclude_unset=True)
@@ -92,26 +84,28 @@ def _within_limit(messages: Sequence[MessageIn], limit: int) -> tuple[list[Messa
     return kept, warnings
 
 
-def _message(fields: Json) -> MessageIn:
+def _message(fields: Json) -> schemas.MessageIn:
     """Returns the message; one of which nothing could be kept has a part that says so."""
     try:
-        return MessageIn.model_validate(fields)
+        return schemas.MessageIn.model_validate(fields)
     except ValidationError:
-        return MessageIn.model_validate({**fields, "content": [{"type": "not_kept"}]})
+        return schemas.MessageIn.model_validate({**fields, "content": [{"type": "not_kept"}]})
 
 
-def _name_what_has_no_text(message: MessageIn, fields: Json, notes: "_Shortening", pointer: str) -> None:
+def _name_what_has_no_text(message: schemas.MessageIn, fields: Json, notes: "_Shortening", pointer: str) -> None:
     """Warns of parts that only the message keeps: a picture, a call. Thoughts are never said, empty texts say
     nothing."""
     content = fields.get("content")
     named = {warning["pointer"] for warning in notes.warnings}
     for number, part in enumerate(content if isinstance(content, list) else ()):
         place = f"{pointer}/content/{number}"
-        if place not in named and not (part.get("text") is not None or is_thought(part) or any(said_in([part], 0))):
+        if place not in named and not (
+            part.get("text") is not None or schemas.is_thought(part) or any(schemas.said_in([part], 0))
+        ):
             what = f"A part of type {str(part['type'])[:64]!r}" if part.get("type") else "This part"
             detail = f"{what} has no text: the message keeps it, memories and prompts have nothing of it."
             notes.warn("no_text", place, detail)
-    silent = message.role in SPEAKING and not content and not message.text()
+    silent = message.role in schemas.SPEAKING and not content and not message.text()
     if silent and not (message.tool_calls or message.function_call or message.result):
         notes.warn("no_text", pointer, "The message has no text: memories and prompts have nothing of it.")
 
@@ -126,7 +120,7 @@ class _Shortening:
     def message(self, fields: Json, pointer: str) -> Json:
         short = dict(fields)
         for name, value in fields.items():
-            place = f"{pointer}/{step(name)}"
+            place = f"{pointer}/{schemas.step(name)}"
             if name == "content" and isinstance(value, list):
                 short[name] = self._parts(value, place)
             elif name in ("content", "refusal") and isinstance(value, str):
@@ -159,16 +153,18 @@ class _Shortening:
                 break
             own = _characters(kept.pop(name)) + len(name)
             detail = f"It has {own} characters, and the metadata over {_OPAQUE_CHARS}: it was left out."
-            self.warn("not_kept", f"{pointer}/{step(name)}", detail)
+            self.warn("not_kept", f"{pointer}/{schemas.step(name)}", detail)
             size -= own
         return kept
 
     def _parts(self, parts: Sequence[Json], pointer: str) -> list[Json]:
         """The texts of all parts together stay within the limit, the line breaks between them included."""
-        kept, places = list[Json](), list[TextPlace]()
+        kept, places = list[Json](), list[schemas.TextPlace]()
         for number, part in enumerate(parts):
             short = self._files(part, f"{pointer}/{number}")
-            said = [one for one in said_in([short], 0, f"{pointer}/{number}") if isinstance(one[0][one[1]], str)]
+            said = [
+                one for one in schemas.said_in([short], 0, f"{pointer}/{number}") if isinstance(one[0][one[1]], str)
+            ]
             size = _characters(short) - sum(len(holder[key]) for holder, key, _ in said)
             if size > _OPAQUE_CHARS:
                 detail = f"It has {size} characters besides its text, over {_OPAQUE_CHARS}: it was left out."
@@ -190,7 +186,7 @@ class _Shortening:
             return [self._files(item, f"{pointer}/{at}", file=file) for at, item in enumerate(value)]
         if not isinstance(value, dict):
             return value
-        return {name: self._file(value, name, f"{pointer}/{step(name)}", file=file) for name in value}
+        return {name: self._file(value, name, f"{pointer}/{schemas.step(name)}", file=file) for name in value}
 
     def _file(self, holder: JsonObject, name: str, pointer: str, *, file: bool = False) -> Any:
         value = holder[name]
@@ -219,8 +215,8 @@ class _Shortening:
         if isinstance(value, list):
             return [self._result(item, f"{pointer}/{at}") for at, item in enumerate(value)]
         if isinstance(value, dict):
-            return {name: self._result(item, f"{pointer}/{step(name)}") for name, item in value.items()}
-        return self._text(value, pointer) if isinstance(value, str) and not is_blob(value) else value
+            return {name: self._result(item, f"{pointer}/{schemas.step(name)}") for name, item in value.items()}
+        return self._text(value, pointer) if isinstance(value, str) and not schemas.is_blob(value) else value
 
     def _calls(self, value: Any, pointer: str) -> Any:
         """A call that is too large keeps its place, and nothing else."""
@@ -233,14 +229,14 @@ class _Shortening:
         if not isinstance(call, dict):
             return call
         return {
-            name: self._arguments(item, f"{pointer}/{step(name)}")
+            name: self._arguments(item, f"{pointer}/{schemas.step(name)}")
             if name == "arguments" and isinstance(item, str)
-            else self._arguments_in(item, f"{pointer}/{step(name)}")
+            else self._arguments_in(item, f"{pointer}/{schemas.step(name)}")
             for name, item in call.items()
         }
 
     def _text(self, text: str, pointer: str) -> str:
-        short = shortened(text, self.limit)
+        short = schemas.shortened(text, self.limit)
         self._note(text, short, pointer)
         return short
 
@@ -253,7 +249,7 @@ class _Shortening:
         except (ValueError, RecursionError):
             return text
         size = self.limit
-        while size > MARK_CHARS:
+        while size > schemas.MARK_CHARS:
             short = json.dumps(_with_short_texts(value, size), ensure_ascii=False)
             if len(short) <= self.limit:
                 self._note(text, short, pointer)
@@ -281,12 +277,12 @@ def fitted(texts: Sequence[str], limit: int) -> list[str]:
             most = share
             break
         left -= size
-    return [shortened(text, most) for text in texts]
+    return [schemas.shortened(text, most) for text in texts]
 
 
 def _with_short_texts(value: JsonValue, limit: int) -> JsonValue:
     if isinstance(value, str):
-        return value if is_blob(value) else shortened(value, limit)
+        return value if schemas.is_blob(value) else schemas.shortened(value, limit)
     if isinstance(value, dict):
         return {name: _with_short_texts(item, limit) for name, item in value.items()}
     return [_with_short_texts(item, limit) for item in value] if isinstance(value, list) else value

@@ -18,7 +18,7 @@ from app.jobs import queue
 from app.memories.repository import Embeddings, MemoryRepository, of_partition, revision, text_to_index
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
 from app.memories.service import Succession
-from app.sessions import repository
+from app.sessions import repository, schemas
 from app.sessions.long_messages import within_limit
 from app.sessions.repository import (
     SessionRepository,
@@ -27,28 +27,6 @@ from app.sessions.repository import (
     content,
     importance_of,
     was_said_in,
-)
-from app.sessions.schemas import (
-    MESSAGES,
-    SESSION_FIELDS,
-    SESSIONS,
-    Appended,
-    Message,
-    MessageIn,
-    MessagePatch,
-    MessageRecord,
-    MessageRole,
-    MessagesAppend,
-    Session,
-    SessionContext,
-    SessionCreate,
-    SessionPatch,
-    SessionRecord,
-    SessionStats,
-    counter,
-    render,
-    render_message,
-    speaker_role,
 )
 from app.storage.changes import Allocate, Change
 from app.storage.protocol import Fetched
@@ -70,7 +48,7 @@ TAKEN = (
     "no other conversation has, for example ada-2026-06-01, or a random one."
 )
 
-ROLES: tuple[MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
+ROLES: tuple[schemas.MessageRole, ...] = ("system", "developer", "user", "assistant", "tool")
 
 
 class SessionService:
@@ -90,7 +68,7 @@ class SessionService:
         self._learns = learns
         self._summaries = SessionSummaries(memories, embeddings)
 
-    async def create(self, body: SessionCreate, precondition: Precondition) -> WriteResult[Session]:
+    async def create(self, body: schemas.SessionCreate, precondition: Precondition) -> WriteResult[schemas.Session]:
         """Plans a new session. Raises AlreadyExists if its id is taken, and NotFound if it is that of a session outside
         the bindings."""
         now = self._now()
@@ -102,19 +80,21 @@ class SessionService:
             raise AlreadyExists(TAKEN)
         changes = [*await self._make_room(session["session_id"], now), self._sessions.insert(session)]
         precondition.check(None)
-        return WriteResult(render(session), changes, 201, {"ETag": etag(session)})
+        return WriteResult(schemas.render(session), changes, 201, {"ETag": etag(session)})
 
-    async def get(self, session_id: str) -> Session:
+    async def get(self, session_id: str) -> schemas.Session:
         """Returns a session. Raises NotFound if it is not visible or has expired."""
-        return render(await self._live(session_id))
+        return schemas.render(await self._live(session_id))
 
-    async def page(self, filters: RecordFilters, listing: Listing) -> Page[Session]:
+    async def page(self, filters: RecordFilters, listing: Listing) -> Page[schemas.Session]:
         """Returns one page of the sessions that match the filters."""
-        asked, keep = split_filter(filters, SESSION_FIELDS, SESSIONS)
+        asked, keep = split_filter(filters, schemas.SESSION_FIELDS, schemas.SESSIONS)
         where = both(having(filters, "agent_id", "status", "user_id"), unexpired(self._now()), asked)
-        return await self._sessions.listed(where, listing, render, Session, request=filters, keep=keep)
+        return await self._sessions.listed(where, listing, schemas.render, schemas.Session, request=filters, keep=keep)
 
-    async def patch(self, session_id: str, body: SessionPatch, precondition: Precondition) -> WriteResult[Session]:
+    async def patch(
+        self, session_id: str, body: schemas.SessionPatch, precondition: Precondition
+    ) -> WriteResult[schemas.Session]:
         """Changes the fields that are set in `body`. The memory of the summary follows."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -155,7 +135,7 @@ class SessionService:
         )
         return WriteResult(operation, [*ended.changes, *queued], 202, ended.headers)
 
-    async def reopen(self, session_id: str, precondition: Precondition) -> WriteResult[Session]:
+    async def reopen(self, session_id: str, precondition: Precondition) -> WriteResult[schemas.Session]:
         """Makes an ended session active again. Learning goes on after the messages that it has processed."""
         session = await self._live(session_id)
         precondition.check(session)
@@ -164,8 +144,8 @@ class SessionService:
     def _to_learn(self, session_id: str) -> queue.Payload:
         return {"session_id": session_id, **self._sessions.scope.bindings()}
 
-    def _changed(self, session: SessionRecord, fields: SessionRecord) -> WriteResult[Session]:
-        return changed(self._sessions, session, fields, render, self._now())
+    def _changed(self, session: schemas.SessionRecord, fields: schemas.SessionRecord) -> WriteResult[schemas.Session]:
+        return changed(self._sessions, session, fields, schemas.render, self._now())
 
     async def delete(self, session_id: str, precondition: Precondition) -> WriteResult[None]:
         """Deletes a session and its messages. The memories made from them stay."""
@@ -177,7 +157,7 @@ class SessionService:
         """Deletes the messages and the summary of a session. Long-term memory stays."""
         session = await self._live(session_id)
         precondition.check(session)
-        empty: SessionRecord = {
+        empty: schemas.SessionRecord = {
             "message_count": 0,
             "token_count": 0,
             "last_message_at": None,
@@ -185,13 +165,15 @@ class SessionService:
             "summary_id": None,  # the memory stays; the next summary gets one of its own
             "summary_seq": None,
         }
-        counted: SessionRecord = {"message_count": session["message_count"], "version": session["version"]}
+        counted: schemas.SessionRecord = {"message_count": session["message_count"], "version": session["version"]}
         update = self._sessions.update(session, empty, now=self._now(), expect=counted)
         return WriteResult({"deleted": session["message_count"]}, [*self._sessions.clear(session), update])
 
     # --- Messages -----------------------------------------------------------------------------------------------------
 
-    async def append(self, session_id: str, body: MessagesAppend, precondition: Precondition) -> WriteResult[Appended]:
+    async def append(
+        self, session_id: str, body: schemas.MessagesAppend, precondition: Precondition
+    ) -> WriteResult[schemas.Appended]:
         """Appends messages in order, all or none. A new session is created first. Texts over the limit are cut.
 
         Raises SessionEnded if the session has ended, NotFound if it is outside the bindings, AlreadyExists if it is of
@@ -201,7 +183,7 @@ class SessionService:
         session, changes = await self._open(session_id, body, precondition, now)
         limited = await within_limit(body.messages, BODY_LIMITS.text_chars)
         messages = await off_loop(limited.length, repository.new_messages, session, limited.messages, now)
-        changes.append(Allocate(counter(session_id), self._sessions.scope.tenant, len(messages)))
+        changes.append(Allocate(schemas.counter(session_id), self._sessions.scope.tenant, len(messages)))
         changes += map(self._sessions.messages.insert, messages)
         changes.append(self._sessions.count_in(session, messages))
         memories = await self._memorize(session, messages, now)
@@ -216,17 +198,17 @@ class SessionService:
         quiet, scope = self._clock.now() + QUIET, self._sessions.scope
         payload = self._to_learn(session_id)
         changes += [queue.Job(kind, scope.tenant, payload).enqueue(quiet) for kind, is_due in due if is_due]
-        answer: Appended = {
+        answer: schemas.Appended = {
             "session_id": session_id,
-            "items": [render_message(message) for message in messages],
+            "items": [schemas.render_message(message) for message in messages],
             "memory_ids": [memory["memory_id"] for memory, _ in memories],
             "warnings": limited.warnings,
         }
         return WriteResult(answer, changes, 201)
 
     async def _open(
-        self, session_id: str, body: MessagesAppend, precondition: Precondition, now: str
-    ) -> tuple[SessionRecord, list[Change]]:
+        self, session_id: str, body: schemas.MessagesAppend, precondition: Precondition, now: str
+    ) -> tuple[schemas.SessionRecord, list[Change]]:
         """Returns the session to append to, and the changes that create it."""
         session = await self._sessions.find_one(session_id)
         if session is not None and not expired(session, now):
@@ -246,7 +228,7 @@ class SessionService:
                 if value is None
             ]
             raise Invalid("agent_id and user_id are required: the session is new.", errors=missing)
-        wanted = SessionCreate(
+        wanted = schemas.SessionCreate(
             session_id=session_id,
             agent_id=body.agent_id,
             user_id=body.user_id,
@@ -267,7 +249,7 @@ class SessionService:
         return [] if old is None or not expired(old, now) else self._sessions.remove(old)
 
     async def _memorize(
-        self, session: SessionRecord, messages: list[MessageRecord], now: str
+        self, session: schemas.SessionRecord, messages: list[schemas.MessageRecord], now: str
     ) -> list[tuple[MemoryRecord, list[Change]]]:
         """Returns the memories of the messages, each with the changes that store it, if the session memorizes them."""
         if session["memorize"] != "messages":
@@ -283,7 +265,7 @@ class SessionService:
         embedded = zip(memories, entries, strict=True)
         return [self._memories.add(memory, entry, self._embeddings) for memory, entry in embedded]
 
-    async def stats(self, session_id: str) -> SessionStats:
+    async def stats(self, session_id: str) -> schemas.SessionStats:
         """Returns counts and times of a session."""
         session = await self._live(session_id)
         messages, undeleted = self._sessions.messages, self._sessions.undeleted(session)
@@ -299,7 +281,7 @@ class SessionService:
             "memories": await self._memories.count(Eq("source.session_id", session_id)),
         }
 
-    async def _live(self, session_id: str) -> SessionRecord:
+    async def _live(self, session_id: str) -> schemas.SessionRecord:
         return await self._sessions.get_unexpired(session_id, self._now())
 
     def _now(self) -> str:
@@ -328,22 +310,22 @@ class MessageEdits:
         self._summaries = SessionSummaries(memories, embeddings)
 
     async def edit(
-        self, session_id: str, seq: int, body: MessagePatch, precondition: Precondition
-    ) -> WriteResult[Message]:
+        self, session_id: str, seq: int, body: schemas.MessagePatch, precondition: Precondition
+    ) -> WriteResult[schemas.Message]:
         """Changes the fields that are set in `body`. Raises NotFound, or Invalid if the result is no message."""
         now = self._now()
         session, old = await self._read(session_id, seq, precondition, now)
         message = self._merged(old, body)
         new = await off_loop(message.length(), repository.edited, session, old, message, now)
-        if equal_json(render_message(old), render_message(new | {"edited_at": old.get("edited_at")})):
-            return WriteResult(render_message(old))
+        if equal_json(schemas.render_message(old), schemas.render_message(new | {"edited_at": old.get("edited_at")})):
+            return WriteResult(schemas.render_message(old))
         fields, changes = await self._remade(session, old, new, now)
         newest = await self._newest(session)
         if newest[0]["seq"] == seq:
             fields["last_message_at"] = new["timestamp"]
         fields["token_count"] = session["token_count"] + new["tokens"] - old["tokens"]
         changes += [self._sessions.change_message(old, new), self._counted(session, fields, now)]
-        return WriteResult(render_message(new), changes)
+        return WriteResult(schemas.render_message(new), changes)
 
     async def delete(self, session_id: str, seq: int, precondition: Precondition) -> WriteResult[None]:
         """Replaces a message by a tombstone that keeps its number. Raises NotFound."""
@@ -366,7 +348,7 @@ class MessageEdits:
 
     async def _read(
         self, session_id: str, seq: int, precondition: Precondition, now: str
-    ) -> tuple[SessionRecord, MessageRecord]:
+    ) -> tuple[schemas.SessionRecord, schemas.MessageRecord]:
         session = await self._sessions.get_unexpired(session_id, now)
         self._sessions.require_write(session)
         precondition.check(session)
@@ -375,12 +357,14 @@ class MessageEdits:
             raise NotFound(f"The session has no message {seq}.")
         return session, messages[0]
 
-    def _merged(self, old: MessageRecord, body: MessagePatch) -> MessageIn:
+    def _merged(self, old: schemas.MessageRecord, body: schemas.MessagePatch) -> schemas.MessageIn:
         """Returns the message with the fields of `body`. Raises Invalid if it is none."""
-        fields = {name: value for name, value in old.items() if name in MessageIn.model_fields and value is not None}
+        fields = {
+            name: value for name, value in old.items() if name in schemas.MessageIn.model_fields and value is not None
+        }
         fields = old.get("extra", {}) | fields
         try:
-            message = MessageIn.model_validate(fields | body.model_dump(exclude_unset=True))
+            message = schemas.MessageIn.model_validate(fields | body.model_dump(exclude_unset=True))
         except ValidationError as error:
             fault = error.errors()[0]
             place = "/content" if fault["loc"] == ("content",) else ""
@@ -389,11 +373,11 @@ class MessageEdits:
             raise invalid("/content", f"its parts have {size} characters: at most {BODY_LIMITS.text_chars}")
         return message
 
-    async def _newest(self, session: SessionRecord) -> list[MessageRecord]:
+    async def _newest(self, session: schemas.SessionRecord) -> list[schemas.MessageRecord]:
         """Returns the last two messages, the newest first."""
         return await self._sessions.messages.find(self._sessions.undeleted(session), order="desc", limit=2)
 
-    def _counted(self, session: SessionRecord, fields: SessionRecord, now: str) -> Change:
+    def _counted(self, session: schemas.SessionRecord, fields: schemas.SessionRecord, now: str) -> Change:
         """Returns the change of the session. It conflicts if messages were appended meanwhile."""
         return self._sessions.update(
             session,
@@ -409,11 +393,11 @@ class MessageEdits:
     # --- What is kept of it -------------------------------------------------------------------------------------------
 
     async def _remade(
-        self, session: SessionRecord, old: MessageRecord, new: MessageRecord, now: str
-    ) -> tuple[SessionRecord, list[Change]]:
+        self, session: schemas.SessionRecord, old: schemas.MessageRecord, new: schemas.MessageRecord, now: str
+    ) -> tuple[schemas.SessionRecord, list[Change]]:
         """Returns the fields of the session and the changes that follow from an edit."""
         memory = await self._memory_of(session, old)
-        fields: SessionRecord = {}
+        fields: schemas.SessionRecord = {}
         changes: list[Change] = []
         if new["text"] != old["text"]:
             fields, changes = await self._unlearned(session, old, memory)
@@ -429,7 +413,7 @@ class MessageEdits:
         _, added = await self._memories.added(fresh, self._embeddings)
         return fields, changes + added
 
-    async def _memory_of(self, session: SessionRecord, message: MessageRecord) -> MemoryRecord | None:
+    async def _memory_of(self, session: schemas.SessionRecord, message: schemas.MessageRecord) -> MemoryRecord | None:
         """Returns the memory that was made of the message. Its time, unless a caller changed it, finds it at once."""
         where = both(
             of_partition(session["agent_id"], session["user_id"]), Eq("source.session_id", session["session_id"])
@@ -438,7 +422,9 @@ class MessageEdits:
             await self._first(session, message, where)
         )
 
-    async def _first(self, session: SessionRecord, message: MessageRecord, where: Filter) -> MemoryRecord | None:
+    async def _first(
+        self, session: schemas.SessionRecord, message: schemas.MessageRecord, where: Filter
+    ) -> MemoryRecord | None:
         async for memories in pages(partial(self._memories.find, where), MEMORIES, PAGE):
             for memory in memories:
                 if was_said_in(session, memory) and memory["source"]["message_seq"] == message["seq"]:
@@ -446,13 +432,13 @@ class MessageEdits:
         return None
 
     async def _unlearned(
-        self, session: SessionRecord, message: MessageRecord, memory: MemoryRecord | None
-    ) -> tuple[SessionRecord, list[Change]]:
+        self, session: schemas.SessionRecord, message: schemas.MessageRecord, memory: MemoryRecord | None
+    ) -> tuple[schemas.SessionRecord, list[Change]]:
         """Returns the fields of the session, and the changes that queue the job which judges what was learned.
 
         A summary that the service wrote and that covers the message goes at once. One that a caller wrote stays.
         """
-        fields: SessionRecord = {}
+        fields: schemas.SessionRecord = {}
         changes: list[Change] = []
         summary = await self._summaries.stored(session)
         by_caller = summary is not None and summary["source"]["origin"] == "api"
@@ -474,7 +460,7 @@ class MessageEdits:
 
 
 def _follows(
-    memory: MemoryRecord, old: MessageRecord, new: MessageRecord, fresh: MemoryRecord, now: str
+    memory: MemoryRecord, old: schemas.MessageRecord, new: schemas.MessageRecord, fresh: MemoryRecord, now: str
 ) -> MemoryRecord:
     """Returns the fields of a message's memory that change with the message. What a caller changed stays."""
     fields: MemoryRecord = {}
@@ -522,7 +508,7 @@ class Windows:
     def __init__(self, sessions: SessionRepository, clock: Clock) -> None:
         self._sessions, self._clock = sessions, clock
 
-    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Page[Message]:
+    async def messages(self, session_id: str, window: Window, limit: int, cursor: str | None) -> Page[schemas.Message]:
         """Returns a page or a window of messages, oldest first. Raises InvalidCursor for a cursor with a window."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.within(session, window.after_seq, window.before_seq)
@@ -533,13 +519,17 @@ class Windows:
             newest_first = await self._sessions.messages.find(where, order="desc", limit=window.last or MAX_LAST)
             if window.max_tokens is not None:
                 newest_first = _within_tokens(newest_first, window.max_tokens)
-            items = await render_items(MESSAGES, map(Fetched, reversed(newest_first)), render_message, Message)
+            items = await render_items(
+                schemas.MESSAGES, map(Fetched, reversed(newest_first)), schemas.render_message, schemas.Message
+            )
             return page_of(items, None)
         listing = Listing(order="asc", limit=limit, cursor=cursor)
         asked = session_id, window
-        return await self._sessions.messages.listed(where, listing, render_message, Message, request=asked)
+        return await self._sessions.messages.listed(
+            where, listing, schemas.render_message, schemas.Message, request=asked
+        )
 
-    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> SessionContext:
+    async def context(self, session_id: str, max_messages: int, max_tokens: int | None) -> schemas.SessionContext:
         """Returns the last messages as text of at most `max_tokens` tokens. Older messages are left out first."""
         session = await self._sessions.get_unexpired(session_id, rfc3339(self._clock.now()))
         where = self._sessions.undeleted(session)
@@ -549,9 +539,9 @@ class Windows:
 
 
 def _context(
-    summary: str | None, newest_first: list[MessageRecord], max_messages: int, max_tokens: int | None
-) -> SessionContext:
-    newest_lines = (_line(speaker_role(message), content(message)) for message in newest_first[:max_messages])
+    summary: str | None, newest_first: list[schemas.MessageRecord], max_messages: int, max_tokens: int | None
+) -> schemas.SessionContext:
+    newest_lines = (_line(schemas.speaker_role(message), content(message)) for message in newest_first[:max_messages])
     lines = [*as_many_as_could_fit(newest_lines, max_tokens)][::-1]
     fitted = fit([_line("summary", summary)] if summary else [], lines, max_tokens)
     return {
@@ -559,7 +549,7 @@ def _context(
         "messages": [
             {
                 "seq": message["seq"],
-                "role": speaker_role(message),
+                "role": schemas.speaker_role(message),
                 "name": escape(" ".join((message["name"] or "").split())) or None,
                 "content": escape(content(message)),
             }
@@ -633,7 +623,7 @@ def _joined(head: list[str], lines: list[str], count: int) -> tuple[str, int]:
     return text, prompt_text.count(text)
 
 
-def _within_tokens(newest_first: list[MessageRecord], max_tokens: int) -> list[MessageRecord]:
+def _within_tokens(newest_first: list[schemas.MessageRecord], max_tokens: int) -> list[schemas.MessageRecord]:
     """Returns the newest messages, without a gap, whose tokens add up to at most `max_tokens`."""
     for index, message in enumerate(newest_first):
         max_tokens -= message["tokens"]

@@ -30,19 +30,8 @@ import numpy as np
 import Stemmer
 from numpy.typing import NDArray
 
+from app.core import language
 from app.core.caches import kept, kept_by_digest
-from app.core.language import (
-    HAN,
-    MONTHS,
-    NUMBER_WORDS,
-    STOP_WORDS,
-    UNSPACED,
-    fold,
-    marks,
-    month_number,
-    names_time,
-    spelled_numbers,
-)
 
 TermIds: TypeAlias = NDArray[np.uint32]
 
@@ -69,7 +58,7 @@ MAX_WORD = 64
 DATE_TERMS = 3
 """Terms that the date of a document adds to its length."""
 
-_LETTER = rf"[^\W_{UNSPACED}]"
+_LETTER = rf"[^\W_{language.UNSPACED}]"
 _PICTURE = (
     "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2775\u2794-\u27bf\u2b05-\u2b55\u3030\u303d"
     "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
@@ -80,11 +69,11 @@ _EMOJI = rf"{_FLAG}|[#*]\ufe0f?\u20e3|[{_PICTURE}]"
 of it, so that a thumb of any colour is the same term."""
 _PERSON = re.compile("\u200d[\u2640\u2642\U0001f9b0-\U0001f9b3]")
 """Sex and hair as they are joined to the picture of a person. They are removed: the person is the same term."""
-_WORD = rf"{_LETTER}+(?:[{marks()}]+{_LETTER}+)*[{marks()}]*"
+_WORD = rf"{_LETTER}+(?:[{language.marks()}]+{_LETTER}+)*[{language.marks()}]*"
 """Each text has one way to match: of `(?:M+L*)*` a row of 50 marks has 2^49."""
-_TOKEN = re.compile(rf"[{UNSPACED}]+|{_WORD}|{_EMOJI}")
-_UNSPACED = re.compile(f"[{UNSPACED}]")
-_HAN = re.compile(f"[{HAN}]")
+_TOKEN = re.compile(rf"[{language.UNSPACED}]+|{_WORD}|{_EMOJI}")
+_UNSPACED = re.compile(f"[{language.UNSPACED}]")
+_HAN = re.compile(f"[{language.HAN}]")
 _JOINERS = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]")
 _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")
 _JOINT = "[.:/_@+\u2010\u2011-]{1,3}"
@@ -182,7 +171,7 @@ class IndexedTerms:
 def terms(text: str) -> list[str]:
     """Returns the index terms in order, with repetition. Stop words are removed unless there are no other words."""
     words = _words(_fold(text))
-    return _terms_of(word for word in words if word not in STOP_WORDS) or _terms_of(words)
+    return _terms_of(word for word in words if word not in language.STOP_WORDS) or _terms_of(words)
 
 
 def _terms_of(words: Iterable[str]) -> list[str]:
@@ -207,7 +196,7 @@ def mentions(text: str) -> list[str]:
     A text that has a phrase has all that `mentions` returns of the phrase. At most `MAX_MENTIONED` words are read.
     """
     with_stop_words = _words(_fold(text))[:MAX_MENTIONED]
-    words = [word for word in with_stop_words if word not in STOP_WORDS] or with_stop_words
+    words = [word for word in with_stop_words if word not in language.STOP_WORDS] or with_stop_words
     spaced = [None if _UNSPACED.match(word) else word for word in words]
     pairs = [f"{earlier} {later}" for earlier, later in pairwise(spaced) if earlier and later]
     return list(dict.fromkeys([*words, *pairs]))
@@ -275,7 +264,7 @@ def _camel(text: str) -> list[Whole]:
         ]
         pieces = (word[start:end] for start, end in pairwise([*dict.fromkeys([0, *starts]), len(word)]))
         parts = [_fold(piece) for piece in pieces if len(piece) > 1]
-        terms_of = dict.fromkeys(_term(part) for part in parts if part not in STOP_WORDS)
+        terms_of = dict.fromkeys(_term(part) for part in parts if part not in language.STOP_WORDS)
         if len(parts) > 1 and terms_of:
             wholes.append(Whole(_term(_fold(word)), tuple(terms_of), one_word=True))
     return wholes
@@ -300,7 +289,7 @@ def written_apart(query: str) -> list[Whole]:
 
 
 def _may_be_part(word: str) -> bool:
-    return word.isalpha() and word not in STOP_WORDS and not _UNSPACED.match(word)
+    return word.isalpha() and word not in language.STOP_WORDS and not _UNSPACED.match(word)
 
 
 _DIGIT = re.compile(r"\d")
@@ -354,11 +343,11 @@ def _with_spaces(match: re.Match[str], digits: str) -> tuple[int, int]:
     return len(digits[: match.start()].rstrip(" ")), len(digits) - len(digits[match.end() :].lstrip(" "))
 
 
-_HOURS = {word: int(hour) for hour, words in NUMBER_WORDS["hours"].items() for word in words.split()}
+_HOURS = {word: int(hour) for hour, words in language.NUMBER_WORDS["hours"].items() for word in words.split()}
 _NAMED_HOUR = re.compile(rf"(?<!\w)(?:{'|'.join(word for word, hour in _HOURS.items() if hour != 1)})(?!\w)")
-_PERCENT_WORDS = re.compile(rf"(?:{NUMBER_WORDS['rewritten']['percent']})(?!\w)")
-_FIRST = re.compile(rf"(?<!\w)(?:{NUMBER_WORDS['rewritten']['first']})(?= )")
-_NEAR = frozenset(_ATOM.findall(" ".join([*_HOURS, NUMBER_WORDS["rewritten"]["first"]])))
+_PERCENT_WORDS = re.compile(rf"(?:{language.NUMBER_WORDS['rewritten']['percent']})(?!\w)")
+_FIRST = re.compile(rf"(?<!\w)(?:{language.NUMBER_WORDS['rewritten']['first']})(?= )")
+_NEAR = frozenset(_ATOM.findall(" ".join([*_HOURS, language.NUMBER_WORDS["rewritten"]["first"]])))
 _SLOTS = {
     "{h}": rf"(?<![\w.,:/-])(?P<h>\d{{1,2}}|{'|'.join(_HOURS)})(?![\w:]|[.,]\d)",
     "{m}": r"(?<![\w.,:/-])(?P<m>\d{1,2})(?![\w:]|[.,]\d)",
@@ -382,7 +371,7 @@ _CLOCK_RULES, _SIGN_RULES = (
         )
         for table in tables
     ]
-    for tables in (NUMBER_WORDS["clock"].values(), [NUMBER_WORDS["signs"]])
+    for tables in (language.NUMBER_WORDS["clock"].values(), [language.NUMBER_WORDS["signs"]])
 )
 """The rules of each language, and words of which a text has one where a rule matches."""
 _OF_RULES = _NEAR.union(*(near for near, _ in _CLOCK_RULES + _SIGN_RULES))
@@ -396,7 +385,7 @@ def _in_digits(folded: str) -> tuple[str, str, list[tuple[int, int, str]]]:
     atoms = frozenset(_ATOM.findall(folded))
     plain = _PERCENT_WORDS.sub(lambda match: "%".ljust(len(match[0])), folded)
     words, digits, last, spans = "", "", 0, list[tuple[int, int, str]]()
-    for start, end, number in spelled_numbers(plain, atoms):
+    for start, end, number in language.spelled_numbers(plain, atoms):
         words, digits = words + folded[last:start], digits + plain[last:start]
         place, last = len(words), end
         words += folded[start:end].ljust(len(number))
@@ -435,14 +424,16 @@ def _in_digits(folded: str) -> tuple[str, str, list[tuple[int, int, str]]]:
 
 _HALF = re.compile(r"(?<!\d)\d+\.5(?!\d)")
 _SIGNED = re.compile(r"(?<![\w.,:/+#)-])([+-])(\d+(?:[.,]\d{1,2}(?![\d.,]))?)")
-_MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
+_MARKED = re.compile(rf"(?<!{_LETTER})[^\W\d_{language.UNSPACED}]{{1,2}}(?:\+\+?|#|-)(?![\w+#])")
 _PERCENT = re.compile(r"(?<![\d.,])(\d+(?:[.,]\d+)?)\s?%")
 _GROUPED = re.compile(
     r"(?<![\w.,'\u2019])(?:\d{1,3}([.,'\u2019 ])\d{3}(?:\1\d{3}){0,8}|\d{1,2}(?:,\d\d)+,\d{3}|"
     r"\(\d+\) ?\d[\d ./-]{4,}\d)(?!\w|[.,'\u2019 ]\d{3})"
 )
 _DECIMAL = re.compile(r"(?<![\w.,])(\d+),(\d{1,2})(?![\w,]|\.\d)")
-_HALVES = {word: half for half, words in enumerate(NUMBER_WORDS["halves_of_day"].values()) for word in words.split()}
+_HALVES = {
+    word: half for half, words in enumerate(language.NUMBER_WORDS["halves_of_day"].values()) for word in words.split()
+}
 """0 for the morning, 1 for the afternoon, 2 for the night."""
 _BEFORE_HOUR = "|".join(word for word in _HALVES if word[0] > "\u024f")
 _BEHIND_HOUR = "|".join(re.escape(word) for word in _HALVES if word[0] <= "\u024f")
@@ -492,7 +483,7 @@ def _dates(folded: str) -> Iterator[tuple[re.Match[str], list[str]]]:
     English text with the month first as well."""
 
     def in_english() -> bool:
-        return any(len(word) > MAX_LITTLE and word in STOP_WORDS for word in _ATOM.findall(folded))
+        return any(len(word) > MAX_LITTLE and word in language.STOP_WORDS for word in _ATOM.findall(folded))
 
     for match in _YEAR_FIRST.finditer(folded):
         yield match, _date_terms(match[1], match[3], match[4])
@@ -503,9 +494,9 @@ def _dates(folded: str) -> Iterator[tuple[re.Match[str], list[str]]]:
         terms = _date_terms(None, match[2] or match[3], match[1])
         yield match, terms + (_date_terms(None, match[1], match[2]) if match[2] and in_english() else [])
     for match in _DAY_MONTH.finditer(folded):
-        yield match, _date_terms(match[3], month_number(match[2]), match[1])
+        yield match, _date_terms(match[3], language.month_number(match[2]), match[1])
     for match in _MONTH_DAY.finditer(folded):
-        yield match, _date_terms(match[3], month_number(match[1]), match[2])
+        yield match, _date_terms(match[3], language.month_number(match[1]), match[2])
     for match in _HAN_DATE.finditer(folded):
         yield match, _date_terms(match[1], match[2], match[3])
 
@@ -516,7 +507,7 @@ MAX_LITTLE = 2
 def _date_terms(year: str | None, month: str | int | None, day: str) -> list[str]:
     """Returns the terms of a date: `@2029-04-13` and `@04-13`; none if there is no such day."""
     number, of_month = int(month or 0), int(day)
-    if not (1 <= number <= len(MONTHS) and 1 <= of_month <= MOST_DAYS):
+    if not (1 <= number <= len(language.MONTHS) and 1 <= of_month <= MOST_DAYS):
         return []
     of_year = f"@{number:02}-{of_month:02}"
     return [of_year] if year is None else [f"@{int(year)}-{of_year[1:]}", of_year]
@@ -538,18 +529,18 @@ def _names(text: str, *, asked: bool) -> list[Whole]:
         return found
     for match in _LETTER_ALONE.finditer(text):
         letter = match[0].lower()
-        if letter not in STOP_WORDS or not (match[0].isupper() or asked):
+        if letter not in language.STOP_WORDS or not (match[0].isupper() or asked):
             continue
         near = text[max(0, match.start() - MAX_WORD) : match.start()]
         before, behind = _WORD_BEFORE.search(near), _WORD_BEHIND.match(text, match.end())
-        if before and (word := _fold(before[1])) not in STOP_WORDS:
+        if before and (word := _fold(before[1])) not in language.STOP_WORDS:
             found.append(Whole(f"{_term(word)} {letter}", (_term(word),)))
         elif match[0].isupper() and match[0] != "I" and behind and not _BEGINS.search(near):
             word = _term(_fold(behind[1]))
             found.append(Whole(f"{letter} {word}", (word,)))
     for match in _CAPITALISED.finditer(text):
         word, near = match[0].lower(), text[max(0, match.start() - MAX_WORD) : match.start()]
-        if word in STOP_WORDS and (match[0].isupper() or not _BEGINS.search(near)):
+        if word in language.STOP_WORDS and (match[0].isupper() or not _BEGINS.search(near)):
             found.append(Whole(word, (word,)))
     return found
 
@@ -566,10 +557,10 @@ def initials(text: str) -> list[str]:
         words = [word for word in _ATOM.findall(clause) if not word[0].isdecimal()]
         last: str | None = None  # the last word before a row of little words: "Ministry" at "of Foreign"
         for earlier, later in pairwise(words):
-            if earlier not in STOP_WORDS or later not in STOP_WORDS:
+            if earlier not in language.STOP_WORDS or later not in language.STOP_WORDS:
                 pairs[_pair(earlier, later)] = None
-            is_little = len(earlier) <= LITTLE or earlier in STOP_WORDS
-            if is_little and last is not None and len(later) > LITTLE and later not in STOP_WORDS:
+            is_little = len(earlier) <= LITTLE or earlier in language.STOP_WORDS
+            if is_little and last is not None and len(later) > LITTLE and later not in language.STOP_WORDS:
                 pairs[_pair(last, later)] = None
             last = last if is_little else earlier
         if len(pairs) >= MAX_INITIALS:
@@ -579,7 +570,7 @@ def initials(text: str) -> list[str]:
 
 def _pair(word: str, following: str) -> str:
     """Returns the term of two initials. No word begins with ^, so that it is never the term of a word."""
-    return f"^{fold(word[0])}{fold(following[0])}"
+    return f"^{language.fold(word[0])}{language.fold(following[0])}"
 
 
 def acronyms(query: str) -> dict[str, tuple[str, ...]]:
@@ -601,7 +592,7 @@ def acronyms(query: str) -> dict[str, tuple[str, ...]]:
         is_acronym = sum(map(str.isupper, form)) >= FEWEST_CAPITALS or (alone and word.islower())
         if is_acronym and 2 <= len(form) <= MAX_ACRONYM and not _UNSPACED.search(form):
             folded = _fold(form)
-            if folded not in STOP_WORDS:
+            if folded not in language.STOP_WORDS:
                 spelled_out[word] = tuple(dict.fromkeys(_pair(earlier, later) for earlier, later in pairwise(folded)))
     return spelled_out
 
@@ -633,7 +624,7 @@ def _takes_number(run: Sequence[str], number: Sequence[str]) -> bool:
     if any(map(str.isdecimal, run[-1])):
         return True
     short = len(number) == 1 and all(len(atom) <= SHORT_PREFIX for atom in run)
-    return short and run[-1] not in STOP_WORDS and month_number(run[-1]) is None
+    return short and run[-1] not in language.STOP_WORDS and language.month_number(run[-1]) is None
 
 
 def _of_word(atom: str) -> list[Whole]:
@@ -642,7 +633,7 @@ def _of_word(atom: str) -> list[Whole]:
     mixed = _MIXED.fullmatch(atom[:MAX_WORD])
     if mixed is None or _ORDINAL.fullmatch(atom):
         return []
-    parts = (part for part in mixed.groups() if part and part not in STOP_WORDS)
+    parts = (part for part in mixed.groups() if part and part not in language.STOP_WORDS)
     return [Whole(_term(atom), tuple(map(_term, parts)), one_word=True)]
 
 
@@ -663,7 +654,9 @@ def _of_joined(atoms: Sequence[str]) -> list[Whole]:
 def spelled(text: str) -> dict[int, str]:
     """Returns the terms that may be mistyped, by their ids: those of words with `LONG_WORD` letters or more."""
     long_words = (word for word in _tokens(_fold(text)) if len(word) >= LONG_WORD and word.isalpha())
-    stems = dict.fromkeys(_term(word) for word in long_words if word not in STOP_WORDS and not _UNSPACED.match(word))
+    stems = dict.fromkeys(
+        _term(word) for word in long_words if word not in language.STOP_WORDS and not _UNSPACED.match(word)
+    )
     long = [stem for stem in stems if LONG_WORD <= len(stem) <= LONGEST_MISTYPED]
     return dict(zip(term_ids(long).tolist(), long, strict=True))
 
@@ -707,7 +700,7 @@ def text_ids(text: str) -> TermIds:
     for token in _tokens(_fold(text)):
         unspaced = len(token) > 1 and _UNSPACED.match(token)
         (runs if unspaced else words).append(token)
-    single_terms = _terms_of(word for word in words if word not in STOP_WORDS)
+    single_terms = _terms_of(word for word in words if word not in language.STOP_WORDS)
     if not (runs or single_terms):
         single_terms = _terms_of(words)
     ids = term_ids(single_terms)
@@ -753,8 +746,8 @@ def _crc_table() -> TermIds:
 
 _CRC = _crc_table()
 """The table of crc32 (ISO 3309) for steps of one byte."""
-_HAN_RANGES = [(ord(HAN[at]), ord(HAN[at + 2])) for at in range(0, len(HAN), 3)]
-_STOP_CHARACTERS = np.array([ord(word) for word in STOP_WORDS if len(word) == 1], np.uint32)
+_HAN_RANGES = [(ord(language.HAN[at]), ord(language.HAN[at + 2])) for at in range(0, len(language.HAN), 3)]
+_STOP_CHARACTERS = np.array([ord(word) for word in language.STOP_WORDS if len(word) == 1], np.uint32)
 
 
 def index_text(
@@ -768,7 +761,7 @@ def index_text(
     texts = [content, *([context] if context else []), *tags]
     parts = [text_ids(text) for text in texts]
     if time:
-        parts.append(term_ids([str(time.day), _term(MONTHS[time.month - 1]), str(time.year)]))
+        parts.append(term_ids([str(time.day), _term(language.MONTHS[time.month - 1]), str(time.year)]))
     length = sum(map(len, parts))
     added = [term for text in texts for whole in wholes(text) for term in whole.added]
     noted = [[notation.term for notation in notations(text)] for text in texts]
@@ -776,7 +769,7 @@ def index_text(
     all_ids = np.concatenate([*parts, term_ids(added), term_ids(initials(content))])
     ids, counts = np.unique(all_ids, return_counts=True)
     folded = _fold(content)
-    has_number = any(map(_DIGIT.search, [folded, *noted[0]])) or names_time(folded, _ATOM.findall(folded))
+    has_number = any(map(_DIGIT.search, [folded, *noted[0]])) or language.names_time(folded, _ATOM.findall(folded))
     flags = HAS_NUMBER_OR_TIME_WORD * has_number | IS_QUESTION * is_question(folded)
     return IndexedTerms(ids, np.minimum(counts, 255).astype(np.uint8), length, flags)
 
@@ -837,7 +830,7 @@ def _term(word: str) -> str:
     if ordinal := _ORDINAL.fullmatch(word):
         return str(int(ordinal[1]))
     if word[0] <= "\u024f" and not word.isascii():
-        word = fold(word)
+        word = language.fold(word)
     word = sys.intern(word)
     name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
     if name is None:

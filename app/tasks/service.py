@@ -9,18 +9,8 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from app.core import prompt_text
+from app.core import schemas as core
 from app.core.clock import Clock, new_id, rfc3339
-from app.core.schemas import (
-    BODY_LIMITS,
-    OBJECT_BYTES,
-    JsonObject,
-    Page,
-    RecordFilters,
-    differing,
-    equal_json,
-    merge_patch,
-    require_size,
-)
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Conflict, IllegalTransition, NotFound, invalid
 from app.jobs import queue
@@ -31,51 +21,22 @@ from app.storage.record_filters import split_filter
 from app.storage.repository import Listing, Repository, expired, having, pages, unexpired
 from app.storage.schema import Absent, Eq, Filter, In, Range, both, value_at
 from app.storage.scope import Partition, Scope
-from app.tasks import working_memory
-from app.tasks.schemas import (
-    CHECKPOINTS,
-    STATE,
-    TASK_FIELDS,
-    TASKS,
-    Checkpoint,
-    CheckpointRecord,
-    Evidence,
-    EvidenceAdded,
-    EvidenceIn,
-    Jotted,
-    Note,
-    NoteIn,
-    Restore,
-    Step,
-    StepIn,
-    StepPatch,
-    Task,
-    TaskCreate,
-    TaskPatch,
-    TaskPatched,
-    TaskRecord,
-    TaskState,
-    TaskStatus,
-    WorkingMemory,
-    counter,
-    render,
-    render_checkpoint,
-)
+from app.tasks import schemas, working_memory
 from app.writes.executor import Precondition, WriteResult, changed, etag
 
 
-class TaskRepository(Repository[TaskRecord]):
+class TaskRepository(Repository[schemas.TaskRecord]):
     """The tasks and checkpoints that a caller may see."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, TASKS)
-        self.checkpoints = Repository(store, scope, CHECKPOINTS)
+        super().__init__(store, scope, schemas.TASKS)
+        self.checkpoints = Repository(store, scope, schemas.CHECKPOINTS)
 
-    def within(self, task: TaskRecord) -> Filter:
+    def within(self, task: schemas.TaskRecord) -> Filter:
         """Filters the checkpoints of a task."""
         return Eq("task_id", task["task_id"])
 
-    async def checkpoint(self, task: TaskRecord, seq: int) -> CheckpointRecord:
+    async def checkpoint(self, task: schemas.TaskRecord, seq: int) -> schemas.CheckpointRecord:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
         where = self.within(task) if seq == -1 else both(self.within(task), Eq("seq", seq))
         checkpoints = await self.checkpoints.find(where, order="desc", limit=1)
@@ -83,24 +44,28 @@ class TaskRepository(Repository[TaskRecord]):
             raise NotFound("The task has no checkpoint yet." if seq == -1 else f"The task has no checkpoint {seq}.")
         return checkpoints[0]
 
-    async def due(self, partitions: Sequence[Partition], now: str, until: str | None = None) -> list[TaskRecord]:
+    async def due(
+        self, partitions: Sequence[Partition], now: str, until: str | None = None
+    ) -> list[schemas.TaskRecord]:
         """Returns the tasks of these partitions that are to be done, up to `until`."""
         to_do = both(In("status", ("pending", "in_progress")), Range("due_at", le=until), unexpired(now))
-        due: list[TaskRecord] = []
+        due: list[schemas.TaskRecord] = []
         for agent, user in partitions:
             if agent is None:  # each task has an agent
                 continue
             of_user = Absent("user_id") if user is None else Eq("user_id", user)
             of_agent = Eq("agent_id", agent) if isinstance(agent, str) else None
-            async for tasks in pages(partial(self.find, both(of_agent, of_user, to_do)), TASKS, READ_AT_ONCE):
+            async for tasks in pages(partial(self.find, both(of_agent, of_user, to_do)), schemas.TASKS, READ_AT_ONCE):
                 due += tasks
         return due
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def snapshots(self, task: TaskRecord, now: str, *wanted: CheckpointRecord) -> list[CheckpointRecord]:
+    def snapshots(
+        self, task: schemas.TaskRecord, now: str, *wanted: schemas.CheckpointRecord
+    ) -> list[schemas.CheckpointRecord]:
         """Returns new checkpoints, numbered in order. Each of `wanted` gives a reason and may replace the state."""
-        state = cast(TaskState, {part: value_at(task, part) for part in STATE})
+        state = cast(schemas.TaskState, {part: value_at(task, part) for part in schemas.STATE})
         return [
             {
                 "tenant_id": self.scope.tenant,
@@ -108,7 +73,7 @@ class TaskRepository(Repository[TaskRecord]):
                 "task_id": task["task_id"],
                 "agent_id": task["agent_id"],
                 "user_id": task["user_id"],
-                "seq": Ref.number(counter(task["task_id"]), index),
+                "seq": Ref.number(schemas.counter(task["task_id"]), index),
                 "label": None,
                 "restored_seq": None,
                 "state": state,
@@ -118,39 +83,39 @@ class TaskRepository(Repository[TaskRecord]):
             for index, fields in enumerate(wanted)
         ]
 
-    def keep(self, *checkpoints: CheckpointRecord) -> list[Change]:
+    def keep(self, *checkpoints: schemas.CheckpointRecord) -> list[Change]:
         """Returns the changes that store new checkpoints of a task."""
-        numbers = Allocate(counter(checkpoints[0]["task_id"]), self.scope.tenant, len(checkpoints))
-        return [numbers, *(Insert(CHECKPOINTS, checkpoint) for checkpoint in checkpoints)]
+        numbers = Allocate(schemas.counter(checkpoints[0]["task_id"]), self.scope.tenant, len(checkpoints))
+        return [numbers, *(Insert(schemas.CHECKPOINTS, checkpoint) for checkpoint in checkpoints)]
 
-    def unchanged(self, task: TaskRecord) -> Update[TaskRecord]:
+    def unchanged(self, task: schemas.TaskRecord) -> Update[schemas.TaskRecord]:
         """Returns an update without changes that expects the version that was read, so that a checkpoint stores the
         state at the time of the commit."""
         self.scope.require_write(task["agent_id"], task["user_id"])
         expect = {"version": task["version"]}
-        return Update(TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
+        return Update(schemas.TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
 
-    def remove(self, task: TaskRecord) -> list[Change]:
+    def remove(self, task: schemas.TaskRecord) -> list[Change]:
         """Returns the changes that delete a task and its checkpoints."""
-        return [self.delete(task), DeleteWhere(CHECKPOINTS, self.scope.tenant, self.within(task))]
+        return [self.delete(task), DeleteWhere(schemas.CHECKPOINTS, self.scope.tenant, self.within(task))]
 
 
 READ_AT_ONCE = 100
-E = TypeVar("E", Note, Evidence)
+E = TypeVar("E", schemas.Note, schemas.Evidence)
 
-MOVES: Mapping[TaskStatus, tuple[TaskStatus, ...]] = {
+MOVES: Mapping[schemas.TaskStatus, tuple[schemas.TaskStatus, ...]] = {
     "pending": ("in_progress", "completed", "failed", "cancelled"),
     "in_progress": ("completed", "failed", "cancelled"),
     "failed": ("in_progress",),
     "completed": (),
     "cancelled": (),
 }
-ENDED: frozenset[TaskStatus] = frozenset({"completed", "failed", "cancelled"})
+ENDED: frozenset[schemas.TaskStatus] = frozenset({"completed", "failed", "cancelled"})
 MAX_EVIDENCE = 500
 """The limit of evidence pieces of one task."""
 
 
-def may_move(old: TaskStatus, new: TaskStatus) -> bool:
+def may_move(old: schemas.TaskStatus, new: schemas.TaskStatus) -> bool:
     """Returns True if a task may change from one status to the other."""
     return old == new or new in MOVES[old]
 
@@ -176,14 +141,16 @@ def bound(parts: Sequence[E], max_tokens: int) -> tuple[list[E], list[E]]:
     return [part for index, part in enumerate(parts) if index not in leaving], [parts[index] for index in dropped]
 
 
-def bound_evidence(evidence: Sequence[Evidence], max_tokens: int) -> tuple[list[Evidence], list[Evidence]]:
+def bound_evidence(
+    evidence: Sequence[schemas.Evidence], max_tokens: int
+) -> tuple[list[schemas.Evidence], list[schemas.Evidence]]:
     """Splits evidence like `bound`, and keeps the newest `MAX_EVIDENCE` pieces."""
     fitting, dropped = bound(evidence, max_tokens)
     over = max(0, len(fitting) - MAX_EVIDENCE)
     return fitting[over:], [*dropped, *fitting[:over]]
 
 
-def new_evidence(source: str, content: str) -> Evidence:
+def new_evidence(source: str, content: str) -> schemas.Evidence:
     """Returns a piece of evidence with its token count."""
     return {"source": source, "content": content, "tokens": prompt_text.count(f"{source}: {content}")}
 
@@ -200,14 +167,14 @@ class TaskService:
         self._tasks, self._limits, self._clock = tasks, limits, clock
         self._learns = learns
 
-    async def create(self, body: TaskCreate, precondition: Precondition) -> WriteResult[Task]:
+    async def create(self, body: schemas.TaskCreate, precondition: Precondition) -> WriteResult[schemas.Task]:
         """Creates a task; an expired one with its id goes. Raises AlreadyExists if the id is taken, NotFound if it is
         that of a task outside the bindings, Invalid or Forbidden."""
         precondition.check(None)
-        require_size(body.context, OBJECT_BYTES, "context", "/context")
+        core.require_size(body.context, core.OBJECT_BYTES, "context", "/context")
         now = self._now()
-        task: TaskRecord = {
-            **TASKS.as_record(dict(body)),
+        task: schemas.TaskRecord = {
+            **schemas.TASKS.as_record(dict(body)),
             "task_id": body.task_id or new_id("task"),
             "plan": _plan(body.plan),
             "scratchpad": [],
@@ -222,23 +189,25 @@ class TaskService:
         if old is not None and not expired(old, now):
             raise AlreadyExists("That task_id is taken.")  # whose it is remains unsaid
         room = [] if old is None else self._tasks.remove(old)
-        return WriteResult(render(task), [*room, self._tasks.insert(task)], 201, {"ETag": etag(task)})
+        return WriteResult(schemas.render(task), [*room, self._tasks.insert(task)], 201, {"ETag": etag(task)})
 
-    async def get(self, task_id: str) -> Task:
+    async def get(self, task_id: str) -> schemas.Task:
         """Returns a task. Raises NotFound."""
-        return render(await self._live(task_id))
+        return schemas.render(await self._live(task_id))
 
-    async def page(self, filters: RecordFilters, listing: Listing) -> Page[Task]:
+    async def page(self, filters: core.RecordFilters, listing: Listing) -> core.Page[schemas.Task]:
         """Returns a page of tasks that match the filters."""
-        asked, keep = split_filter(filters, TASK_FIELDS, TASKS)
+        asked, keep = split_filter(filters, schemas.TASK_FIELDS, schemas.TASKS)
         named = having(filters, "agent_id", "user_id", "session_id", "status")
         where = both(named, unexpired(self._now()), asked)
-        return await self._tasks.listed(where, listing, render, Task, request=filters, keep=keep)
+        return await self._tasks.listed(where, listing, schemas.render, schemas.Task, request=filters, keep=keep)
 
-    async def patch(self, task_id: str, body: TaskPatch, precondition: Precondition) -> WriteResult[TaskPatched]:
+    async def patch(
+        self, task_id: str, body: schemas.TaskPatch, precondition: Precondition
+    ) -> WriteResult[schemas.TaskPatched]:
         """Changes fields of a task. Raises IllegalTransition if the status may not change like this."""
         task = await self._read(task_id, precondition)
-        fields = differing(task, body.model_dump(exclude_unset=True))
+        fields = core.differing(task, body.model_dump(exclude_unset=True))
         if "status" in fields:
             before, after = task["status"], fields["status"]
             if not may_move(before, after):
@@ -251,10 +220,12 @@ class TaskService:
             fields = {**fields, **_bounded(task, fields["max_tokens"])}
         outcome = self._changed(task, fields)
         operation_id, queued = self._learn_from({**task, **fields}, fields.get("status"))
-        patched: TaskPatched = {**outcome.body, "operation_id": operation_id}
+        patched: schemas.TaskPatched = {**outcome.body, "operation_id": operation_id}
         return WriteResult(patched, [*outcome.changes, *queued], headers=outcome.headers)
 
-    def _learn_from(self, task: TaskRecord, status: TaskStatus | None) -> tuple[str | None, list[Change]]:
+    def _learn_from(
+        self, task: schemas.TaskRecord, status: schemas.TaskStatus | None
+    ) -> tuple[str | None, list[Change]]:
         """Returns the operation that learns from the task's session if the task completed or failed, and the changes
         that queue it."""
         if not self._learns or status not in ("completed", "failed") or task["session_id"] is None:
@@ -267,7 +238,7 @@ class TaskService:
         )
         return operation["operation_id"], queued
 
-    def _term(self, task: TaskRecord, status: TaskStatus) -> TaskRecord:
+    def _term(self, task: schemas.TaskRecord, status: schemas.TaskStatus) -> schemas.TaskRecord:
         """Returns the expiry that a task gets with this status. An expiry that the caller set is not changed."""
         if status in ENDED:
             own = task["expires_at"] is not None and not task.get("kept_after_end")
@@ -283,35 +254,39 @@ class TaskService:
 
     # --- Context, plan, notes, evidence -------------------------------------------------------------------------------
 
-    async def patch_context(self, task_id: str, patch: JsonObject, precondition: Precondition) -> WriteResult[Task]:
+    async def patch_context(
+        self, task_id: str, patch: core.JsonObject, precondition: Precondition
+    ) -> WriteResult[schemas.Task]:
         """Applies a merge patch to the context. Raises Invalid if the result exceeds a limit."""
         task = await self._read(task_id, precondition)
-        merged = merge_patch(task["context"], patch)
-        if most_keys(merged) > BODY_LIMITS.object_keys:
-            raise invalid("", f"the context would have an object of more than {BODY_LIMITS.object_keys} keys")
-        require_size(merged, OBJECT_BYTES, "context", "")
-        return self._changed(task, {} if equal_json(merged, task["context"]) else {"context": merged})
+        merged = core.merge_patch(task["context"], patch)
+        if most_keys(merged) > core.BODY_LIMITS.object_keys:
+            raise invalid("", f"the context would have an object of more than {core.BODY_LIMITS.object_keys} keys")
+        core.require_size(merged, core.OBJECT_BYTES, "context", "")
+        return self._changed(task, {} if core.equal_json(merged, task["context"]) else {"context": merged})
 
-    async def put_plan(self, task_id: str, plan: Sequence[StepIn], precondition: Precondition) -> WriteResult[Task]:
+    async def put_plan(
+        self, task_id: str, plan: Sequence[schemas.StepIn], precondition: Precondition
+    ) -> WriteResult[schemas.Task]:
         """Replaces the plan."""
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
     async def patch_step(
-        self, task_id: str, index: int, body: StepPatch, precondition: Precondition
-    ) -> WriteResult[Task]:
+        self, task_id: str, index: int, body: schemas.StepPatch, precondition: Precondition
+    ) -> WriteResult[schemas.Task]:
         """Changes one step of the plan. Raises NotFound if there is no such step."""
         task = await self._read(task_id, precondition)
         if index >= len(task["plan"]):
             raise NotFound(f"The plan has no step {index}.")
         plan = list(task["plan"])
         plan[index] = body.over(plan[index])
-        require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
+        core.require_size(plan, self._limits.body_bytes, "plan", "/result")  # limits the sum of all results
         return self._planned(task, plan)
 
-    def _planned(self, task: TaskRecord, plan: list[Step]) -> WriteResult[Task]:
+    def _planned(self, task: schemas.TaskRecord, plan: list[schemas.Step]) -> WriteResult[schemas.Task]:
         """Sets the plan, and adds a checkpoint after every `checkpoint_every` completed steps."""
-        outcome = self._changed(task, {} if equal_json(plan, task["plan"]) else {"plan": plan})
+        outcome = self._changed(task, {} if core.equal_json(plan, task["plan"]) else {"plan": plan})
         before, after = (sum(step["status"] == "completed" for step in steps) for steps in (task["plan"], plan))
         every = task["checkpoint_every"]
         if not every or after // every <= before // every:
@@ -319,10 +294,10 @@ class TaskService:
         checkpoints = self._tasks.snapshots({**task, "plan": plan}, self._now(), {"reason": "steps"})
         return replace(outcome, changes=[*outcome.changes, *self._tasks.keep(*checkpoints)])
 
-    async def jot(self, task_id: str, body: NoteIn, precondition: Precondition) -> WriteResult[Jotted]:
+    async def jot(self, task_id: str, body: schemas.NoteIn, precondition: Precondition) -> WriteResult[schemas.Jotted]:
         """Adds a note to the scratchpad. The answer lists the notes that it displaced."""
         task = await self._read(task_id, precondition)
-        note: Note = {
+        note: schemas.Note = {
             "id": new_id("note"),
             "content": body.content,
             "priority": body.priority,
@@ -330,12 +305,12 @@ class TaskService:
         }
         notes, evicted = bound([*task["scratchpad"], note], task["max_tokens"])
         outcome = self._changed(task, {"scratchpad": notes})
-        answer: Jotted = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
+        answer: schemas.Jotted = {"note": note if note in notes else None, "evicted": evicted, "scratchpad": notes}
         return WriteResult(answer, outcome.changes, 201, outcome.headers)
 
     async def add_evidence(
-        self, task_id: str, body: EvidenceIn, precondition: Precondition
-    ) -> WriteResult[EvidenceAdded]:
+        self, task_id: str, body: schemas.EvidenceIn, precondition: Precondition
+    ) -> WriteResult[schemas.EvidenceAdded]:
         """Adds a piece of evidence. The answer lists the pieces that it displaced."""
         task = await self._read(task_id, precondition)
         characters = len(body.source) + len(body.content)
@@ -344,7 +319,7 @@ class TaskService:
         outcome = self._changed(task, {"evidence": evidence})
         return WriteResult({**outcome.body, "evicted": evicted}, outcome.changes, 201, outcome.headers)
 
-    async def working_memory(self, task_id: str, max_tokens: int | None) -> WorkingMemory:
+    async def working_memory(self, task_id: str, max_tokens: int | None) -> schemas.WorkingMemory:
         """Returns the task as prompt text within `max_tokens`."""
         task = await self._live(task_id)
         text, size = await off_loop(characters(task), working_memory.describe, task, max_tokens)
@@ -352,31 +327,37 @@ class TaskService:
 
     # --- Checkpoints --------------------------------------------------------------------------------------------------
 
-    async def checkpoint(self, task_id: str, label: str | None, precondition: Precondition) -> WriteResult[Checkpoint]:
+    async def checkpoint(
+        self, task_id: str, label: str | None, precondition: Precondition
+    ) -> WriteResult[schemas.Checkpoint]:
         """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
         (checkpoint,) = self._tasks.snapshots(task, self._now(), {"reason": "asked", "label": label})
         changes = [*self._tasks.keep(checkpoint), self._tasks.unchanged(task)]
-        return WriteResult(render_checkpoint(checkpoint), changes, 201)
+        return WriteResult(schemas.render_checkpoint(checkpoint), changes, 201)
 
-    async def checkpoints(self, task_id: str, listing: Listing) -> Page[Checkpoint]:
+    async def checkpoints(self, task_id: str, listing: Listing) -> core.Page[schemas.Checkpoint]:
         """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         within, checkpoints = self._tasks.within(task), self._tasks.checkpoints
-        return await checkpoints.listed(within, listing, render_checkpoint, Checkpoint, request=task_id)
+        return await checkpoints.listed(within, listing, schemas.render_checkpoint, schemas.Checkpoint, request=task_id)
 
-    async def get_checkpoint(self, task_id: str, seq: int) -> Checkpoint:
+    async def get_checkpoint(self, task_id: str, seq: int) -> schemas.Checkpoint:
         """Returns a checkpoint; -1 is the latest. Raises NotFound."""
-        return render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
+        return schemas.render_checkpoint(await self._tasks.checkpoint(await self._live(task_id), seq))
 
-    async def restore(self, task_id: str, body: Restore, precondition: Precondition) -> WriteResult[Task]:
+    async def restore(
+        self, task_id: str, body: schemas.Restore, precondition: Precondition
+    ) -> WriteResult[schemas.Task]:
         """Restores the state of a checkpoint in one write. The state before it and the restore itself become
         checkpoints. Raises Conflict if the task is over and the caller does not reopen it."""
         task = await self._read(task_id, precondition)
         checkpoint = await self._tasks.checkpoint(task, body.seq)
         if not MOVES[task["status"]] and not body.reopen:
             raise Conflict(f"This task is {task['status']}: restore it with `reopen: true` if it is to go on.")
-        state = TASKS.as_record({part: value for part, value in checkpoint["state"].items() if part in STATE})
+        state = schemas.TASKS.as_record(
+            {part: value for part, value in checkpoint["state"].items() if part in schemas.STATE}
+        )
         state = {**state, **_bounded(state, task["max_tokens"])}  # the limit may have been lowered since
         outcome = self._changed(task, {**self._term(task, state["status"]), **state})
         checkpoints = self._tasks.snapshots(
@@ -389,22 +370,22 @@ class TaskService:
 
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _changed(self, task: TaskRecord, fields: TaskRecord) -> WriteResult[Task]:
-        return changed(self._tasks, task, fields, render, self._now())
+    def _changed(self, task: schemas.TaskRecord, fields: schemas.TaskRecord) -> WriteResult[schemas.Task]:
+        return changed(self._tasks, task, fields, schemas.render, self._now())
 
-    async def _read(self, task_id: str, precondition: Precondition) -> TaskRecord:
+    async def _read(self, task_id: str, precondition: Precondition) -> schemas.TaskRecord:
         task = await self._live(task_id)
         precondition.check(task)
         return task
 
-    async def _live(self, task_id: str) -> TaskRecord:
+    async def _live(self, task_id: str) -> schemas.TaskRecord:
         return await self._tasks.get_unexpired(task_id, self._now())
 
     def _now(self) -> str:
         return rfc3339(self._clock.now())
 
 
-def _plan(steps: Sequence[StepIn]) -> list[Step]:
+def _plan(steps: Sequence[schemas.StepIn]) -> list[schemas.Step]:
     return [
         {
             "action": step.action,
@@ -417,7 +398,7 @@ def _plan(steps: Sequence[StepIn]) -> list[Step]:
     ]
 
 
-def _bounded(task: TaskState, max_tokens: int) -> TaskRecord:
+def _bounded(task: schemas.TaskState, max_tokens: int) -> schemas.TaskRecord:
     """Returns scratchpad and evidence, each within `max_tokens`."""
     notes, _ = bound(task["scratchpad"], max_tokens)
     evidence, _ = bound_evidence(task["evidence"], max_tokens)

@@ -16,31 +16,8 @@ import numpy as np
 import simsimd
 from numpy.typing import NDArray
 
-from app.storage.index.record_codec import (
-    FACET,
-    TERM,
-    Block,
-    Further,
-    FurtherWindows,
-    Row,
-    facet_id,
-    head_dtype,
-    model_id,
-    quantise,
-    range_value,
-)
-from app.storage.schema import Absent, And, Collection, Doc, Eq, Filter, Has, In, Not, Or, Range, SearchSchema, value_at
-from app.storage.search import (
-    BM25_B,
-    BM25_K1,
-    Bools,
-    Columns,
-    Floats,
-    Ints,
-    Memo,
-    ScopeOverview,
-    SearchQuery,
-)
+from app.storage import schema, search
+from app.storage.index import record_codec
 from app.storage.text import LONG, close_ids, name_id
 
 # --- What is made once for all queries --------------------------------------------------------------------------------
@@ -143,7 +120,7 @@ def _sorted(runs: Sequence[_Run]) -> _Run:
 
 MAX_KEPT = 16
 
-EntryMask: TypeAlias = Bools | bool
+EntryMask: TypeAlias = search.Bools | bool
 """One boolean for all entries, or one for each. Never modify it, because some are cached."""
 
 
@@ -155,38 +132,38 @@ class Masks:
     """
 
     def __init__(
-        self, spec: SearchSchema, facets: Postings, ranges: NDArray[np.float64], empty: Sequence[bool]
+        self, spec: schema.SearchSchema, facets: Postings, ranges: NDArray[np.float64], empty: Sequence[bool]
     ) -> None:
         self._spec, self._facets, self._ranges, self._empty = spec, facets, ranges, tuple(empty)
         self._number = {field: number for number, field in enumerate(spec.ranges)}
         self._columns: dict[int, NDArray[np.float64]] = {}
         self._kept: dict[tuple[str, tuple[Any, ...]], EntryMask] = {}
 
-    def matched(self, where: Filter) -> Bools:
+    def matched(self, where: schema.Filter) -> search.Bools:
         """Returns the mask of the entries that match, (n,), as a new array."""
-        parts = where.parts if isinstance(where, And) else (where,)
+        parts = where.parts if isinstance(where, schema.And) else (where,)
         mask = _all([self._mask(part) for part in parts])
         if isinstance(mask, bool):
             return (np.ones if mask else np.zeros)(len(self._ranges), np.bool_)
         return mask.copy()
 
-    def _mask(self, where: Filter) -> EntryMask:
+    def _mask(self, where: schema.Filter) -> EntryMask:
         match where:
-            case And(parts):
+            case schema.And(parts):
                 return _all([self._mask(part) for part in parts])
-            case Or(parts):
+            case schema.Or(parts):
                 return _any([self._mask(part) for part in parts])
-            case Not(part):
+            case schema.Not(part):
                 mask = self._mask(part)
                 return not mask if isinstance(mask, bool) else ~mask
-            case Eq(field, value) | Has(field, value):
+            case schema.Eq(field, value) | schema.Has(field, value):
                 return self._holding(field, (value,))
-            case In(field, values):
+            case schema.In(field, values):
                 return self._holding(field, values)
-            case Absent(field):
+            case schema.Absent(field):
                 number = self._number[field]
                 return self._empty[number] or np.isnan(self._column(number))
-            case Range():
+            case schema.Range():
                 number = self._number[where.field]
                 return not self._empty[number] and self._between(where, self._column(number))
 
@@ -214,14 +191,14 @@ class Masks:
     def _look_up(self, field: str, values: tuple[Any, ...]) -> EntryMask:
         mask = np.zeros(len(self._ranges), np.bool_)
         for value in values:
-            entries, _ = self._facets.lookup(facet_id(field, value))
+            entries, _ = self._facets.lookup(record_codec.facet_id(field, value))
             if len(entries) == len(mask):  # an entry contains a value only once
                 return True
             mask[entries] = True
         return mask
 
-    def _between(self, where: Range, column: NDArray[np.float64]) -> Bools:
-        mask: Bools = ~np.isnan(column)
+    def _between(self, where: schema.Range, column: NDArray[np.float64]) -> search.Bools:
+        mask: search.Bools = ~np.isnan(column)
         for bound, holds in (
             (where.ge, np.greater_equal),
             (where.gt, np.greater),
@@ -229,7 +206,7 @@ class Masks:
             (where.lt, np.less),
         ):
             if bound is not None:
-                mask &= holds(column, range_value(bound))
+                mask &= holds(column, record_codec.range_value(bound))
         return mask
 
 
@@ -259,24 +236,24 @@ class SegmentView:
     norm, 0 without a vector), `length` (terms), `time` and the filters' masks.
     """
 
-    live: Ints | None
+    live: search.Ints | None
     model: NDArray[np.uint32]
-    per_norm: Floats
-    length: Floats
+    per_norm: search.Floats
+    length: search.Floats
     mean_length: float
-    time: Ints
+    time: search.Ints
     masks: Masks
     columns: dict[str, Any] = field(default_factory=dict)
     """Fields of `Columns`, for the live entries; empty until they are asked for."""
-    further: Further | None = None
+    further: record_codec.Further | None = None
     """Windows after the first; None if every text has one window."""
-    _of_model: dict[int, tuple[Bools, Floats]] = field(default_factory=dict)
+    _of_model: dict[int, tuple[search.Bools, search.Floats]] = field(default_factory=dict)
 
     def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> "SegmentView":
         """Returns a copy with these columns replaced. Results derived from the others stay."""
         return replace(self, columns={**self.columns, **columns})
 
-    def cosine(self, query: SearchQuery, vectors: NDArray[np.int8]) -> tuple[Floats, Bools]:
+    def cosine(self, query: search.SearchQuery, vectors: NDArray[np.int8]) -> tuple[search.Floats, search.Bools]:
         """Returns the cosine of each entry (n,), and whether it has a vector of the query's model (n,).
 
         `vectors` (n, dim) are those of the first windows.
@@ -284,10 +261,10 @@ class SegmentView:
         n, dim = vectors.shape
         if query.vector is None or len(query.vector) != dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted = quantise(query.vector)[np.newaxis]
+        wanted = record_codec.quantise(query.vector)[np.newaxis]
         whole = wanted[0].astype(np.float32)
         scale = np.float32(1 / math.sqrt(whole.dot(whole)))
-        has_vector, per_norm = self._of(model_id(query.model, dim))
+        has_vector, per_norm = self._of(record_codec.model_id(query.model, dim))
         # a product of int8 vectors is an integer that float32 represents exactly
         dots = simsimd.cdist(wanted, vectors, metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
@@ -298,20 +275,22 @@ class SegmentView:
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
 
-    def own_vectors(self, query: SearchQuery, vectors: NDArray[np.int8], at: Ints | slice) -> NDArray[np.int8]:
+    def own_vectors(
+        self, query: search.SearchQuery, vectors: NDArray[np.int8], at: search.Ints | slice
+    ) -> NDArray[np.int8]:
         """Returns a copy of the vectors of the entries `at`, with zeros for those that are not of the query's model."""
-        mine, _ = self._of(model_id(query.model, vectors.shape[1]))
+        mine, _ = self._of(record_codec.model_id(query.model, vectors.shape[1]))
         return np.where(mine[at, np.newaxis], vectors[at], np.int8(0))
 
-    def _of(self, model: int) -> tuple[Bools, Floats]:
+    def _of(self, model: int) -> tuple[search.Bools, search.Floats]:
         """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""
         if model not in self._of_model:
-            has_vector: Bools = self.model == model
+            has_vector: search.Bools = self.model == model
             self._of_model[model] = has_vector, self.per_norm * has_vector
         return self._of_model[model]
 
 
-def fading(heads: NDArray[np.void], live: Ints | None) -> dict[str, NDArray[Any]]:
+def fading(heads: NDArray[np.void], live: search.Ints | None) -> dict[str, NDArray[Any]]:
     """Returns the decay columns of the entries `live`."""
     at = slice(None) if live is None else live
     return {
@@ -355,7 +334,7 @@ class Segment:
 
     def __init__(
         self,
-        spec: SearchSchema,
+        spec: schema.SearchSchema,
         dim: int,
         agent: str | None = None,
         *,
@@ -366,9 +345,9 @@ class Segment:
         self._agent = name_id(agent) if agent else 0
         self._size = 0
         self._dead = 0
-        self._heads = np.empty(0, head_dtype(len(self._spec.ranges)))
+        self._heads = np.empty(0, record_codec.head_dtype(len(self._spec.ranges)))
         self._vectors = np.empty((0, self.dim), np.int8)
-        self._further = FurtherWindows(self.dim)
+        self._further = record_codec.FurtherWindows(self.dim)
         self._ids = np.empty(0, np.int64)
         self._alive = np.empty(0, np.bool_)
         self._links = np.empty((2, 0), np.int64)
@@ -377,7 +356,7 @@ class Segment:
         self._session_codes: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._terms = Postings(np.dtype("<u4"))
-        self._facets = Postings(FACET)
+        self._facets = Postings(record_codec.FACET)
         self._empty = [True] * len(spec.ranges)
         self._view: SegmentView | None = None
 
@@ -398,7 +377,7 @@ class Segment:
 
     # --- Updating -----------------------------------------------------------------------------------------------------
 
-    def apply(self, rows: Sequence[Row]) -> None:
+    def apply(self, rows: Sequence[record_codec.Row]) -> None:
         """Applies changed rows. Applying a row twice has no further effect."""
         others = self._amend(rows)
         if not others:
@@ -413,7 +392,7 @@ class Segment:
         if fresh:
             packed = [row.packed for row in fresh if row.packed is not None]
             vectors = [p.vector or b"" for p in packed]
-            block = Block(
+            block = record_codec.Block(
                 ids=[row.id for row in fresh],
                 heads=b"".join([p.head for p in packed]),
                 vectors=b"".join(vectors),
@@ -429,7 +408,7 @@ class Segment:
             self._link(start, self._size)
         self._view = None
 
-    def fill(self, blocks: Iterable[Block], count: int) -> None:
+    def fill(self, blocks: Iterable[record_codec.Block], count: int) -> None:
         """Adds all documents of an empty segment at once, which costs a fraction of `apply`.
 
         `count` is their approximate number.
@@ -449,7 +428,7 @@ class Segment:
         """True if so many entries are dead that reloading the segment is better."""
         return self._dead > max(MIN_DEAD, self._size // 4)
 
-    def _amend(self, rows: Sequence[Row]) -> list[Row]:
+    def _amend(self, rows: Sequence[record_codec.Row]) -> list[record_codec.Row]:
         """Overwrites records whose text, vector, facets and session stayed. Returns the remaining rows."""
         known = [(row, at) for row in rows if row.packed is not None and (at := self._index.get(row.id)) is not None]
         if not known:
@@ -486,7 +465,7 @@ class Segment:
         if self._last.get(code) == at:
             self._last[code] = int(before)
 
-    def _append_all(self, block: Block) -> None:
+    def _append_all(self, block: record_codec.Block) -> None:
         """Appends the records and vectors of the block."""
         start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
@@ -519,7 +498,7 @@ class Segment:
         links, self._links = self._links, np.empty((2, capacity + more), np.int64)
         self._links[:, :capacity] = links
 
-    def _take_vectors(self, block: Block, start: int, stop: int) -> None:
+    def _take_vectors(self, block: record_codec.Block, start: int, stop: int) -> None:
         """Stores the vector of each first window and, separately, of the further ones.
 
         Vectors of another length (another model's) become zeros, which match no query of ours.
@@ -546,11 +525,11 @@ class Segment:
 
     def _post(self, terms: JoinedParts, facets: JoinedParts, start: int) -> None:
         """Adds the terms and facets of the entries from `start` on."""
-        words, values = np.frombuffer(terms[0], TERM), np.frombuffer(facets[0], FACET)
+        words, values = np.frombuffer(terms[0], record_codec.TERM), np.frombuffer(facets[0], record_codec.FACET)
         entries = np.arange(start, self._size, dtype=np.int32)
-        entry_of = np.repeat(entries, np.asarray(terms[1], np.int64) // TERM.itemsize)
+        entry_of = np.repeat(entries, np.asarray(terms[1], np.int64) // record_codec.TERM.itemsize)
         self._terms.append(np.ascontiguousarray(words["id"]), entry_of, np.ascontiguousarray(words["count"]))
-        entry_of = np.repeat(entries, np.asarray(facets[1], np.int64) // FACET.itemsize)
+        entry_of = np.repeat(entries, np.asarray(facets[1], np.int64) // record_codec.FACET.itemsize)
         self._facets.append(values, entry_of, np.ones(len(values), np.uint8))
 
     def _link(self, start: int, stop: int) -> None:
@@ -589,7 +568,7 @@ class Segment:
         """Returns the sort key in a session: the ordinal, then the order of insertion."""
         return int(self._heads[at]["ordinal"]), int(self._ids[at])
 
-    def _link_in(self, order: Ints) -> None:
+    def _link_in(self, order: search.Ints) -> None:
         """Rebuilds all links.
 
         `order` are the entries that have a session, with those of one session in consecutive positions.
@@ -602,7 +581,7 @@ class Segment:
 
     # --- Searching ----------------------------------------------------------------------------------------------------
 
-    def columns(self, query: SearchQuery) -> Columns:
+    def columns(self, query: search.SearchQuery) -> search.Columns:
         """Returns the columns of the live entries for the query."""
         view = self._view = self._view or self._new_view()
         # of a large segment a part, unless the most candidates (`LEADING`) held too few that match: then all
@@ -624,7 +603,7 @@ class Segment:
                 matched[view.live],
             )
             df = np.add.reduce(term_counts != 0, axis=1, dtype=np.float32)
-        return Columns(
+        return search.Columns(
             **view.columns,
             matched=matched,
             cosine=cosine,
@@ -635,7 +614,7 @@ class Segment:
             close=self._close_terms(query, df) if query.spelled else {},
         )
 
-    def _part_of(self, view: SegmentView, query: SearchQuery) -> Columns:
+    def _part_of(self, view: SegmentView, query: search.SearchQuery) -> search.Columns:
         """Returns the columns of some entries of a large segment: of the candidates of a ranking and their neighbours,
         or else of the entries that match. How often a term occurs is counted in all."""
         n, alive = self._size, self._alive[: self._size]
@@ -656,7 +635,7 @@ class Segment:
         for counts_of_term, (entries, counts) in zip(term_counts, postings, strict=True):
             positions = position_of[entries]
             counts_of_term[positions[positions >= 0]] = counts[positions >= 0]
-        return Columns(
+        return search.Columns(
             **self._columns_at(view, chosen),
             matched=matched[chosen],
             cosine=cosine[chosen],
@@ -671,19 +650,21 @@ class Segment:
     def _candidates(
         self,
         view: SegmentView,
-        query: SearchQuery,
-        matched: Bools,
-        cosine: Floats,
+        query: search.SearchQuery,
+        matched: search.Bools,
+        cosine: search.Floats,
         postings: Sequence[tuple[NDArray[np.int32], NDArray[np.uint8]]],
-        df: Floats,
-    ) -> Ints:
+        df: search.Floats,
+    ) -> search.Ints:
         """Returns the entries that may be among the first of a ranking, ascending: of those that match the best by
         vector, by words (BM25) and by both, the newest and the oldest, these from the time that the query names, and
         the farthest, which the cosines are scaled by; with the neighbours of each. `cosine`: -2 without a vector."""
         most, time = self._leading[query.depth], view.time
         words = np.zeros(self._size, np.float32)
         for (entries, counts), with_term in zip(postings, df.tolist(), strict=True):
-            norm = BM25_K1 * (1 - BM25_B + BM25_B / max(view.mean_length, 1) * view.length[entries])
+            norm = search.BM25_K1 * (
+                1 - search.BM25_B + search.BM25_B / max(view.mean_length, 1) * view.length[entries]
+            )
             idf = math.log1p((len(self) - with_term + 0.5) / (with_term + 0.5))
             words[entries] += np.float32(idf) * counts / (counts + norm)
         with_vector = matched & (cosine > -2)
@@ -704,7 +685,7 @@ class Segment:
             is_chosen[self._links[:, np.flatnonzero(is_chosen[:-1])]] = True
         return np.flatnonzero(is_chosen[:-1])
 
-    def _close_terms(self, query: SearchQuery, df: Floats) -> dict[int, dict[int, int]]:
+    def _close_terms(self, query: search.SearchQuery, df: search.Floats) -> dict[int, dict[int, int]]:
         """Returns the terms that live entries have and that are close to an unknown one, by its id."""
         unknown = [term for term in query.terms[df == 0].tolist() if term in query.spelled]
         close: dict[int, dict[int, int]] = {}
@@ -730,7 +711,7 @@ class Segment:
             further=self._further.result,
         )
 
-    def _columns_at(self, view: SegmentView, chosen: Ints | None) -> dict[str, Any]:
+    def _columns_at(self, view: SegmentView, chosen: search.Ints | None) -> dict[str, Any]:
         """Returns the columns of these entries that do not depend on the query. None: of all, if none is dead."""
         heads, n = self._heads[: self._size], self._size
         links, at = self._links[:, :n], slice(None) if chosen is None else chosen
@@ -755,10 +736,10 @@ class Segment:
             **fading(heads, chosen),
             "agent": np.full(len(length), self._agent, np.int64),
             "content": heads["content"][at].copy(),
-            "memo": Memo(),
+            "memo": search.Memo(),
         }
 
-    def _first_present(self, fields: Sequence[str], at: Any, time: Ints) -> Ints | None:
+    def _first_present(self, fields: Sequence[str], at: Any, time: search.Ints) -> search.Ints | None:
         """Returns for each entry the first of these ranges that it has, in milliseconds, else its time."""
         if not fields:
             return None
@@ -769,7 +750,7 @@ class Segment:
         return values.astype(np.int64)
 
 
-def _largest(values: NDArray[Any], among: Bools, most: int) -> Ints:
+def _largest(values: NDArray[Any], among: search.Bools, most: int) -> search.Ints:
     """Returns the entries with the largest values of those `among`, so many or all of them. Of equal values at the end
     the last entries are taken."""
     if np.count_nonzero(among) <= most:
@@ -821,14 +802,14 @@ class PartitionState:
     model: int = 0
     """Code of the model of all its vectors; 0: they may differ, or a document has none."""
 
-    def written(self, collection: Collection, doc: Doc, model: int, *, new: bool) -> None:
+    def written(self, collection: schema.Collection, doc: schema.Doc, model: int, *, new: bool) -> None:
         """Counts a row that was written with a vector of `model`."""
         self.count += new
         self.model = model if self.count == 1 or model == self.model else 0
         self.note_speaker(collection, doc)
 
-    def note_speaker(self, collection: Collection, doc: Doc) -> None:
-        speaker = value_at(doc, collection.spec.speaker)
+    def note_speaker(self, collection: schema.Collection, doc: schema.Doc) -> None:
+        speaker = schema.value_at(doc, collection.spec.speaker)
         if speaker and speaker not in self.speakers and len(self.speakers) < MAX_SPEAKERS:
             self.speakers.append(speaker)
 
@@ -848,11 +829,11 @@ class PartitionState:
         self.floor, self.tombstones = self.version, 0
 
 
-def overview_of(states: Sequence[PartitionState]) -> ScopeOverview:
+def overview_of(states: Sequence[PartitionState]) -> search.ScopeOverview:
     """Returns the overview of a scope of these partitions."""
     speakers = dict.fromkeys(name for state in states for name in state.speakers)
     agents = dict.fromkeys(state.agent for state in states)
-    return ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))
+    return search.ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
 
 SegmentKey: TypeAlias = tuple[int, int]
@@ -895,7 +876,7 @@ class SegmentCache:
             _, (_, _, freed) = self._held.popitem(last=False)
             self.nbytes -= freed
 
-    def update(self, key: SegmentKey, segment: Segment, version: int, rows: Sequence[Row]) -> None:
+    def update(self, key: SegmentKey, segment: Segment, version: int, rows: Sequence[record_codec.Row]) -> None:
         """Applies changed rows to the segment and stores it at the new version."""
         segment.apply(rows)
         self.put(key, segment, version)

@@ -24,19 +24,7 @@ from pymongo import ReturnDocument, UpdateOne
 from pymongo.read_concern import ReadConcern
 
 from app.core.work import MOST_ENCODED, characters
-from app.storage.change_log import (
-    CHANGES,
-    STEP,
-    ChangeLog,
-    ChangeNotes,
-    Head,
-    LogEntry,
-    LogOptions,
-    LogPage,
-    Position,
-    erased,
-    first_old,
-)
+from app.storage import change_log
 from app.storage.changes import (
     Allocate,
     Change,
@@ -56,22 +44,7 @@ from app.storage.changes import (
     stale,
     total,
 )
-from app.storage.mongo import codec
-from app.storage.mongo.connection import (
-    CHANGE_HEADS,
-    CHANGE_LOG,
-    COUNTERS,
-    DUPLICATE_KEY,
-    META,
-    Database,
-    MongoSession,
-    Retry,
-    RunCalls,
-    TransactionRunner,
-    TransactionWrites,
-    WriteError,
-    guarded,
-)
+from app.storage.mongo import codec, connection
 from app.storage.mongo.partitions import PartitionWriting, add_own, counter_key, owner, partition_key
 from app.storage.records import unreadable
 from app.storage.schema import EVERYTHING, Collection, Doc, Filter
@@ -103,7 +76,7 @@ def size_of(stored: codec.Stored) -> int:
 class UsageWriting:
     """Adds up what one transaction changes, and writes it at the end to the slot."""
 
-    def __init__(self, database: Database, session: MongoSession, slot: int) -> None:
+    def __init__(self, database: connection.Database, session: connection.MongoSession, slot: int) -> None:
         self._database, self._session, self._slot = database, session, slot
         self._changed: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
 
@@ -126,7 +99,7 @@ class UsageWriting:
         """Returns what the transaction has changed of a tenant's usage."""
         return sum((usage for (owner, _), usage in self._changed.items() if owner == tenant), Usage())
 
-    def close(self, writes: TransactionWrites) -> None:
+    def close(self, writes: connection.TransactionWrites) -> None:
         """Adds the changes to the writes."""
         for tenant, own in by_tenant(self._changed.items()).items():
             by: codec.Stored = {}
@@ -141,19 +114,21 @@ def _slot_id(tenant: str, slot: int) -> str:
     return orjson.dumps([tenant, slot]).decode()
 
 
-async def usage_of(database: Database, tenant: str, session: MongoSession | None = None) -> Usage:
+async def usage_of(database: connection.Database, tenant: str, session: connection.MongoSession | None = None) -> Usage:
     """Returns the tenant's whole usage."""
     stored = await _usage_where(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
     return total(stored.get(tenant, {}))
 
 
-async def stored_usage(database: Database, session: MongoSession | None = None) -> dict[str, dict[str, Usage]]:
+async def stored_usage(
+    database: connection.Database, session: connection.MongoSession | None = None
+) -> dict[str, dict[str, Usage]]:
     """Returns the usage that is stored."""
     return await _usage_where(database, {}, session)
 
 
 async def _usage_where(
-    database: Database, wanted: codec.Stored, session: MongoSession | None
+    database: connection.Database, wanted: codec.Stored, session: connection.MongoSession | None
 ) -> dict[str, dict[str, Usage]]:
     usages: list[tuple[tuple[str, str], Usage]] = []
     async for slot in database[USAGE].find(wanted, session=session):
@@ -163,7 +138,10 @@ async def _usage_where(
 
 
 async def counted_usage(
-    database: Database, collections: Sequence[Collection], tenant: str | None, session: MongoSession | None = None
+    database: connection.Database,
+    collections: Sequence[Collection],
+    tenant: str | None,
+    session: connection.MongoSession | None = None,
 ) -> dict[str, dict[str, Usage]]:
     """Returns the usage by reading the documents, those of one tenant or all."""
     usages: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
@@ -180,7 +158,9 @@ async def counted_usage(
 class MongoAccounting:
     """Implements `Accounting`."""
 
-    def __init__(self, database: Database, collections: Sequence[Collection], runner: TransactionRunner) -> None:
+    def __init__(
+        self, database: connection.Database, collections: Sequence[Collection], runner: connection.TransactionRunner
+    ) -> None:
         self._database, self._runner = database, runner
         self._collections = [collection for collection in collections if collection.counted]
         self.names = [collection.name for collection in self._collections]
@@ -198,7 +178,7 @@ class MongoAccounting:
             {"$match": {"$expr": {"$gt": [{"$add": records}, 0]}}},
             {"$group": {"_id": None, "tenants": {"$sum": 1}} | {field: {"$sum": f"${field}"} for field in fields}},
         ]
-        with guarded():
+        with connection.guarded():
             rows = await (await self._database[USAGE].aggregate(pipeline)).to_list()
         sums = rows[0] if rows else {"tenants": 0}
         usage = {name: Usage(int(sums.get(f"{name}_records", 0)), int(sums.get(f"{name}_bytes", 0))) for name in names}
@@ -217,7 +197,7 @@ class MongoAccounting:
         """Counts one tenant in one transaction. It sees one state, and conflicts with whoever changes a slot that it
         replaces."""
 
-        async def attempt(session: MongoSession) -> list[str]:
+        async def attempt(session: connection.MongoSession) -> list[str]:
             wanted = {"tenant_id": tenant}
             stored = await _usage_where(self._database, wanted, session)
             there = await counted_usage(self._database, self._collections, tenant, session)
@@ -235,13 +215,13 @@ class MongoAccounting:
         return await self._runner.in_transaction(attempt)
 
 
-async def count_once(database: Database, accounting: MongoAccounting) -> None:
+async def count_once(database: connection.Database, accounting: MongoAccounting) -> None:
     """Counts the records of collections that were not counted when they were written."""
-    mark = await database[META].find_one({"_id": USAGE_COUNTED})
+    mark = await database[connection.META].find_one({"_id": USAGE_COUNTED})
     if mark is None or not set(accounting.names) <= set(mark.get("collections", ())):
         await accounting.recount()
         new = {"$set": {"done": True}, "$addToSet": {"collections": {"$each": accounting.names}}}
-        await database[META].update_one({"_id": USAGE_COUNTED}, new, upsert=True)
+        await database[connection.META].update_one({"_id": USAGE_COUNTED}, new, upsert=True)
 
 
 # --- The change log ---------------------------------------------------------------------------------------------------
@@ -262,7 +242,7 @@ NEVER = Timestamp(0, 0)
 PENDING = {"pending": True}
 
 
-def _new_entry(entry: LogEntry, op: Timestamp) -> codec.Stored:
+def _new_entry(entry: change_log.LogEntry, op: Timestamp) -> codec.Stored:
     """Returns a new entry as it is stored, without a number."""
     return {
         "_id": ObjectId(),
@@ -279,30 +259,30 @@ def _new_entry(entry: LogEntry, op: Timestamp) -> codec.Stored:
     }
 
 
-def append_to_log(writes: TransactionWrites, entries: Iterable[LogEntry]) -> None:
+def append_to_log(writes: connection.TransactionWrites, entries: Iterable[change_log.LogEntry]) -> None:
     """Adds the entries of a commit to its writes, the last ones. The transaction has read something, so that its
     snapshot is not newer than the time that its entries get."""
     op = writes.session.operation_time or NEVER
     for entry in entries:
-        writes.insert(CHANGE_LOG, _new_entry(entry, op))
+        writes.insert(connection.CHANGE_LOG, _new_entry(entry, op))
 
 
-class MongoChangeLog(ChangeLog):
+class MongoChangeLog(change_log.ChangeLog):
     """The log in MongoDB. Its reads see what a majority has, so that no number is ever taken back."""
 
     def __init__(
         self,
-        database: Database,
-        timely: RunCalls,
-        runner: TransactionRunner,
-        options: LogOptions,
+        database: connection.Database,
+        timely: connection.RunCalls,
+        runner: connection.TransactionRunner,
+        options: change_log.LogOptions,
     ) -> None:
         """`timely` runs a call of the driver within the deadline of a request."""
         super().__init__(options)
         self._database, self._timely, self._runner = database, timely, runner
         durable = ReadConcern("majority")
-        self._entries = database.get_collection(CHANGE_LOG, read_concern=durable)
-        self._heads = database.get_collection(CHANGE_HEADS, read_concern=durable)
+        self._entries = database.get_collection(connection.CHANGE_LOG, read_concern=durable)
+        self._heads = database.get_collection(connection.CHANGE_HEADS, read_concern=durable)
 
     async def begin(self) -> None:
         """Empties the log if no changes are logged: what is committed now will be missing in it."""
@@ -311,29 +291,36 @@ class MongoChangeLog(ChangeLog):
             await self._entries.delete_many({})
 
     async def page(
-        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
-    ) -> LogPage:
-        async def read() -> LogPage:
+        self, tenant: str, after: change_log.Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> change_log.LogPage:
+        async def read() -> change_log.LogPage:
             head = await self._head(tenant)
             start = head.start(after)
             upto = min(head.last, start + self.options.scanned)
             wanted = codec.all_of(
-                {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}}, codec.where(CHANGES, where)
+                {"tenant_id": tenant, "seq": {"$gt": Int64(start), "$lte": Int64(upto)}},
+                codec.where(change_log.CHANGES, where),
             )
             entries = await self._entries.find(wanted).sort("seq", 1).limit(limit).to_list()
-            (await self._head(tenant)).start(Position(head.log, start))  # nothing of it was dropped meanwhile
-            return LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
+            (await self._head(tenant)).start(
+                change_log.Position(head.log, start)
+            )  # nothing of it was dropped meanwhile
+            return change_log.LogPage.read(head, [_entry(entry) for entry in entries], upto, limit)
 
         await self._number(tenant)
         return await self._timely(read)
 
-    async def _current(self, tenant: str) -> Head:
+    async def _current(self, tenant: str) -> change_log.Head:
         await self._number(tenant)
         return await self._timely(lambda: self._head(tenant))
 
-    async def _head(self, tenant: str) -> Head:
+    async def _head(self, tenant: str) -> change_log.Head:
         stored = await self._heads.find_one({"_id": tenant})
-        return Head() if stored is None else Head(stored["log"], int(stored["last"]), int(stored["floor"]))
+        return (
+            change_log.Head()
+            if stored is None
+            else change_log.Head(stored["log"], int(stored["last"]), int(stored["floor"]))
+        )
 
     async def _mark(self, tenant: str) -> object:
         async def look() -> tuple[Any, int]:
@@ -346,13 +333,13 @@ class MongoChangeLog(ChangeLog):
         """Numbers all entries that are committed now."""
         pending = {"tenant_id": tenant, **PENDING}
 
-        async def number_some(session: MongoSession) -> None:
-            entries, sorted_by = self._database[CHANGE_LOG], [("op", 1), ("_id", 1)]
-            unnumbered = entries.find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(STEP)
+        async def number_some(session: connection.MongoSession) -> None:
+            entries, sorted_by = self._database[connection.CHANGE_LOG], [("op", 1), ("_id", 1)]
+            unnumbered = entries.find(pending, {"_id": 1}, session=session).sort(sorted_by).limit(change_log.STEP)
             ids = [entry["_id"] for entry in await unnumbered.to_list()]
             if not ids:
                 return
-            head = await self._database[CHANGE_HEADS].find_one_and_update(
+            head = await self._database[connection.CHANGE_HEADS].find_one_and_update(
                 {"_id": tenant},
                 {
                     "$inc": {"last": Int64(len(ids))},
@@ -378,11 +365,11 @@ class MongoChangeLog(ChangeLog):
         return await self._timely(lambda: self._entries.find_one(wanted, {"_id": 1})) is not None
 
     async def forget(self, tenant: str, user: str) -> None:
-        async def replace(session: MongoSession) -> None:
-            entries = self._database[CHANGE_LOG]
+        async def replace(session: connection.MongoSession) -> None:
+            entries = self._database[connection.CHANGE_LOG]
             gone = await entries.delete_many({"tenant_id": tenant, "user_id": user}, session=session)
             if gone.deleted_count:
-                mark = erased(tenant, self.options.stamp_now())
+                mark = change_log.erased(tenant, self.options.stamp_now())
                 await entries.insert_one(_new_entry(mark, session.operation_time or NEVER), session=session)
 
         await self._runner.in_transaction(replace, [f"changes {tenant}"])
@@ -397,8 +384,10 @@ class MongoChangeLog(ChangeLog):
     async def _drop(self, tenant: str, oldest: str) -> int:
         async def drop() -> int:
             wanted = {"tenant_id": tenant, "seq": {"$exists": True}}
-            entries = await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(STEP).to_list()
-            old = first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
+            entries = (
+                await self._entries.find(wanted, {"seq": 1, "at": 1}).sort("seq", 1).limit(change_log.STEP).to_list()
+            )
+            old = change_log.first_old([(int(entry["seq"]), entry["at"]) for entry in entries], oldest)
             if old:
                 await self._heads.update_one({"_id": tenant}, {"$max": {"floor": Int64(old[-1])}})
                 await self._entries.delete_many({"tenant_id": tenant, "seq": {"$lte": Int64(old[-1])}})
@@ -408,10 +397,10 @@ class MongoChangeLog(ChangeLog):
         return await self._timely(drop)
 
 
-def _entry(stored: codec.Stored) -> LogEntry:
+def _entry(stored: codec.Stored) -> change_log.LogEntry:
     version = None if stored["version"] is None else int(stored["version"])
     owners = stored["agent_id"], stored["user_id"]
-    return LogEntry(
+    return change_log.LogEntry(
         stored["tenant_id"],
         stored["kind"],
         stored["id"],
@@ -448,24 +437,31 @@ def competing(changes: Sequence[Change], slot: int) -> tuple[set[str], set[str]]
     return keys, partitions
 
 
-def _refusal(collection: Collection, stored_id: str, reply: WriteError) -> CommitConflict | Retry | None:
+def _refusal(
+    collection: Collection, stored_id: str, reply: connection.WriteError
+) -> CommitConflict | connection.Retry | None:
     """Returns the error for the server's answer to the write of a document: for a duplicate key a conflict of that
     unique key or id, or a retry."""
-    if reply["code"] != DUPLICATE_KEY:
+    if reply["code"] != connection.DUPLICATE_KEY:
         return None
     doc_id = stored_id.partition(codec.SEPARATOR)[2]
     fields = [str(name) for name in reply.get("keyPattern", {})]
     for unique in collection.unique:
         if fields == [codec.unique_path(unique)]:
             return CommitConflict(collection.name, doc_id, unique.name)
-    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else Retry()
+    return CommitConflict(collection.name, doc_id, "exists") if fields == ["_id"] else connection.Retry()
 
 
 class ChangeAttempt:
     """One attempt to make a list of changes, and to log them. It adds the partitions that it writes to `partitions`."""
 
     def __init__(
-        self, writes: TransactionWrites, partitions: set[str], now_ms: int, usage: UsageWriting, notes: ChangeNotes
+        self,
+        writes: connection.TransactionWrites,
+        partitions: set[str],
+        now_ms: int,
+        usage: UsageWriting,
+        notes: change_log.ChangeNotes,
     ) -> None:
         self._database, self._session = writes.database, writes.session
         self._begun = self._session.operation_time
@@ -500,7 +496,7 @@ class ChangeAttempt:
                 case DeleteWhere():
                     await self._delete_where(change)
                 case Allocate():
-                    counter = await self._database[COUNTERS].find_one_and_update(
+                    counter = await self._database[connection.COUNTERS].find_one_and_update(
                         {"_id": counter_key(change.tenant, change.name)},
                         {
                             "$inc": {"value": Int64(change.count)},

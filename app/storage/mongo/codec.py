@@ -22,28 +22,10 @@ from bson.binary import Binary, BinaryVectorDtype
 from bson.int64 import Int64
 
 from app.core.work import json_work, off_loop
+from app.storage import schema
 from app.storage.index.record_codec import TERM, PackedRecord, head_dtype, join_windows, range_value, split_windows
 from app.storage.protocol import Order
 from app.storage.records import left_out
-from app.storage.schema import (
-    Absent,
-    After,
-    And,
-    Collection,
-    Doc,
-    Eq,
-    Filter,
-    Has,
-    In,
-    Not,
-    Or,
-    R,
-    Range,
-    SearchSchema,
-    Unique,
-    matches,
-    value_at,
-)
 from app.storage.text import LONG
 
 Stored: TypeAlias = dict[str, Any]
@@ -108,7 +90,7 @@ def id_in(stored: Stored) -> str:
     return str(stored["_id"]).partition(SEPARATOR)[2]
 
 
-def encode(collection: Collection, fields: Mapping[str, object]) -> Stored:
+def encode(collection: schema.Collection, fields: Mapping[str, object]) -> Stored:
     """Returns the fields as they are stored: objects and lists of an opaque field as their JSON."""
     return {
         name: {"json": orjson.dumps(value).decode()}
@@ -118,21 +100,21 @@ def encode(collection: Collection, fields: Mapping[str, object]) -> Stored:
     }
 
 
-def json_length(collection: Collection, *stored: Stored) -> int:
+def json_length(collection: schema.Collection, *stored: Stored) -> int:
     """Returns the characters of JSON that documents have."""
     return sum(
         len(value["json"]) for doc in stored for name in collection.opaque if isinstance(value := doc.get(name), dict)
     )
 
 
-async def all_decoded(collection: Collection[R], stored: Sequence[Stored]) -> list[R | None]:
+async def all_decoded(collection: schema.Collection[schema.R], stored: Sequence[Stored]) -> list[schema.R | None]:
     """Returns the documents as they were given, None for each that cannot be read: long ones beside the event loop.
     Modifies `stored`."""
     work = json_work(json_length(collection, *stored))
     return await off_loop(work, lambda: [decoded(collection, doc) for doc in stored])
 
 
-def decoded(collection: Collection[R], stored: Stored) -> R | None:
+def decoded(collection: schema.Collection[schema.R], stored: Stored) -> schema.R | None:
     """Returns the document as it was given, or None if it cannot be read. Modifies `stored`."""
     doc_id = id_in(stored)
     try:
@@ -142,7 +124,7 @@ def decoded(collection: Collection[R], stored: Stored) -> R | None:
         return None
 
 
-def decode(collection: Collection[R], stored: Stored) -> R:
+def decode(collection: schema.Collection[schema.R], stored: Stored) -> schema.R:
     """Returns the document as it was given. Modifies `stored`."""
     stored.pop("_id", None)
     stored.pop(OWN, None)
@@ -150,12 +132,14 @@ def decode(collection: Collection[R], stored: Stored) -> R:
     for name, value in stored.items():
         is_json = name in collection.opaque and isinstance(value, dict)
         given[name] = orjson.loads(value["json"]) if is_json else _plain(value)
-    return cast(R, given)
+    return cast(schema.R, given)
 
 
-def known_in(collection: Collection, stored: Stored) -> Doc:
+def known_in(collection: schema.Collection, stored: Stored) -> schema.Doc:
     """Returns what a document says that cannot be read: all but its opaque fields."""
-    known: Doc = decode(collection, {name: value for name, value in stored.items() if name not in collection.opaque})
+    known: schema.Doc = decode(
+        collection, {name: value for name, value in stored.items() if name not in collection.opaque}
+    )
     return known
 
 
@@ -174,17 +158,17 @@ def _plain(value: Any) -> Any:
 # --- Unique keys ------------------------------------------------------------------------------------------------------
 
 
-def unique_path(unique: Unique) -> str:
+def unique_path(unique: schema.Unique) -> str:
     """Returns the path of a unique key."""
     return f"{OWN}.u.{unique.name}"
 
 
-def unique_keys(collection: Collection, doc: Doc) -> dict[str, str]:
+def unique_keys(collection: schema.Collection, doc: schema.Doc) -> dict[str, str]:
     """Returns the values of the unique keys whose condition the document meets, by name."""
     keys: dict[str, str] = {}
     for unique in collection.unique:
-        if matches(doc, unique.when):
-            values = [value_at(doc, field) for field in unique.fields]
+        if schema.matches(doc, unique.when):
+            values = [schema.value_at(doc, field) for field in unique.fields]
             whole = [int(v) if isinstance(v, float) and v.is_integer() else v for v in values]
             keys[unique.name] = orjson.dumps([doc["tenant_id"], *whole]).decode()
     return keys
@@ -197,7 +181,7 @@ MOST_REPEATS = 4
 term once, it missed 13 of 200 texts among the first ten of 200,000 records. In BM25 a fifth time adds a twentieth."""
 
 
-def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
+def packed_fields(spec: schema.SearchSchema, doc: schema.Doc, packed: PackedRecord) -> Stored:
     """Returns the fields of `_r`: the packed record, and the values that search indexes filter and match by.
 
     None means that the field is not stored.
@@ -208,7 +192,7 @@ def packed_fields(spec: SearchSchema, doc: Doc, packed: PackedRecord) -> Stored:
         first, further = split_windows(packed.vector, long=bool(head["flags"] & LONG))
     terms = np.frombuffer(packed.terms, TERM)
     words = np.repeat(terms["id"], np.minimum(terms["count"], MOST_REPEATS))
-    values = {field: value_at(doc, field) for field in spec.ranges}
+    values = {field: schema.value_at(doc, field) for field in spec.ranges}
     return {
         "head": packed.head,
         "vector": None if first is None else vector_of(first),
@@ -264,32 +248,32 @@ Query: TypeAlias = dict[str, Any]
 NOTHING: Query = {"_id": {"$in": []}}
 
 
-def where(collection: Collection, part: Filter) -> Query:
+def where(collection: schema.Collection, part: schema.Filter) -> Query:
     """Returns the filter as a MongoDB query."""
     match part:
-        case And(parts):
+        case schema.And(parts):
             return all_of(*(where(collection, inner) for inner in parts))
-        case Or(parts):
+        case schema.Or(parts):
             return {"$or": [where(collection, inner) for inner in parts]} if parts else NOTHING
-        case Not(inner):
+        case schema.Not(inner):
             return {"$nor": [where(collection, inner)]}
-        case Absent(field):
+        case schema.Absent(field):
             return {_path(collection, field): None}
-        case Eq(field, value) | Has(field, value):
+        case schema.Eq(field, value) | schema.Has(field, value):
             return {_path(collection, field): {"$eq": value}}
-        case In(field, values):
+        case schema.In(field, values):
             return {_path(collection, field): {"$in": list(values)}}
-        case Range():
+        case schema.Range():
             return {_path(collection, part.field): bounds(part)}
 
 
-def bounds(part: Range) -> Query:
+def bounds(part: schema.Range) -> Query:
     """Returns the bounds of a range as query operators."""
     given = {"$gte": part.ge, "$gt": part.gt, "$lte": part.le, "$lt": part.lt}
     return {sign: bound for sign, bound in given.items() if bound is not None} or {"$ne": None}
 
 
-def of_tenant(collection: Collection, tenant: str | None, part: Filter) -> Query:
+def of_tenant(collection: schema.Collection, tenant: str | None, part: schema.Filter) -> Query:
     """Returns the filter as a query of one tenant, or of all with None."""
     return where(collection, part) if tenant is None else all_of({"tenant_id": tenant}, where(collection, part))
 
@@ -303,7 +287,7 @@ def all_of(*parts: Query) -> Query:
     return {"$and": there}
 
 
-def beyond(collection: Collection, after: After | None, order: Order) -> Query:
+def beyond(collection: schema.Collection, after: schema.After | None, order: Order) -> Query:
     """Returns the query for documents after a position in a list."""
     if after is None:
         return {}
@@ -316,19 +300,19 @@ def beyond(collection: Collection, after: After | None, order: Order) -> Query:
     }
 
 
-def sorting(collection: Collection, order: Order) -> list[tuple[str, int]]:
+def sorting(collection: schema.Collection, order: Order) -> list[tuple[str, int]]:
     """Returns the sort keys of a list."""
     sign = -1 if order == "desc" else 1
     return [(collection.order, sign), (collection.id_field, sign)]
 
 
-def _path(collection: Collection, field: str) -> str:
+def _path(collection: schema.Collection, field: str) -> str:
     if field not in collection.fields and field not in ("tenant_id", collection.id_field, collection.order):
         raise KeyError(f"{collection.name} declares no field {field}")
     return field
 
 
-def new_document(collection: Collection, doc: Doc) -> Stored:
+def new_document(collection: schema.Collection, doc: schema.Doc) -> Stored:
     """Returns a new document as it is stored, without its packed record."""
     stored = {"_id": key(doc["tenant_id"], str(doc[collection.id_field])), **encode(collection, doc)}
     keys = unique_keys(collection, doc)

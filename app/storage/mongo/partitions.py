@@ -17,33 +17,9 @@ from bson.int64 import Int64
 from pymongo import ReturnDocument
 
 from app.storage.changes import IndexEntry
-from app.storage.index.record_codec import (
-    PackedRecord,
-    Row,
-    at_version,
-    head_dtype,
-    model_of,
-    overlaid,
-    pack,
-    repack,
-    reword,
-    sources_of,
-)
+from app.storage.index import record_codec
 from app.storage.index.segment import PartitionState, Segment, SegmentCache
-from app.storage.mongo import codec
-from app.storage.mongo.connection import (
-    DUPLICATE_KEY,
-    META,
-    PARTITION_NUMBERS,
-    PARTITIONS,
-    TOMBSTONES,
-    Database,
-    KeyedLocks,
-    MongoSession,
-    Retry,
-    TransactionWrites,
-    WriteError,
-)
+from app.storage.mongo import codec, connection
 from app.storage.schema import Collection, Doc
 from app.storage.scope import ANY_AGENT, Partition
 from app.storage.text import IndexedTerms
@@ -144,7 +120,7 @@ def owner(doc: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 async def read(
-    database: Database, collection: Collection, tenant: str, wanted: Sequence[Partition]
+    database: connection.Database, collection: Collection, tenant: str, wanted: Sequence[Partition]
 ) -> list[MongoPartition]:
     """Returns the existing partitions among those wanted, by number."""
     keys = [
@@ -158,13 +134,15 @@ async def read(
     if not parts:
         return []
     query = parts[0] if len(parts) == 1 else {"$or": parts}
-    states = [state_of(stored) async for stored in database[PARTITIONS].find(query)]
+    states = [state_of(stored) async for stored in database[connection.PARTITIONS].find(query)]
     return sorted(states, key=lambda state: state.number)
 
 
-async def by_key(database: Database, keys: Sequence[str], session: MongoSession | None) -> dict[str, MongoPartition]:
+async def by_key(
+    database: connection.Database, keys: Sequence[str], session: connection.MongoSession | None
+) -> dict[str, MongoPartition]:
     """Returns the existing partitions, by key."""
-    cursor = database[PARTITIONS].find({"_id": {"$in": list(keys)}}, session=session)
+    cursor = database[connection.PARTITIONS].find({"_id": {"$in": list(keys)}}, session=session)
     return {stored["_id"]: state_of(stored) async for stored in cursor}
 
 
@@ -176,7 +154,9 @@ def counter_key(tenant: str, name: str) -> str:
 class PartitionWriting:
     """Updates partitions for the documents that one transaction writes."""
 
-    def __init__(self, database: Database, session: MongoSession, keys: set[str], now_ms: int) -> None:
+    def __init__(
+        self, database: connection.Database, session: connection.MongoSession, keys: set[str], now_ms: int
+    ) -> None:
         """Adds the keys of the partitions to `keys`."""
         self._database, self._session, self._keys, self._now_ms = database, session, keys, now_ms
         self._open: dict[str, MongoPartition] = {}
@@ -208,28 +188,28 @@ class PartitionWriting:
         """
         spec = collection.spec
         old = codec.packed_of(own) if own else None
-        if entry is None and (old is None or (terms is None and changed.isdisjoint(sources_of(spec)))):
+        if entry is None and (old is None or (terms is None and changed.isdisjoint(record_codec.sources_of(spec)))):
             return {}
         state = await self._state(collection, doc)
         if entry is not None:
-            packed = pack(spec, doc, entry, state.version)
+            packed = record_codec.pack(spec, doc, entry, state.version)
         elif terms is not None:
             assert old is not None
-            packed = reword(spec, doc, old, terms, state.version)
+            packed = record_codec.reword(spec, doc, old, terms, state.version)
         else:
             assert old is not None
-            packed = repack(spec, doc, old, state.version, changed)
+            packed = record_codec.repack(spec, doc, old, state.version, changed)
         fields = self._written(collection, state, doc, packed, old)
         if own and entry is not None:
             fields |= self._alternates(collection, state, own, packed) if keep else {"kept": None}
         return fields
 
     def _alternates(
-        self, collection: Collection, state: MongoPartition, own: codec.OwnFields, packed: PackedRecord
+        self, collection: Collection, state: MongoPartition, own: codec.OwnFields, packed: record_codec.PackedRecord
     ) -> codec.Stored:
         """Returns the fields of alternate vectors. They are of the same text; a new text drops them."""
         state.has_alternates = True
-        new = model_of(collection.spec, packed.head)
+        new = record_codec.model_of(collection.spec, packed.head)
         vector = codec.whole_vector(own)
         before = {} if vector is None else {int(own["model"]): codec.vector_of(vector)}
         return {f"kept.{model}": vector for model, vector in before.items() if model != new} | {f"kept.{new}": None}
@@ -239,25 +219,32 @@ class PartitionWriting:
         like = codec.packed_of(own)
         if like is None:
             return {}
-        fields = await self.take_in(collection, doc, repack(collection.spec, doc, like, 0))
+        fields = await self.take_in(collection, doc, record_codec.repack(collection.spec, doc, like, 0))
         if "kept" not in own:
             return fields
         (await self._state(collection, doc)).has_alternates = True
         return fields | {"kept": own["kept"]}
 
-    async def take_in(self, collection: Collection, doc: Doc, packed: PackedRecord) -> codec.Stored:
+    async def take_in(self, collection: Collection, doc: Doc, packed: record_codec.PackedRecord) -> codec.Stored:
         """Returns the fields of `_r` for a new document from the packed record of another store."""
         state = await self._state(collection, doc)
-        return self._written(collection, state, doc, at_version(collection.spec, packed, state.version), None)
+        return self._written(
+            collection, state, doc, record_codec.at_version(collection.spec, packed, state.version), None
+        )
 
     def _written(
-        self, collection: Collection, state: MongoPartition, doc: Doc, packed: PackedRecord, old: PackedRecord | None
+        self,
+        collection: Collection,
+        state: MongoPartition,
+        doc: Doc,
+        packed: record_codec.PackedRecord,
+        old: record_codec.PackedRecord | None,
     ) -> codec.Stored:
         fields = codec.packed_fields(collection.spec, doc, packed) | {"rev": Int64(state.version)}
         if old is None:
             state.rows += 1
             fields |= {"partition": Int64(state.number), "row": Int64(state.number << ROW_BITS | state.rows)}
-        state.written(collection, doc, model_of(collection.spec, packed.head), new=old is None)
+        state.written(collection, doc, record_codec.model_of(collection.spec, packed.head), new=old is None)
         state.length += length_of(collection, packed.head) - (length_of(collection, old.head) if old else 0)
         return fields
 
@@ -275,22 +262,26 @@ class PartitionWriting:
             state.length -= length_of(collection, own["head"])
             self._gone.setdefault(state.key, []).append(int(own["row"]))
 
-    async def close(self, writes: TransactionWrites) -> None:
+    async def close(self, writes: connection.TransactionWrites) -> None:
         """Adds the states of the partitions that were touched to the writes. Those raise Retry if another writer
         created one."""
         for state in self._open.values():
             state.mark(self._now_ms)
             gone = self._gone.get(state.key, [])
             if state.worn:
-                await self._database[TOMBSTONES].delete_many({"partition": state.number}, session=self._session)
+                await self._database[connection.TOMBSTONES].delete_many(
+                    {"partition": state.number}, session=self._session
+                )
                 state.tombstones_dropped()  # copies older than this version must be reloaded
             else:
                 for row in gone:
-                    writes.insert(TOMBSTONES, {"_id": Int64(row), "partition": state.number, "rev": state.version})
+                    writes.insert(
+                        connection.TOMBSTONES, {"_id": Int64(row), "partition": state.number, "rev": state.version}
+                    )
             if state.key in self._new:
-                writes.insert(PARTITIONS, new_document(state), _created_meanwhile)
+                writes.insert(connection.PARTITIONS, new_document(state), _created_meanwhile)
             else:
-                writes.update(PARTITIONS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
+                writes.update(connection.PARTITIONS, {"_id": state.key}, {"$set": state.fields()}, _created_meanwhile)
 
     async def _state(self, collection: Collection, doc: Mapping[str, Any]) -> MongoPartition:
         user, agent = owner(doc)
@@ -318,20 +309,23 @@ class PartitionWriting:
 
         Runs outside the transaction, so that new partitions do not wait for each other. An unused number is lost.
         """
-        counter = await self._database[META].find_one_and_update(
-            {"_id": PARTITION_NUMBERS}, {"$inc": {"value": 1}}, upsert=True, return_document=ReturnDocument.AFTER
+        counter = await self._database[connection.META].find_one_and_update(
+            {"_id": connection.PARTITION_NUMBERS},
+            {"$inc": {"value": 1}},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
         )
         assert counter is not None
         return int(counter["value"])
 
 
-def _created_meanwhile(reply: WriteError) -> Retry | None:
-    return Retry() if reply["code"] == DUPLICATE_KEY else None
+def _created_meanwhile(reply: connection.WriteError) -> connection.Retry | None:
+    return connection.Retry() if reply["code"] == connection.DUPLICATE_KEY else None
 
 
 def length_of(collection: Collection, head: bytes) -> int:
     """Returns the number of terms in a record's text."""
-    return int(np.frombuffer(head, head_dtype(len(collection.spec.ranges)))["length"][0])
+    return int(np.frombuffer(head, record_codec.head_dtype(len(collection.spec.ranges)))["length"][0])
 
 
 def add_own(stored: codec.Stored, fields: Mapping[str, object]) -> None:
@@ -351,9 +345,9 @@ _ROW_FIELDS = dict.fromkeys((codec.ROW, *codec.PACKED), 1) | {"_id": 0}
 class SegmentLoader:
     """Loads the segments of partitions and keeps them up to date."""
 
-    def __init__(self, database: Database, cache: SegmentCache, dim: int) -> None:
+    def __init__(self, database: connection.Database, cache: SegmentCache, dim: int) -> None:
         self._database, self._cache, self._dim = database, cache, dim
-        self._locks = KeyedLocks()
+        self._locks = connection.KeyedLocks()
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
         """Returns a segment without documents."""
@@ -382,7 +376,7 @@ class SegmentLoader:
                 else:
                     segment.apply(rows)
                 if since and len(segment) != state.count:
-                    stored = await self._database[PARTITIONS].find_one({"_id": state.key})
+                    stored = await self._database[connection.PARTITIONS].find_one({"_id": state.key})
                     now = state if stored is None else state_of(stored)
                     if since < now.floor or now.version == state.version:
                         self._cache.drop(key)  # tombstones that were needed were dropped during the read
@@ -393,8 +387,8 @@ class SegmentLoader:
 
 
 async def changed_rows(
-    database: Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
-) -> list[Row]:
+    database: connection.Database, collection: Collection, state: MongoPartition, since: int, model: int, dim: int
+) -> list[record_codec.Row]:
     """Returns the rows written after version `since`, tombstones included, with their vectors of `model` (dimension
     `dim`) if they have one.
 
@@ -409,12 +403,12 @@ async def changed_rows(
     }
     rows = [row_of(stored[codec.OWN]) for stored in changed]
     if since and state.buried > since:
-        gone = database[TOMBSTONES].find({"partition": state.number, "rev": {"$gt": since}})
-        rows += [Row(int(stored["_id"]), None) async for stored in gone]
+        gone = database[connection.TOMBSTONES].find({"partition": state.number, "rev": {"$gt": since}})
+        rows += [record_codec.Row(int(stored["_id"]), None) async for stored in gone]
     rows.sort(key=lambda row: row.id)
-    return overlaid(collection.spec, rows, model, dim, lambda _: alternates)
+    return record_codec.overlaid(collection.spec, rows, model, dim, lambda _: alternates)
 
 
-def row_of(own: codec.OwnFields) -> Row:
+def row_of(own: codec.OwnFields) -> record_codec.Row:
     """Returns the row of a document's `_r`."""
-    return Row(int(own["row"]), codec.packed_of(own))
+    return record_codec.Row(int(own["row"]), codec.packed_of(own))

@@ -12,16 +12,15 @@ from pymongo import IndexModel
 from app import VERSION
 from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, head_dtype, is_long
-from app.storage.mongo import codec
+from app.storage.mongo import codec, connection
 from app.storage.mongo.changes import USAGE, counted_usage, stored_usage
-from app.storage.mongo.connection import CHANGE_HEADS, CHANGE_LOG, COUNTERS, META, PARTITIONS, TOMBSTONES, Database
 from app.storage.protocol import TOLD_EVERY, Finding, Told
 from app.storage.schema import Collection, Written, due, newest, refuse_newer_layout
 
 LAYOUT = 1
 """The first layout. Newly declared fields and indexes need no new one."""
 
-MongoStep: TypeAlias = Callable[[Database], Awaitable[None]]
+MongoStep: TypeAlias = Callable[[connection.Database], Awaitable[None]]
 STEPS: Mapping[int, MongoStep] = {}
 """What makes a layout of the one before, by the number of the layout; the first is 2. A step has no transaction of its
 own: it must be repeatable, and may run in two processes at once. No older release may run meanwhile."""
@@ -51,16 +50,16 @@ def indexes(collection: Collection) -> Iterator[IndexModel]:
 
 
 OWN_INDEXES: dict[str, list[IndexModel]] = {
-    COUNTERS: [IndexModel([("tenant_id", 1)], name="of_tenant")],
-    PARTITIONS: [
+    connection.COUNTERS: [IndexModel([("tenant_id", 1)], name="of_tenant")],
+    connection.PARTITIONS: [
         IndexModel([("collection", 1), ("tenant_id", 1), ("user_id", 1)], name="of_user"),
         IndexModel([("partition", 1)], name="partition", unique=True),
         IndexModel([("collection", 1), ("model", 1), ("partition", 1)], name="of_model"),
     ],
-    TOMBSTONES: [IndexModel([("partition", 1), ("rev", 1)], name="rev")],
+    connection.TOMBSTONES: [IndexModel([("partition", 1), ("rev", 1)], name="rev")],
     USAGE: [IndexModel([("tenant_id", 1)], name="of_tenant")],
-    CHANGE_HEADS: [IndexModel([("log", 1)], name="log")],
-    CHANGE_LOG: [
+    connection.CHANGE_HEADS: [IndexModel([("log", 1)], name="log")],
+    connection.CHANGE_LOG: [
         IndexModel(
             [("tenant_id", 1), ("seq", 1)],
             name="seq",
@@ -95,7 +94,7 @@ def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
 
 
 async def reconcile(
-    database: Database, collections: Sequence[Collection], steps: Mapping[int, MongoStep] = STEPS
+    database: connection.Database, collections: Sequence[Collection], steps: Mapping[int, MongoStep] = STEPS
 ) -> None:
     """Brings an older layout up to date and creates the missing indexes, however long it takes. Raises StoreUnavailable
     if a newer version wrote the database; nothing was written then."""
@@ -103,7 +102,7 @@ async def reconcile(
     marker, before = f"indexes {fingerprint(wanted)}", await written(database)
     if before is not None:
         refuse_newer_layout("The database", before, known)
-        if before == Written(known, VERSION) and await database[META].find_one({"_id": marker}) is not None:
+        if before == Written(known, VERSION) and await database[connection.META].find_one({"_id": marker}) is not None:
             return
         # after a crash the next start repeats the step that was cut short
         for layout, step in due(before.layout, steps):
@@ -120,21 +119,21 @@ async def reconcile(
             log.info("indexes made", extra={"collection": name, "made": names, "at": f"{number}/{len(wanted)}"})
     log.info("indexes are complete", extra={"seconds": round(time.monotonic() - started, 2)})
     await _note_version(database, known)
-    await database[META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
+    await database[connection.META].update_one({"_id": marker}, {"$set": {"done": True}}, upsert=True)
 
 
-async def written(database: Database) -> Written | None:
+async def written(database: connection.Database) -> Written | None:
     """Returns the layout and the release of the database, or None for a new one."""
-    stored = await database[META].find_one({"_id": "layout"})
+    stored = await database[connection.META].find_one({"_id": "layout"})
     return None if stored is None else Written(int(stored["version"]), stored.get("release"))
 
 
-async def _note_version(database: Database, layout: int) -> None:
+async def _note_version(database: connection.Database, layout: int) -> None:
     noted = {"version": layout, "release": VERSION}
-    await database[META].update_one({"_id": "layout"}, {"$set": noted}, upsert=True)
+    await database[connection.META].update_one({"_id": "layout"}, {"$set": noted}, upsert=True)
 
 
-async def deep_check(database: Database, collections: Sequence[Collection], told: Told) -> list[Finding]:
+async def deep_check(database: connection.Database, collections: Sequence[Collection], told: Told) -> list[Finding]:
     """Returns the findings of all checks. Reads every document."""
 
     async def finding(name: str, faults: AsyncIterator[str]) -> Finding:
@@ -152,7 +151,7 @@ async def deep_check(database: Database, collections: Sequence[Collection], told
     return findings
 
 
-async def _bad_usage(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+async def _bad_usage(database: connection.Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
     """Yields tenants whose stored usage is not what they have. Reads one state of the database."""
     async with database.client.start_session(snapshot=True) as session:
         there = await counted_usage(database, collections, None, session)
@@ -160,7 +159,7 @@ async def _bad_usage(database: Database, collections: Sequence[Collection]) -> A
             yield error
 
 
-async def _missing_indexes(database: Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
+async def _missing_indexes(database: connection.Database, collections: Sequence[Collection]) -> AsyncIterator[str]:
     for name, models in declared(collections).items():
         there = await database[name].index_information()
         for model in models:
@@ -169,7 +168,7 @@ async def _missing_indexes(database: Database, collections: Sequence[Collection]
 
 
 async def _bad_documents(
-    database: Database, collection: Collection, told: Callable[[int, int], None]
+    database: connection.Database, collection: Collection, told: Callable[[int, int], None]
 ) -> AsyncIterator[str]:
     done, total = 0, await database[collection.name].estimated_document_count()
     async for stored in database[collection.name].find({}):
@@ -209,7 +208,7 @@ def _windows_fit(collection: Collection, own: codec.OwnFields) -> bool:
     return fits if long and further else long == bool(further)
 
 
-async def _bad_partitions(database: Database, collection: Collection) -> AsyncIterator[str]:
+async def _bad_partitions(database: connection.Database, collection: Collection) -> AsyncIterator[str]:
     grouped = await database[collection.name].aggregate(
         [
             {"$match": {f"{codec.OWN}.partition": {"$exists": True}}},
@@ -224,7 +223,7 @@ async def _bad_partitions(database: Database, collection: Collection) -> AsyncIt
         ]
     )
     there = {int(group["_id"]): group async for group in grouped}
-    async for partition in database[PARTITIONS].find({"collection": collection.name}):
+    async for partition in database[connection.PARTITIONS].find({"collection": collection.name}):
         number = int(partition["partition"])
         counted = there.pop(number, {"there": 0, "newest": 0, "models": []})
         if partition["count"] != counted["there"]:

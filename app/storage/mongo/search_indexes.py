@@ -19,21 +19,9 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.operations import SearchIndexModel
 
 from app.core import work
-from app.storage.index.record_codec import Row, head_dtype, model_id, quantise, range_value
+from app.storage.index import record_codec
 from app.storage.index.segment import Segment
-from app.storage.mongo.codec import (
-    MODEL,
-    OWN,
-    PACKED,
-    PARTITION,
-    REV,
-    ROW,
-    VECTOR,
-    Stored,
-    range_name,
-    term_text,
-    vector_of,
-)
+from app.storage.mongo import codec
 from app.storage.mongo.connection import Database
 from app.storage.mongo.partitions import MongoPartition, row_of
 from app.storage.protocol import Finding
@@ -44,19 +32,19 @@ from app.storage.search import Columns, Memo, SearchQuery, concatenate
 
 # Filters in the languages of the search stages: `filter` of `$vectorSearch`, and the operators of `$search`.
 
-ABSENT = f"{OWN}.absent"
+ABSENT = f"{codec.OWN}.absent"
 
 
 def range_path(field: str) -> str:
     """Returns the path of a range field in stored documents."""
-    return f"{OWN}.ranges.{range_name(field)}"
+    return f"{codec.OWN}.ranges.{codec.range_name(field)}"
 
 
 Leaf: TypeAlias = Eq | Has | In | Absent | Range
 
-NO_FILTER: Stored = {PARTITION: {"$eq": -1}}
+NO_FILTER: codec.Stored = {codec.PARTITION: {"$eq": -1}}
 
-NOTHING_TEXT: Stored = {"equals": {"path": PARTITION, "value": -1}}
+NOTHING_TEXT: codec.Stored = {"equals": {"path": codec.PARTITION, "value": -1}}
 
 
 def inwards(part: Filter, negated: bool = False) -> Filter:
@@ -77,10 +65,10 @@ def inwards(part: Filter, negated: bool = False) -> Filter:
 
 def _numbers(part: Range) -> dict[str, float]:
     given = {"gte": part.ge, "gt": part.gt, "lte": part.le, "lt": part.lt}
-    return {name: range_value(bound) for name, bound in given.items() if bound is not None}
+    return {name: record_codec.range_value(bound) for name, bound in given.items() if bound is not None}
 
 
-def vector_filter(where: Filter) -> list[Stored]:
+def vector_filter(where: Filter) -> list[codec.Stored]:
     """Returns the conditions that must all hold, for `$vectorSearch`."""
     result = _vector(inwards(where))
     return [result] if result else []
@@ -89,7 +77,7 @@ def vector_filter(where: Filter) -> list[Stored]:
 _NEGATED = {"$eq": "$ne", "$in": "$nin"}
 
 
-def _vector(part: Filter) -> Stored:
+def _vector(part: Filter) -> codec.Stored:
     match part:
         case And(parts):
             every = [result for inner in parts if (result := _vector(inner))]
@@ -105,7 +93,7 @@ def _vector(part: Filter) -> Stored:
             return _vector_leaf(part)
 
 
-def _vector_leaf(part: Leaf) -> Stored:
+def _vector_leaf(part: Leaf) -> codec.Stored:
     match part:
         case Eq(field, value) | Has(field, value):
             return {field: {"$eq": value}}
@@ -118,7 +106,7 @@ def _vector_leaf(part: Leaf) -> Stored:
             return {range_path(part.field): bounds} if bounds else {ABSENT: {"$ne": part.field}}
 
 
-def _text(part: Filter) -> Stored | None:
+def _text(part: Filter) -> codec.Stored | None:
     """Returns the operator, or None if everything matches."""
     match part:
         case And(parts):
@@ -135,7 +123,7 @@ def _text(part: Filter) -> Stored | None:
             return _text_leaf(part)
 
 
-def _text_leaf(part: Leaf) -> Stored:
+def _text_leaf(part: Leaf) -> codec.Stored:
     match part:
         case Eq(field, value) | Has(field, value):
             return {"equals": {"path": field, "value": value}}
@@ -157,7 +145,7 @@ def _text_leaf(part: Leaf) -> Stored:
             return {"range": {"path": path, **narrowest}} if narrowest else {"exists": {"path": path}}
 
 
-WORDS = f"{OWN}.words"
+WORDS = f"{codec.OWN}.words"
 PAUSE_SECONDS = 5.0
 """Between two looks at indexes that are not ready, and before an index that failed is asked again."""
 LONG_PAUSE_SECONDS = 300.0
@@ -191,10 +179,10 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     results.
     """
     spec = collection.spec
-    numbers = [PARTITION, MODEL, spec.importance, *map(range_path, spec.ranges)]
+    numbers = [codec.PARTITION, codec.MODEL, spec.importance, *map(range_path, spec.ranges)]
     texts = ["tenant_id", ABSENT, *spec.facets]
-    vector: list[Stored] = [
-        {"type": "vector", "path": VECTOR, "numDimensions": dim, "similarity": "cosine"},
+    vector: list[codec.Stored] = [
+        {"type": "vector", "path": codec.VECTOR, "numDimensions": dim, "similarity": "cosine"},
         *({"type": "filter", "path": path} for path in [*numbers, *texts]),
     ]
     fields: dict[str, Any] = {}
@@ -210,7 +198,7 @@ def models(collection: Collection, dim: int) -> list[SearchIndexModel]:
     ]
 
 
-def _place(fields: Stored, path: str, kind: Stored) -> None:
+def _place(fields: codec.Stored, path: str, kind: codec.Stored) -> None:
     """Sets a field's mapping. A path with dots is a document inside a document."""
     *outer, last = path.split(".")
     for name in outer:
@@ -218,7 +206,7 @@ def _place(fields: Stored, path: str, kind: Stored) -> None:
     fields[last] = kind
 
 
-def missing(wanted: Stored, there: Stored) -> list[str]:
+def missing(wanted: codec.Stored, there: codec.Stored) -> list[str]:
     """Returns the fields of a definition that another one lacks or declares otherwise.
 
     What is there may declare more, and have defaults filled in, as Atlas does.
@@ -228,14 +216,14 @@ def missing(wanted: Stored, there: Stored) -> list[str]:
     return sorted({path for path, _ in lacking})
 
 
-def _declared(definition: Stored) -> Iterator[tuple[tuple[str, str], Stored]]:
+def _declared(definition: codec.Stored) -> Iterator[tuple[tuple[str, str], codec.Stored]]:
     """Yields ((path, type), what else is said of it) of each field."""
     for part in definition.get("fields", ()):
         yield (part["path"], part["type"]), part
     yield from _mapped(definition.get("mappings", {}).get("fields", {}), "")
 
 
-def _mapped(fields: Stored, before: str) -> Iterator[tuple[tuple[str, str], Stored]]:
+def _mapped(fields: codec.Stored, before: str) -> Iterator[tuple[tuple[str, str], codec.Stored]]:
     for name, mapping in fields.items():
         for kind in mapping if isinstance(mapping, list) else [mapping]:
             if kind["type"] == "document":
@@ -369,11 +357,11 @@ class SearchIndexes:
                 async with asyncio.timeout(self._pause if any(faults) else LONG_PAUSE_SECONDS):
                     await self._look_now.wait()
 
-    async def _listed(self, collection: Collection) -> dict[str, Stored]:
+    async def _listed(self, collection: Collection) -> dict[str, codec.Stored]:
         cursor = await self._database[collection.name].list_search_indexes()
         return {index["name"]: dict(index) async for index in cursor}
 
-    async def _make(self, collection: Collection, model: SearchIndexModel, index: Stored | None) -> str | None:
+    async def _make(self, collection: Collection, model: SearchIndexModel, index: codec.Stored | None) -> str | None:
         """Creates an index that is missing, or updates one of another definition. Returns why it could not."""
         name, definition = model.document["name"], model.document["definition"]
         documents = self._database[collection.name]
@@ -394,7 +382,7 @@ class SearchIndexes:
         return None
 
 
-def fault_of(model: SearchIndexModel, index: Stored | None) -> str | None:
+def fault_of(model: SearchIndexModel, index: codec.Stored | None) -> str | None:
     """Returns why an index as it is listed cannot be used; None if it can."""
     name = model.document["name"]
     if index is None:
@@ -474,12 +462,14 @@ class Candidates:
             **({VECTORS: by_vector(collection, query, states, limit)} if self._has_vector(query) else {}),
             **({TEXTS: by_text(collection, query, states, limit)} if len(query.terms) else {}),
         }
-        reply: list[Stored] = []
+        reply: list[codec.Stored] = []
         if parts:
             # rows that were written so recently that the indexes may lack them
             since = {state.number: state.version_at(now_ms - self._overlay_ms) for state in states}
             newer = [
-                {PARTITION: s.number, REV: {"$gt": since[s.number]}} for s in states if since[s.number] < s.version
+                {codec.PARTITION: s.number, codec.REV: {"$gt": since[s.number]}}
+                for s in states
+                if since[s.number] < s.version
             ]
             reply = await self._answers(
                 collection,
@@ -489,7 +479,7 @@ class Candidates:
                     *frequencies(collection, query, states),
                 ],
             )
-        hits = [stored for stored in reply if OWN in stored]
+        hits = [stored for stored in reply if codec.OWN in stored]
         counts = {int(stored["term"]): float(stored["total"]) for stored in reply if "term" in stored}
         many = Counter(stored[FROM] for stored in hits)
         if not all(many[part] for part in parts) and self._lost(query, states, many, counts):
@@ -497,7 +487,7 @@ class Candidates:
             if reason is not None:
                 raise SearchIndexFailed(reason)
         # of the vector index, only documents with a vector can be found
-        model = model_id(query.model, self._dim)
+        model = record_codec.model_id(query.model, self._dim)
         findable = VECTORS not in parts or all(state.model == model for state in states)
         exhausted = all(many[part] < limit for part in parts)
         complete = bool(parts) and exhausted and findable
@@ -508,7 +498,7 @@ class Candidates:
             hits += await matching.limit(EXACT_AT_MOST).to_list()
             complete = True
         around = await self._neighbours(collection, hits) if len(hits) <= MOST_WITH_NEIGHBOURS else []
-        rows = {int(stored[OWN]["row"]): stored for stored in (*around, *hits)}
+        rows = {int(stored[codec.OWN]["row"]): stored for stored in (*around, *hits)}
         count = sum(state.count for state in states)
         joined = concatenate(
             [self._of_partition(collection, query, state, rows.values(), len(rows) == count) for state in states]
@@ -528,7 +518,7 @@ class Candidates:
     def _has_vector(self, query: SearchQuery) -> bool:
         return query.vector is not None and len(query.vector) == self._dim
 
-    async def _answers(self, collection: Collection, parts: Sequence[list[Stored]]) -> list[Stored]:
+    async def _answers(self, collection: Collection, parts: Sequence[list[codec.Stored]]) -> list[codec.Stored]:
         """Returns what all parts find, in one command. The first one is a search stage."""
         first, *others = parts
         unions = [{"$unionWith": {"coll": collection.name, "pipeline": part}} for part in others]
@@ -552,20 +542,20 @@ class Candidates:
         self, query: SearchQuery, states: Sequence[MongoPartition], many: Mapping[str, int], counts: Mapping[int, float]
     ) -> bool:
         """Returns whether an index found nothing where there is something: one that is gone answers so, too."""
-        model = model_id(query.model, self._dim)
+        model = record_codec.model_id(query.model, self._dim)
         vectors = self._has_vector(query) and not many[VECTORS] and any(state.model in (0, model) for state in states)
         return vectors or (len(query.terms) > 0 and not counts.get(WHOLE_SCOPE))
 
-    async def _neighbours(self, collection: Collection, hits: Iterable[Stored]) -> list[Stored]:
+    async def _neighbours(self, collection: Collection, hits: Iterable[codec.Stored]) -> list[codec.Stored]:
         spec = collection.spec
         wanted: dict[tuple[int, str], set[int]] = {}
         for stored in hits:
             session, ordinal = value_at(stored, spec.session), value_at(stored, spec.ordinal)
             if session is not None and ordinal is not None:
-                places = wanted.setdefault((int(stored[OWN]["partition"]), str(session)), set())
+                places = wanted.setdefault((int(stored[codec.OWN]["partition"]), str(session)), set())
                 places.update(range(int(ordinal) - AROUND, int(ordinal) + AROUND + 1))
-        clauses: list[Stored] = [
-            {PARTITION: partition, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
+        clauses: list[codec.Stored] = [
+            {codec.PARTITION: partition, spec.session: session, spec.ordinal: {"$in": sorted(places)}}
             for (partition, session), places in wanted.items()
         ]
         pages = [{"$or": clauses[at : at + AT_ONCE]} for at in range(0, len(clauses), AT_ONCE)]
@@ -576,18 +566,23 @@ class Candidates:
         return [stored for page in await asyncio.gather(*(c.to_list() for c in cursors)) for stored in page]
 
     def _of_partition(
-        self, collection: Collection, query: SearchQuery, state: MongoPartition, hits: Iterable[Stored], whole: bool
+        self,
+        collection: Collection,
+        query: SearchQuery,
+        state: MongoPartition,
+        hits: Iterable[codec.Stored],
+        whole: bool,
     ) -> Columns:
         spec = collection.spec
         segment = Segment(spec, self._dim, state.agent)
-        rows = [row_of(stored[OWN]) for stored in hits if int(stored[OWN]["partition"]) == state.number]
+        rows = [row_of(stored[codec.OWN]) for stored in hits if int(stored[codec.OWN]["partition"]) == state.number]
         rows.sort(key=lambda row: row.id)
         segment.apply(rows)
         columns = segment.columns(query)
-        return columns if whole else _without_gaps(columns, rows, head_dtype(len(spec.ranges)))
+        return columns if whole else _without_gaps(columns, rows, record_codec.head_dtype(len(spec.ranges)))
 
 
-def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]) -> Columns:
+def _without_gaps(columns: Columns, rows: Sequence[record_codec.Row], head: np.dtype[np.void]) -> Columns:
     """Removes links between turns that are far apart: candidates contain only some turns of a session."""
     heads = [row.packed.head for row in rows if row.packed is not None]
     ordinals = np.frombuffer(b"".join(heads), head)["ordinal"] if heads else np.empty(0, np.int64)
@@ -605,19 +600,19 @@ def _without_gaps(columns: Columns, rows: Sequence[Row], head: np.dtype[np.void]
 # --- Pipelines --------------------------------------------------------------------------------------------------------
 
 
-def fields(collection: Collection, origin: str) -> Stored:
+def fields(collection: Collection, origin: str) -> codec.Stored:
     """Returns the projection of a row and of its position in the session. `origin`: the part that found it."""
     spec = collection.spec
-    return dict.fromkeys((ROW, PARTITION, *PACKED, spec.session, spec.ordinal), 1) | {
+    return dict.fromkeys((codec.ROW, codec.PARTITION, *codec.PACKED, spec.session, spec.ordinal), 1) | {
         "_id": 0,
         FROM: {"$literal": origin},
     }
 
 
-def conditions(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+def conditions(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[codec.Stored]:
     """Returns the conditions on documents found, for `$vectorSearch` and for ordinary queries."""
     importance = [{collection.spec.importance: {"$gte": _least(query)}}] if query.least_importance > 0 else []
-    partitions = {PARTITION: {"$in": [state.number for state in states]}}
+    partitions = {codec.PARTITION: {"$in": [state.number for state in states]}}
     return [{"tenant_id": {"$eq": query.tenant}}, partitions, *importance, *vector_filter(query.where)]
 
 
@@ -626,14 +621,16 @@ def _least(query: SearchQuery) -> float:
     return query.least_importance - 1e-6
 
 
-def by_vector(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], limit: int) -> list[Stored]:
+def by_vector(
+    collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], limit: int
+) -> list[codec.Stored]:
     """Returns the pipeline that finds candidates by vector."""
     assert query.vector is not None
-    of_model = {MODEL: {"$eq": model_id(query.model, len(query.vector))}}
+    of_model = {codec.MODEL: {"$eq": record_codec.model_id(query.model, len(query.vector))}}
     stage = {
         "index": vector_index(collection),
-        "path": VECTOR,
-        "queryVector": vector_of(quantise(query.vector).tobytes()),
+        "path": codec.VECTOR,
+        "queryVector": codec.vector_of(record_codec.quantise(query.vector).tobytes()),
         "numCandidates": min(MOST_CANDIDATES, 20 * limit),
         "limit": limit,
         "filter": {"$and": [*conditions(collection, query, states), of_model]},
@@ -641,9 +638,11 @@ def by_vector(collection: Collection, query: SearchQuery, states: Sequence[Mongo
     return [{"$vectorSearch": stage}, {"$project": fields(collection, VECTORS)}]
 
 
-def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], limit: int) -> list[Stored]:
+def by_text(
+    collection: Collection, query: SearchQuery, states: Sequence[MongoPartition], limit: int
+) -> list[codec.Stored]:
     """Returns the pipeline that finds candidates that contain one of the query's terms."""
-    words = term_text(_unique(query)[:MOST_TERMS])
+    words = codec.term_text(_unique(query)[:MOST_TERMS])
     least = {"range": {"path": collection.spec.importance, "gte": _least(query)}}
     operator = _text(inwards(query.where))
     compound = {
@@ -662,7 +661,9 @@ def by_text(collection: Collection, query: SearchQuery, states: Sequence[MongoPa
     ]
 
 
-def frequencies(collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]) -> list[list[Stored]]:
+def frequencies(
+    collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
+) -> list[list[codec.Stored]]:
     """Returns the pipelines that count the documents in the scope that contain each term, and those in the scope.
 
     The query's filter is not applied, because term statistics belong to the scope.
@@ -671,7 +672,7 @@ def frequencies(collection: Collection, query: SearchQuery, states: Sequence[Mon
         return []
     counted = [(WHOLE_SCOPE, within_partitions(query, states))]
     for term in _unique(query)[:COUNTED_TERMS]:
-        has_term = {"text": {"query": term_text([term]), "path": WORDS}}
+        has_term = {"text": {"query": codec.term_text([term]), "path": WORDS}}
         counted.append((term, [*within_partitions(query, states), has_term]))
     return [
         [
@@ -693,9 +694,9 @@ def _unique(query: SearchQuery) -> list[int]:
     return list(dict.fromkeys(int(term) for term in query.terms))
 
 
-def within_partitions(query: SearchQuery, states: Sequence[MongoPartition]) -> list[Stored]:
+def within_partitions(query: SearchQuery, states: Sequence[MongoPartition]) -> list[codec.Stored]:
     """Returns the `$search` conditions that limit a search to the partitions of one tenant."""
     return [
         {"equals": {"path": "tenant_id", "value": query.tenant}},
-        {"in": {"path": PARTITION, "value": [state.number for state in states]}},
+        {"in": {"path": codec.PARTITION, "value": [state.number for state in states]}},
     ]

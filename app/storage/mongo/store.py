@@ -25,7 +25,7 @@ from app.storage.change_log import ChangeNotes, LogOptions
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.record_codec import model_id
 from app.storage.index.segment import SegmentCache, overview_of
-from app.storage.mongo import codec, partitions
+from app.storage.mongo import codec, connection, partitions
 from app.storage.mongo.changes import (
     ChangeAttempt,
     MongoAccounting,
@@ -35,25 +35,6 @@ from app.storage.mongo.changes import (
     count_once,
     slot_at_random,
 )
-from app.storage.mongo.connection import (
-    COUNTERS,
-    META,
-    PARTITIONS,
-    TOMBSTONES,
-    BulkSupport,
-    Client,
-    Database,
-    MongoSession,
-    RunCalls,
-    Shielded,
-    TransactionRunner,
-    TransactionWrites,
-    connect,
-    greet,
-    guarded,
-    shielded,
-)
-from app.storage.mongo.partitions import MongoPartition, PartitionWriting, SegmentLoader, add_own, counter_key
 from app.storage.mongo.schema import deep_check, reconcile
 from app.storage.mongo.search_indexes import (
     EXACT_AT_MOST,
@@ -62,19 +43,6 @@ from app.storage.mongo.search_indexes import (
     Candidates,
     SearchIndexes,
     SearchIndexFailed,
-)
-from app.storage.protocol import (
-    DecayRule,
-    Fetched,
-    Finding,
-    MissingVector,
-    Order,
-    PartitionSelector,
-    Tallied,
-    Told,
-    VectorCounts,
-    unpinned,
-    untold,
 )
 from app.storage.records import Read, first_whole, is_readable, unreadable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
@@ -106,17 +74,17 @@ _DECAYS: dict[str, Any] = {
 
 
 def _fading(collection: Collection, tenant: str | None, where: Filter) -> codec.Query:
-    return {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), _DECAYS]}
+    return {"$and": [codec.of_tenant(collection, tenant, protocol.unpinned(where)), _DECAYS]}
 
 
-def written(rule: DecayRule) -> Expression:
+def written(rule: protocol.DecayRule) -> Expression:
     """Returns the expression of the new `importance`. The server does not write a document whose value stays."""
     moved = {"$abs": {"$subtract": ["$importance", "$$faded"]}}
     value = {"$cond": [{"$gte": [moved, rule.least]}, "$$faded", "$importance"]}
     return {"$let": {"vars": {"faded": faded(rule)}, "in": value}}
 
 
-def faded(rule: DecayRule) -> Expression:
+def faded(rule: protocol.DecayRule) -> Expression:
     """Returns the formula of `retrieval/decay.py` as an expression."""
     since = {"$subtract": [{"$toDate": rule.now}, _TIME]}
     idle = {"$max": [0.0, {"$subtract": [{"$divide": [since, DAY_MS]}, rule.grace_days]}]}
@@ -132,13 +100,13 @@ DROPPED_AT_ONCE = 200
 class MongoReembedding:
     """Implements `Reembedding`."""
 
-    def __init__(self, database: Database, slow: RunCalls) -> None:
+    def __init__(self, database: connection.Database, slow: connection.RunCalls) -> None:
         self._database, self._slow = database, slow
 
     async def partitions(
-        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+        self, collection: Collection, model: int, after: int, limit: int, which: protocol.PartitionSelector
     ) -> list[int]:
-        of: dict[PartitionSelector, codec.Stored] = {
+        of: dict[protocol.PartitionSelector, codec.Stored] = {
             "every": {},
             "unlike": {"model": {"$ne": model}},
             "other": {"model": {"$exists": True, "$nin": [0, model]}},
@@ -146,17 +114,19 @@ class MongoReembedding:
         wanted = {"collection": collection.name, "partition": {"$gt": after}, "count": {"$gt": 0}, **of[which]}
 
         async def read() -> list[int]:
-            cursor = self._database[PARTITIONS].find(wanted, {"partition": 1}).sort("partition", 1).limit(limit)
+            cursor = (
+                self._database[connection.PARTITIONS].find(wanted, {"partition": 1}).sort("partition", 1).limit(limit)
+            )
             return [int(stored["partition"]) async for stored in cursor]
 
         return await self._slow(read)
 
     async def missing_vectors(
         self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
-    ) -> list[MissingVector]:
+    ) -> list[protocol.MissingVector]:
         wanted = {codec.PARTITION: {"$in": list(partitions)}, codec.ROW: {"$gt": after}, **_lacks(model)}
 
-        async def read() -> list[MissingVector]:
+        async def read() -> list[protocol.MissingVector]:
             page = (
                 await self._database[collection.name]
                 .find(wanted, codec.WITH_ROW)
@@ -167,7 +137,8 @@ class MongoReembedding:
             return await off_loop(
                 json_work(codec.json_length(collection, *page)),
                 lambda: [
-                    MissingVector(int(stored[codec.OWN]["row"]), codec.decode(collection, stored)) for stored in page
+                    protocol.MissingVector(int(stored[codec.OWN]["row"]), codec.decode(collection, stored))
+                    for stored in page
                 ],
             )
 
@@ -175,7 +146,7 @@ class MongoReembedding:
 
     async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         async def write() -> None:
-            versions = self._database[PARTITIONS].find(
+            versions = self._database[connection.PARTITIONS].find(
                 {"partition": {"$in": list(partitions)}}, {"partition": 1, "version": 1}
             )
             before = await versions.to_list()
@@ -193,20 +164,20 @@ class MongoReembedding:
                 if int(partition["partition"]) not in left
             ]
             if writes:
-                await self._database[PARTITIONS].bulk_write(writes, ordered=False)
+                await self._database[connection.PARTITIONS].bulk_write(writes, ordered=False)
 
         await self._slow(write)
 
-    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:  # noqa: ARG002
+    async def counts(self, collection: Collection, model: int, dim: int) -> protocol.VectorCounts:  # noqa: ARG002
         """Counts vectors by model. Does not check their length, because the code of a model includes its dimension."""
         documents = self._database[collection.name]
 
-        async def read() -> VectorCounts:
+        async def read() -> protocol.VectorCounts:
             records = await documents.count_documents({})
             vectors = await documents.count_documents({codec.VECTOR: {"$exists": True}})
             of_model = await documents.count_documents({codec.VECTOR: {"$exists": True}, codec.MODEL: model})
             alternates = await documents.count_documents({codec.KEPT: {"$exists": True}})
-            return VectorCounts.of(records, vectors, of_model, alternates)
+            return protocol.VectorCounts.of(records, vectors, of_model, alternates)
 
         return await self._slow(read)
 
@@ -223,7 +194,7 @@ class MongoReembedding:
             return (await documents.update_many({"_id": {"$in": ids}}, {"$unset": {codec.KEPT: ""}})).modified_count
 
         async def forget() -> None:
-            await self._database[PARTITIONS].update_many(
+            await self._database[connection.PARTITIONS].update_many(
                 {"collection": collection.name, "kept": True}, {"$set": {"kept": False}}
             )
 
@@ -263,33 +234,33 @@ class MongoOptions:
     overlay_ms: int = OVERLAY_MS
 
 
-class MongoStore(Shielded):
+class MongoStore(connection.Shielded):
     """Implements `Store`. Open with `MongoStore.open`, from within the event loop that will use it."""
 
     name = "mongodb"
 
     def __init__(
         self,
-        client: Client,
+        client: connection.Client,
         collections: Sequence[Collection],
         options: MongoOptions,
         *,
         dim: int,
         clock: Clock,
-        bulk: BulkSupport,
+        bulk: connection.BulkSupport,
     ) -> None:
         super().__init__()
         self._bulk = bulk
         self._client, self._collections, self._options, self._clock = client, tuple(collections), options, clock
         self._database = client[options.database]
-        self._runner = TransactionRunner(self._database, options.deadline_seconds)
-        self._slowly = TransactionRunner(self._database, LONG_FACTOR * options.deadline_seconds)
+        self._runner = connection.TransactionRunner(self._database, options.deadline_seconds)
+        self._slowly = connection.TransactionRunner(self._database, LONG_FACTOR * options.deadline_seconds)
         self._listeners = InsertListeners()
         self._dim = dim
         self._indexes = SearchIndexes(self._database, collections, dim, options.pause_seconds)
         self._candidates = Candidates(self._database, dim, options.overlay_ms)
         self.change_log = MongoChangeLog(self._database, self._timely, self._runner, options.log)
-        self._copies = SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
+        self._copies = partitions.SegmentLoader(self._database, SegmentCache(options.cache_bytes), dim)
 
     @classmethod
     async def open(
@@ -303,19 +274,21 @@ class MongoStore(Shielded):
     ) -> "MongoStore":
         """Opens the store. Raises StoreUnavailable if the deployment cannot be reached or lacks a required feature."""
         options = options or MongoOptions()
-        client = connect(uri, options.deadline_seconds)
+        client = connection.connect(uri, options.deadline_seconds)
         try:
-            hello = await greet(client, uri, options.deadline_seconds)
-            with guarded():
+            hello = await connection.greet(client, uri, options.deadline_seconds)
+            with connection.guarded():
                 await reconcile(client[options.database], collections)
         except BaseException:
             await client.close()
             raise
-        store = cls(client, collections, options, dim=dim, clock=clock or SystemClock(), bulk=BulkSupport.of(hello))
+        store = cls(
+            client, collections, options, dim=dim, clock=clock or SystemClock(), bulk=connection.BulkSupport.of(hello)
+        )
         if dim > 1:  # otherwise it was opened without a model, and the dimension to index is unknown
-            with guarded(), pymongo.timeout(options.deadline_seconds):
+            with connection.guarded(), pymongo.timeout(options.deadline_seconds):
                 await store._indexes.find_out()
-        with guarded():
+        with connection.guarded():
             await count_once(store._database, store.accounting)
             await store.change_log.begin()
         return store
@@ -330,12 +303,12 @@ class MongoStore(Shielded):
 
     @contextmanager
     def _within(self, deadlines: int = 1) -> Iterator[None]:
-        with guarded(), pymongo.timeout(protocol.left(deadlines * self._options.deadline_seconds)):
+        with connection.guarded(), pymongo.timeout(protocol.left(deadlines * self._options.deadline_seconds)):
             yield
 
     # --- Documents ----------------------------------------------------------------------------------------------------
 
-    @shielded
+    @connection.shielded
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         with self._within():
             stored = await self._database[collection.name].find_one({"_id": codec.key(tenant, doc_id)}, codec.PLAIN)
@@ -346,14 +319,14 @@ class MongoStore(Shielded):
             raise unreadable(collection, doc_id, codec.known_in(collection, stored))
         return doc
 
-    @shielded
+    @connection.shielded
     async def find(
         self,
         collection: Collection[R],
         tenant: str | None,
         where: Filter = EVERYTHING,
         *,
-        order: Order = "desc",
+        order: protocol.Order = "desc",
         after: After | None = None,
         limit: int = 100,
     ) -> list[R]:
@@ -373,18 +346,18 @@ class MongoStore(Shielded):
 
     async def find_fetched(
         self, collection: Collection[R], tenant: str, where: Filter = EVERYTHING, **named: Any
-    ) -> list[Fetched[R]]:
-        return [Fetched(doc) for doc in await self.find(collection, tenant, where, **named)]
+    ) -> list[protocol.Fetched[R]]:
+        return [protocol.Fetched(doc) for doc in await self.find(collection, tenant, where, **named)]
 
-    @shielded
+    @connection.shielded
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         wanted = codec.of_tenant(collection, tenant, where)
         with self._within():
             return await self._database[collection.name].count_documents(wanted)
 
-    @shielded
+    @connection.shielded
     async def values(
-        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
+        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: protocol.Order, limit: int
     ) -> list[str]:
         wanted = codec.of_tenant(collection, tenant, both(Not(Absent(field)), where))
         sign = -1 if order == "desc" else 1
@@ -400,7 +373,7 @@ class MongoStore(Shielded):
             )
             return [stored["_id"] async for stored in cursor]
 
-    @shielded
+    @connection.shielded
     async def tally(
         self,
         collection: Collection,
@@ -409,7 +382,7 @@ class MongoStore(Shielded):
         where: Filter = EVERYTHING,
         *,
         first: int | None = None,
-    ) -> Tallied:
+    ) -> protocol.Tallied:
         wanted = codec.of_tenant(collection, tenant, where)
         values: list[Any] = [{"$ifNull": [f"${field}", None]} for field in fields]
         if first is not None:
@@ -421,7 +394,7 @@ class MongoStore(Shielded):
             cursor = await self._database[collection.name].aggregate(steps)
             return {tuple(stored["_id"].get(name) for name in by): stored["count"] async for stored in cursor}
 
-    @shielded
+    @connection.shielded
     async def commit(self, changes: Sequence[Change]) -> Committed:
         if not changes:
             return Committed({}, 0)
@@ -429,9 +402,9 @@ class MongoStore(Shielded):
         now_ms, slot, at = to_ms(self._clock.now()), slot_at_random(), self._options.log.stamp(changes)
         keys, partition_keys = competing(changes, slot)
 
-        async def attempt(session: MongoSession) -> Committed:
+        async def attempt(session: connection.MongoSession) -> Committed:
             usage = UsageWriting(self._database, session, slot)
-            writes = TransactionWrites(self._database, session, self._bulk)
+            writes = connection.TransactionWrites(self._database, session, self._bulk)
             return await ChangeAttempt(writes, partition_keys, now_ms, usage, ChangeNotes(at)).run(changes)
 
         committed = await self._runner.in_transaction(attempt, keys, partition_keys)
@@ -444,7 +417,7 @@ class MongoStore(Shielded):
         self._listeners.add(collection, callback)
 
     async def apply(
-        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+        self, collection: Collection, tenant: str | None, rule: protocol.DecayRule, where: Filter = EVERYTHING
     ) -> int:
         documents, wanted = self._database[collection.name], _fading(collection, tenant, where)
         last: str | None = ""
@@ -469,11 +442,11 @@ class MongoStore(Shielded):
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
-        wanted = {"$and": [codec.of_tenant(collection, tenant, unpinned(where)), {"$nor": [_DECAYS]}]}
+        wanted = {"$and": [codec.of_tenant(collection, tenant, protocol.unpinned(where)), {"$nor": [_DECAYS]}]}
         return await self._scan(collection, tenant, wanted, limit)
 
     async def would_change(
-        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+        self, collection: Collection, tenant: str | None, rule: protocol.DecayRule, where: Filter = EVERYTHING
     ) -> bool:
         differs = {"$expr": {"$ne": ["$importance", written(rule)]}}
         moved = codec.all_of(_fading(collection, tenant, where), differs)
@@ -503,16 +476,16 @@ class MongoStore(Shielded):
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
-    @shielded
+    @connection.shielded
     async def scope_overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeOverview:
         with self._within():
             states = await partitions.read(self._database, collection, tenant, wanted)
         return replace(overview_of(states), states=states)
 
-    @shielded
+    @connection.shielded
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         if query.overview is not None:
-            known: Sequence[MongoPartition] = query.overview.states
+            known: Sequence[partitions.MongoPartition] = query.overview.states
         else:
             with self._within():
                 known = await partitions.read(self._database, collection, query.tenant, query.partitions)
@@ -543,7 +516,7 @@ class MongoStore(Shielded):
         return columns
 
     async def _by_indexes(
-        self, collection: Collection, query: SearchQuery, states: Sequence[MongoPartition]
+        self, collection: Collection, query: SearchQuery, states: Sequence[partitions.MongoPartition]
     ) -> Columns:
         """Raises SearchIndexFailed."""
         reason = self._indexes.unusable(collection)
@@ -560,10 +533,10 @@ class MongoStore(Shielded):
         self._indexes.answered(collection)
         return columns
 
-    @shielded
-    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
+    @connection.shielded
+    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[protocol.Fetched[R] | None]:
         wanted: list[int] = rows.tolist()
-        by_row: dict[int, Fetched[R]] = {}
+        by_row: dict[int, protocol.Fetched[R]] = {}
         with self._within():
             for part in codec.parts(wanted):
                 cursor = self._database[collection.name].find(
@@ -573,7 +546,7 @@ class MongoStore(Shielded):
                 numbers = [int(stored[codec.OWN]["row"]) for stored in page]
                 for row, doc in zip(numbers, await codec.all_decoded(collection, page), strict=True):
                     if doc is not None and is_readable(collection, doc):
-                        by_row[row] = Fetched(doc)
+                        by_row[row] = protocol.Fetched(doc)
         return [by_row.get(row) for row in wanted]
 
     @property
@@ -598,7 +571,7 @@ class MongoStore(Shielded):
 
     # --- Moving -------------------------------------------------------------------------------------------------------
 
-    @shielded
+    @connection.shielded
     async def export(self, collection: Collection, after: str | None, limit: int) -> list[Record]:
         with self._within(LONG_FACTOR):
             page = self._database[collection.name].find({"_id": {"$gt": after or ""}}).sort("_id", 1).limit(limit)
@@ -608,26 +581,26 @@ class MongoStore(Shielded):
                 records.append(Record(codec.decode(collection, stored), packed, place))
             return records
 
-    @shielded
+    @connection.shielded
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         now_ms = to_ms(self._clock.now())
 
-        async def attempt(session: MongoSession) -> int:
+        async def attempt(session: connection.MongoSession) -> int:
             keys = [codec.key(record.doc["tenant_id"], str(record.doc[collection.id_field])) for record in records]
             there: set[str] = set()
             for part in codec.parts(keys):
                 cursor = self._database[collection.name].find({"_id": {"$in": part}}, {"_id": 1}, session=session)
                 there.update([stored["_id"] async for stored in cursor])
-            writing = PartitionWriting(self._database, session, set(), now_ms)
+            writing = partitions.PartitionWriting(self._database, session, set(), now_ms)
             usage = UsageWriting(self._database, session, slot_at_random())
-            writes, loaded = TransactionWrites(self._database, session, self._bulk), 0
+            writes, loaded = connection.TransactionWrites(self._database, session, self._bulk), 0
             for stored_id, record in zip(keys, records, strict=True):
                 if stored_id in there:
                     continue
                 stored = codec.new_document(collection, record.doc)
                 usage.add(collection, None, stored)
                 if record.packed is not None:
-                    add_own(stored, await writing.take_in(collection, record.doc, record.packed))
+                    partitions.add_own(stored, await writing.take_in(collection, record.doc, record.packed))
                 writes.insert(collection.name, stored)
                 loaded += 1
             await writing.close(writes)
@@ -642,20 +615,20 @@ class MongoStore(Shielded):
             "MongoDB has tools of its own for this (mongodump, Atlas backups); `recalld export` writes a tenant's data."
         )
 
-    @shielded
+    @connection.shielded
     async def counters(self) -> list[Counter]:
         with self._within(LONG_FACTOR):
-            cursor = self._database[COUNTERS].find({})
+            cursor = self._database[connection.COUNTERS].find({})
             return [Counter(stored["tenant_id"], stored["name"], int(stored["value"])) async for stored in cursor]
 
-    @shielded
+    @connection.shielded
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
         with self._within(LONG_FACTOR):
             if only:
-                await self._database[COUNTERS].delete_many({})
+                await self._database[connection.COUNTERS].delete_many({})
             writes = [
                 UpdateOne(
-                    {"_id": counter_key(counter.tenant, counter.name)},
+                    {"_id": partitions.counter_key(counter.tenant, counter.name)},
                     {
                         "$max": {"value": Int64(counter.value)},
                         "$setOnInsert": {"tenant_id": counter.tenant, "name": counter.name},
@@ -665,12 +638,12 @@ class MongoStore(Shielded):
                 for counter in counters
             ]
             for part in codec.parts(writes):
-                await self._database[COUNTERS].bulk_write(part)
+                await self._database[connection.COUNTERS].bulk_write(part)
 
-    @shielded
+    @connection.shielded
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         with self._within():
-            own, set_to = self._database[META], {name: text for name, text in (new or {}).items() if text}
+            own, set_to = self._database[connection.META], {name: text for name, text in (new or {}).items() if text}
             emptied = {name: "" for name in new or {} if name not in set_to}
             for operator, fields in (("$set", set_to), ("$unset", emptied)):
                 if fields:
@@ -680,20 +653,21 @@ class MongoStore(Shielded):
 
     # --- Erasing ------------------------------------------------------------------------------------------------------
 
-    @shielded
+    @connection.shielded
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         # a partition that is written to again stays: a transaction that read it before conflicts and is retried
         wanted = {"tenant_id": tenant, "user_id": user, "count": 0}
 
         async def forget() -> list[int]:
             numbers = [
-                int(stored["partition"]) async for stored in self._database[PARTITIONS].find(wanted, {"partition": 1})
+                int(stored["partition"])
+                async for stored in self._database[connection.PARTITIONS].find(wanted, {"partition": 1})
             ]
             for part in codec.parts(numbers):
-                await self._database[TOMBSTONES].delete_many({"partition": {"$in": part}})
-                await self._database[PARTITIONS].delete_many({**wanted, "partition": {"$in": part}})
-            for names in codec.parts([counter_key(tenant, name) for name in counters]):
-                await self._database[COUNTERS].delete_many({"_id": {"$in": names}})
+                await self._database[connection.TOMBSTONES].delete_many({"partition": {"$in": part}})
+                await self._database[connection.PARTITIONS].delete_many({**wanted, "partition": {"$in": part}})
+            for names in codec.parts([partitions.counter_key(tenant, name) for name in counters]):
+                await self._database[connection.COUNTERS].delete_many({"_id": {"$in": names}})
             return numbers
 
         gone = await self._slow(forget)
@@ -705,13 +679,13 @@ class MongoStore(Shielded):
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
-    @shielded
-    async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
+    @connection.shielded
+    async def check(self, *, deep: bool = False, told: protocol.Told = protocol.untold) -> list[protocol.Finding]:
         with self._within():
             await self._client.admin.command("ping")
             # a ping needs no readable primary, a read does
-            await self._database[COUNTERS].find_one({}, {"_id": 1})
+            await self._database[connection.COUNTERS].find_one({}, {"_id": 1})
         if deep:
-            with guarded():
+            with connection.guarded():
                 return [*await deep_check(self._database, self._collections, told), *await self._indexes.findings()]
-        return [Finding("store", True, "readable"), Finding("search", True, self._indexes.described)]
+        return [protocol.Finding("store", True, "readable"), protocol.Finding("search", True, self._indexes.described)]

@@ -31,31 +31,7 @@ from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, code, flags_at, head_dtype, holds_windows, model_at
 from app.storage.protocol import MAX_NAMED, Finding, Told, telling, untold
 from app.storage.schema import Collection
-from app.storage.sqlite import sql
-from app.storage.sqlite.connections import (
-    CIPHER,
-    OPEN_FLAGS,
-    OTHERS_SECONDS,
-    PAGE_BYTES,
-    Faults,
-    StoreKey,
-    checkpoint,
-    cipher_layer,
-    commit_state,
-    connect,
-    create,
-    damaged,
-    key_errors,
-    log_of,
-    note_of,
-    open_file,
-    open_keyed,
-    read_note,
-    refuse_mismatch,
-    translate_errors,
-    use_checksums,
-    uses_cipher,
-)
+from app.storage.sqlite import connections, sql
 from app.storage.sqlite.search_rows import records_where
 from app.storage.sqlite.writer import OWNER_ONLY, DiskSpace, counted_usage, reserve_of, stored_usage
 from app.storage.text import LONG
@@ -176,8 +152,8 @@ PAUSE_SECONDS = 0.05
 RETRIES = 5
 BUSY_TIMEOUT_MS = 5_000
 UNREADABLE = (apsw.IOError, apsw.CorruptError, apsw.NotADBError)
-ZEROS = bytes(PAGE_BYTES)
-LOCKED_PAGE = (1 << 30) // PAGE_BYTES + 1
+ZEROS = bytes(connections.PAGE_BYTES)
+LOCKED_PAGE = (1 << 30) // connections.PAGE_BYTES + 1
 """SQLite locks bytes of this page, and never writes it."""
 log = logging.getLogger(__name__)
 
@@ -186,7 +162,7 @@ def prepare(
     path: Path,
     collections: Sequence[Collection],
     busy_timeout_ms: int,
-    key: StoreKey | None,
+    key: connections.StoreKey | None,
     *,
     logs: bool = True,
 ) -> None:
@@ -196,21 +172,21 @@ def prepare(
     Raises StoreDamaged and StoreUnavailable. Nothing was written if acknowledged writes are missing or a newer version
     wrote the store, and nothing but what the log has if a page is damaged.
     """
-    with closing(connect(path, busy_timeout_ms, key)) as connection, translate_errors():
+    with closing(connections.connect(path, busy_timeout_ms, key)) as connection, connections.translate_errors():
         sql.refuse_newer(connection)
         missing = missing_commits(path, connection)
         if missing:
-            raise damaged(log_of(path).name, missing)
-        checkpoint(connection)  # a page of which the power failed in the middle is in the log
+            raise connections.damaged(connections.log_of(path).name, missing)
+        connections.checkpoint(connection)  # a page of which the power failed in the middle is in the log
         pages = bad_pages(path, 1, PAGES_AT_START + 1, key)
         if pages:
-            raise damaged(path.name, named_pages(pages))
+            raise connections.damaged(path.name, named_pages(pages))
         if last_page(connection) <= PAGES_AT_START:
             faults = structure_faults(connection)
             if faults:
-                raise damaged(path.name, faults)
-        sql.migrate(connection, collections, keeps_log=logs and note_of(path).exists())
-        checkpoint(connection)
+                raise connections.damaged(path.name, faults)
+        sql.migrate(connection, collections, keeps_log=logs and connections.note_of(path).exists())
+        connections.checkpoint(connection)
 
 
 def structure_faults(connection: apsw.Connection) -> str:
@@ -223,45 +199,45 @@ def structure_faults(connection: apsw.Connection) -> str:
 def missing_commits(path: Path, connection: apsw.Connection) -> str:
     """Returns how many acknowledged commits the store lacks, in words; empty if it has all of them."""
     try:
-        note = read_note(path)  # read first: a commit is stored before it is noted
+        note = connections.read_note(path)  # read first: a commit is stored before it is noted
     except OSError as error:
         log.warning("the note of the last commit cannot be read", extra={"error": str(error)})
         return ""
-    if note is None and note_of(path).exists() and note_of(path).stat().st_size:
+    if note is None and connections.note_of(path).exists() and connections.note_of(path).stat().st_size:
         log.warning("the note of the last commit is damaged: a log whose end is missing would not be noticed")
-    store, commits = commit_state(connection)
+    store, commits = connections.commit_state(connection)
     if note is None or note.store != store or note.commits <= commits:
         return ""
     return (
         f"{note.commits - commits} acknowledged commits are missing (if {path.name} was replaced by an older copy "
-        f"on purpose, delete {note_of(path).name})"
+        f"on purpose, delete {connections.note_of(path).name})"
     )
 
 
 def bad_pages(
-    path: Path, first: int = 1, end: int | None = None, key: StoreKey | None = None, told: Told = untold
+    path: Path, first: int = 1, end: int | None = None, key: connections.StoreKey | None = None, told: Told = untold
 ) -> list[int]:
     """Returns the pages of the file from `first` until before `end` that are not as they were written.
 
     A page may fail because a checkpoint is writing it just now, or because one was cut short; then the log has it. So
     what fails is read again after a checkpoint.
     """
-    with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
+    with connections.translate_errors(), closing(connections.connect(path, BUSY_TIMEOUT_MS, key)) as connection:
         pages = range(first, min(last_page(connection) + 1, end or sys.maxsize))
         failing = failing_pages(connection, telling(told, f"{path.name}: pages", len(pages), pages))
     for _ in range(RETRIES):
         if not failing:
             break
         time.sleep(PAUSE_SECONDS)
-        with translate_errors(), closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection:
-            checkpoint(connection, "PASSIVE", OTHERS_SECONDS)
+        with connections.translate_errors(), closing(connections.connect(path, BUSY_TIMEOUT_MS, key)) as connection:
+            connections.checkpoint(connection, "PASSIVE", connections.OTHERS_SECONDS)
             failing = failing_pages(connection, failing)
     return failing
 
 
 def last_page(connection: apsw.Connection) -> int:
     """Returns the number of pages in the file of the database. SQLite refuses a file that has less than it counts."""
-    return Path(connection.filename).stat().st_size // PAGE_BYTES
+    return Path(connection.filename).stat().st_size // connections.PAGE_BYTES
 
 
 def failing_pages(connection: apsw.Connection, pages: Iterable[int] | None = None) -> list[int]:
@@ -273,7 +249,7 @@ def failing_pages(connection: apsw.Connection, pages: Iterable[int] | None = Non
     failing, zeros = list[int](), list[int]()
     for page in range(1, last_page(connection) + 1) if pages is None else pages:
         try:  # one page at a time: neither `cksumvfs` nor the cipher looks at longer reads
-            is_there, content = connection.read("main", 0, (page - 1) * PAGE_BYTES, PAGE_BYTES)
+            is_there, content = connection.read("main", 0, (page - 1) * connections.PAGE_BYTES, connections.PAGE_BYTES)
         except UNREADABLE:
             failing.append(page)
         else:
@@ -287,12 +263,12 @@ def _free_pages(connection: apsw.Connection) -> set[int]:
     """Returns the pages that the file's list of free pages names: trunks, each with its leaves. The file's, since the
     log may have given some of them to a table. Empty if the list is not whole.
     Source: https://www.sqlite.org/fileformat2.html#the_freelist"""
-    _, header = connection.read("main", 0, 0, PAGE_BYTES)
+    _, header = connection.read("main", 0, 0, connections.PAGE_BYTES)
     trunk, count = struct.unpack_from(">II", header, 32)
     free = set[int]()
     while trunk and trunk not in free:
         try:
-            _, content = connection.read("main", 0, (trunk - 1) * PAGE_BYTES, PAGE_BYTES)
+            _, content = connection.read("main", 0, (trunk - 1) * connections.PAGE_BYTES, connections.PAGE_BYTES)
             following, leaves = struct.unpack_from(">II", content)
             free |= {trunk, *struct.unpack_from(f">{leaves}I", content, 8)}
         except (*UNREADABLE, struct.error):
@@ -301,15 +277,17 @@ def _free_pages(connection: apsw.Connection) -> set[int]:
     return free if len(free) == count else set()
 
 
-async def verify_rest(path: Path, faults: Faults, step: int = PAGES_AT_START, key: StoreKey | None = None) -> None:
+async def verify_rest(
+    path: Path, faults: connections.Faults, step: int = PAGES_AT_START, key: connections.StoreKey | None = None
+) -> None:
     """Verifies the pages after the first `step`, as many at a time, while the store is served. Notes damage in
     `faults`."""
     first = step + 1
     try:
-        while await asyncio.to_thread(os.path.getsize, path) >= first * PAGE_BYTES:
+        while await asyncio.to_thread(os.path.getsize, path) >= first * connections.PAGE_BYTES:
             pages = await asyncio.to_thread(bad_pages, path, first, first + step, key)
             if pages:
-                raise damaged(path.name, named_pages(pages))
+                raise connections.damaged(path.name, named_pages(pages))
             first += step
     except StoreDamaged as error:
         faults.note(error)
@@ -324,22 +302,25 @@ def named_pages(pages: Sequence[int]) -> str:
     return f"{len(pages)} pages are not as they were written ({', '.join(map(str, pages[:MAX_NAMED]))}{more})"
 
 
-def findings(path: Path, key: StoreKey | None = None, told: Told = untold) -> list[Finding]:
+def findings(path: Path, key: connections.StoreKey | None = None, told: Told = untold) -> list[Finding]:
     """Returns what the files of a store show: the log, and the pages' checksums. Raises StoreUnavailable, also if the
     key is not that of the store."""
     try:
-        with closing(connect(path, BUSY_TIMEOUT_MS, key)) as connection, translate_errors():
+        with closing(connections.connect(path, BUSY_TIMEOUT_MS, key)) as connection, connections.translate_errors():
             missing = missing_commits(path, connection)
             # a log whose end is missing stays as it is
             pages = failing_pages(connection) if missing else bad_pages(path, key=key, told=told)
             if pages:
                 what = named_pages(pages)
             else:
-                right = "encrypted; the codes" if uses_cipher(connection) else "the checksums"
-                what = f"{right} of {path.stat().st_size // PAGE_BYTES} pages are right"
+                right = "encrypted; the codes" if connections.uses_cipher(connection) else "the checksums"
+                what = f"{right} of {path.stat().st_size // connections.PAGE_BYTES} pages are right"
     except StoreDamaged as error:
         return [Finding(path.name, ok=False, detail=error.detail)]
-    return [Finding(log_of(path).name, not missing, missing or "whole"), Finding(path.name, not pages, what)]
+    return [
+        Finding(connections.log_of(path).name, not missing, missing or "whole"),
+        Finding(path.name, not pages, what),
+    ]
 
 
 # --- Rewriting --------------------------------------------------------------------------------------------------------
@@ -377,16 +358,16 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def look_through(database: Path, key: StoreKey | None, name: str) -> None:
+def look_through(database: Path, key: connections.StoreKey | None, name: str) -> None:
     """Reads every page of a database that no process uses, and looks whether they fit together. Raises BackupRefused,
     which names it, if it is damaged, and StoreUnavailable, also if a newer version wrote it."""
-    use_checksums()
-    with translate_errors():
-        refuse_mismatch(database, key, name)
+    connections.use_checksums()
+    with connections.translate_errors():
+        connections.refuse_mismatch(database, key, name)
         flags = apsw.SQLITE_OPEN_READWRITE  # whoever only reads leaves the files of an empty log behind
-        opened = open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
+        opened = connections.open_keyed(database, key, flags) if key else apsw.Connection(str(database), flags=flags)
         with closing(opened) as connection:
-            with key_errors(name, key):
+            with connections.key_errors(name, key):
                 connection.pragma("user_version")
             pages = failing_pages(connection)
             faults = named_pages(pages) if pages else structure_faults(connection)
@@ -437,33 +418,33 @@ def hold_folder(folder: Path, *, alone: bool = False) -> int:
     return opened
 
 
-def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: StoreKey | None) -> None:
+def scrub(path: Path, busy_timeout_ms: int, space: DiskSpace, key: connections.StoreKey | None) -> None:
     """Rewrites the database without deleted bytes. Runs while this process writes nothing.
 
     The new pages are in the log first, so as many bytes must be free as the database uses. Raises StorageFull if they
     are not, even with those kept back, and StoreUnavailable if another process keeps the log open.
     """
-    with closing(connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
+    with closing(connections.connect(path, max(busy_timeout_ms, LEAST_WAIT_MS), key)) as connection:
         connection.pragma("temp_store", "FILE")  # the copy may not fit in memory; of an encrypted store it is encrypted
         pages = int(connection.pragma("page_count")) - int(connection.pragma("freelist_count"))
-        log_bytes = (pages + 1) * (PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
+        log_bytes = (pages + 1) * (connections.PAGE_BYTES + FRAME_HEADER_BYTES)  # every page that is in use
         with space.room_for(log_bytes, "overwrite what was deleted"):
             connection.execute("VACUUM").fetchall()
-            if not checkpoint(connection, "TRUNCATE", OTHERS_SECONDS):
+            if not connections.checkpoint(connection, "TRUNCATE", connections.OTHERS_SECONDS):
                 raise StoreUnavailable("Another process still reads what was deleted: please try again.")
 
 
-def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int) -> None:
+def rekey(path: Path, key: connections.StoreKey | None, new: connections.StoreKey, busy_timeout_ms: int) -> None:
     """Writes the database anew, encrypted with the key `new`, and puts it in the place of the old file.
 
     `key` is the key of the store as it is, None if it is not encrypted. Needs the room of a second copy. A crash leaves
     the old file or the new one. Raises StoreUnavailable, also if another process uses the store.
     """
-    cipher_layer()  # before anything is done
+    connections.cipher_layer()  # before anything is done
     if key == new:
         raise StoreUnavailable("This is the key that the store has.")
-    flags = OPEN_FLAGS | apsw.SQLITE_OPEN_URI
-    with closing(connect(path, busy_timeout_ms, key, flags)) as connection, translate_errors():
+    flags = connections.OPEN_FLAGS | apsw.SQLITE_OPEN_URI
+    with closing(connections.connect(path, busy_timeout_ms, key, flags)) as connection, connections.translate_errors():
         # this connection is the only one until it is closed, and the log is empty
         connection.pragma("locking_mode", "EXCLUSIVE")
         if connection.pragma("journal_mode", "DELETE") != "delete":
@@ -472,7 +453,7 @@ def rekey(path: Path, key: StoreKey | None, new: StoreKey, busy_timeout_ms: int)
         connection.execute("COMMIT")
         try:
             with part_of(path) as part:
-                encrypted = f"vfs={cipher_layer()}&cipher={CIPHER}&key={quote(new.pragma)}"
+                encrypted = f"vfs={connections.cipher_layer()}&cipher={connections.CIPHER}&key={quote(new.pragma)}"
                 try:
                     connection.execute("VACUUM INTO ?", (f"{part.absolute().as_uri()}?{encrypted}",))
                 except apsw.CantOpenError:
@@ -496,7 +477,7 @@ _FORM = "recalld-%Y%m%dT%H%M%SZ.backup"
 _NAME = re.compile(r"recalld-\d{8}T\d{6}Z\.backup")
 
 
-def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | None = None) -> int:
+def backup(source: Path, target: Path, busy_timeout_ms: int, key: connections.StoreKey | None = None) -> int:
     """Writes a consistent copy of the database with a checksum; of an encrypted one it has the same key. Returns its
     size in bytes.
 
@@ -506,11 +487,14 @@ def backup(source: Path, target: Path, busy_timeout_ms: int, key: StoreKey | Non
         raise BackupRefused(f"{target} is there already: a backup overwrites nothing.")
     try:
         with part_of(target) as part:
-            with translate_errors(), closing(connect(source, busy_timeout_ms, key)) as connection:
+            with (
+                connections.translate_errors(),
+                closing(connections.connect(source, busy_timeout_ms, key)) as connection,
+            ):
                 # the database is copied page by page into an empty file, while others write
                 # `cksumvfs` learns from the first page of a file that it has checksums: before it writes others
-                create(part, 0, key)
-                with closing(open_file(part, 0, key)) as copy:
+                connections.create(part, 0, key)
+                with closing(connections.open_file(part, 0, key)) as copy:
                     copy.pragma("user_version")  # reads the first page
                     copy.pragma("journal_mode", "OFF")  # a copy that fails is deleted
                     with copy.backup("main", connection, "main") as run:
@@ -539,7 +523,11 @@ def _link(part: Path, target: Path) -> None:
 
 
 def restore(
-    file: Path, directory: Path, name: str, beside: AbstractSet[str] = frozenset(), key: StoreKey | None = None
+    file: Path,
+    directory: Path,
+    name: str,
+    beside: AbstractSet[str] = frozenset(),
+    key: connections.StoreKey | None = None,
 ) -> int:
     """Restores a backup into a directory. Returns the size of the database in bytes.
 
@@ -547,7 +535,7 @@ def restore(
     in `beside`. Raises StoreUnavailable if its key is not this one, and if a process holds the directory: it would go
     on writing into the store that was there before.
     """
-    note, reserve = note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
+    note, reserve = connections.note_of(directory / name), reserve_of(directory / name)  # of the store that was lost
     if directory.exists() and any(
         entry.name not in {*beside, note.name, reserve.name} for entry in directory.iterdir()
     ):
@@ -778,7 +766,7 @@ async def salvage(
     directory: Path,
     collections: Sequence[Collection],
     target: MovableStore,
-    key: StoreKey | None = None,
+    key: connections.StoreKey | None = None,
 ) -> Salvaged:
     """Writes what can be read of a database into another store. `directory` takes the copy for as long as this runs.
 
@@ -788,13 +776,13 @@ async def salvage(
     copy = directory / f"{source.name}.salvaged"
     try:
         await asyncio.to_thread(shutil.copy, source, copy)
-        if log_of(source).exists():
-            await asyncio.to_thread(shutil.copy, log_of(source), log_of(copy))
+        if connections.log_of(source).exists():
+            await asyncio.to_thread(shutil.copy, connections.log_of(source), connections.log_of(copy))
         lost_pages = await asyncio.to_thread(bad_pages, copy, key=key)
-        with closing(connect(copy, BUSY_TIMEOUT_MS, key)) as connection:
-            note = read_note(source)
-            with translate_errors():
-                store, commits = commit_state(connection)
+        with closing(connections.connect(copy, BUSY_TIMEOUT_MS, key)) as connection:
+            note = connections.read_note(source)
+            with connections.translate_errors():
+                store, commits = connections.commit_state(connection)
             missing = note.commits - commits if note is not None and note.store == store else 0
             rescues = [Rescue(collection) for collection in collections]
             for rescue in rescues:

@@ -10,28 +10,8 @@ import apsw
 import orjson
 
 from app import VERSION
+from app.storage import schema
 from app.storage.protocol import Order
-from app.storage.schema import (
-    Absent,
-    After,
-    And,
-    Collection,
-    Doc,
-    Eq,
-    Filter,
-    Has,
-    In,
-    Not,
-    Or,
-    Range,
-    Unique,
-    Written,
-    due,
-    newest,
-    refuse_newer_layout,
-    top_of,
-    value_at,
-)
 from app.storage.sqlite.connections import SUMMED_BYTES, begin_counting, translate_errors
 
 # --- Names, filters, and the statements that read and write documents -------------------------------------------------
@@ -65,24 +45,24 @@ def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> 
 
     SQLite rewrites each index that contains a column which is set, even to an equal value.
     """
-    some = tuple(column for column in columns if top_of(column) in changed)
+    some = tuple(column for column in columns if schema.top_of(column) in changed)
     listed = "".join(f"{quoted(column)} = ?, " for column in some)
     return some, f"UPDATE {quoted(name)} SET {listed}doc = ?, doc_sum = ? WHERE row = ?"
 
 
-def unique_index(collection: Collection, unique: Unique) -> str:
+def unique_index(collection: schema.Collection, unique: schema.Unique) -> str:
     """Returns the name of the index of a unique key."""
     return f"{collection.name}_unique_{unique.name}"
 
 
-def search_table(collection: Collection) -> str:
+def search_table(collection: schema.Collection) -> str:
     """Returns the quoted name of the collection's table of search rows."""
     return quoted(f"{collection.name}_search")
 
 
 def values_of(doc: Mapping[str, object], names: Sequence[str]) -> list[Value]:
     """Returns the stored values of these fields, in order."""
-    return [_stored(value_at(doc, name)) for name in names]
+    return [_stored(schema.value_at(doc, name)) for name in names]
 
 
 def _stored(value: Any) -> Value:
@@ -91,27 +71,27 @@ def _stored(value: Any) -> Value:
     return int(value) if value.__class__ is bool else value
 
 
-def where(collection: Collection, part: Filter) -> SqlFilter:
+def where(collection: schema.Collection, part: schema.Filter) -> SqlFilter:
     """Returns a filter as an SQL condition and its bound values."""
     match part:
-        case And(parts):
+        case schema.And(parts):
             return _joined(collection, parts, " AND ", "1")
-        case Or(parts):
+        case schema.Or(parts):
             return _has_any(collection, parts) or _joined(collection, parts, " OR ", "0")
-        case Not(inner):
+        case schema.Not(inner):
             sql, values = where(collection, inner)
             return f"NOT ifnull({sql}, 0)", values
-        case Absent(field):
+        case schema.Absent(field):
             return f"{column_of(collection, field)} IS NULL", []
-        case Eq(field, value):
+        case schema.Eq(field, value):
             condition = f"{column_of(collection, field)} = ?"
             # of two indexes that know two columns each, SQLite shall take the one that finds few documents
             return f"likelihood({condition}, 0.001)" if field in collection.selective else condition, [_stored(value)]
-        case In(field, wanted):
+        case schema.In(field, wanted):
             return f"{column_of(collection, field)} IN ({', '.join('?' * len(wanted))})", [_stored(v) for v in wanted]
-        case Has(field, value):
+        case schema.Has(field, value):
             return f"EXISTS (SELECT 1 FROM json_each({column_of(collection, field)}) WHERE value = ?)", [value]
-        case Range():
+        case schema.Range():
             column = column_of(collection, part.field)
             bounds = {">=": part.ge, ">": part.gt, "<=": part.le, "<": part.lt}
             given = {sign: bound for sign, bound in bounds.items() if bound is not None}
@@ -119,23 +99,23 @@ def where(collection: Collection, part: Filter) -> SqlFilter:
             return condition or f"{column} IS NOT NULL", list(given.values())
 
 
-def _has_any(collection: Collection, parts: Sequence[Filter]) -> SqlFilter | None:
+def _has_any(collection: schema.Collection, parts: Sequence[schema.Filter]) -> SqlFilter | None:
     """Returns the condition that a list has any of several values, in one walk of the list: a filter on metadata may
     name 256. None if the parts are something else."""
-    values = [part.value for part in parts if isinstance(part, Has)]
-    fields = {part.field for part in parts if isinstance(part, Has)}
+    values = [part.value for part in parts if isinstance(part, schema.Has)]
+    fields = {part.field for part in parts if isinstance(part, schema.Has)}
     if len(fields) != 1 or len(values) < len(parts):
         return None
     listed = f"json_each({column_of(collection, *fields)})"
     return f"EXISTS (SELECT 1 FROM {listed} WHERE value IN ({', '.join('?' * len(values))}))", [*values]
 
 
-def _joined(collection: Collection, parts: Sequence[Filter], word: str, empty: str) -> SqlFilter:
+def _joined(collection: schema.Collection, parts: Sequence[schema.Filter], word: str, empty: str) -> SqlFilter:
     result = [where(collection, part) for part in parts]
     return f"({word.join(sql for sql, _ in result) or empty})", [value for _, values in result for value in values]
 
 
-def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFilter:
+def selection(collection: schema.Collection, tenant: str | None, part: schema.Filter) -> SqlFilter:
     """Returns the filter for one tenant, or for all with None.
 
     If the filter looks for the few documents past a time limit, a "+" keeps SQLite from walking all of the tenant: the
@@ -147,30 +127,33 @@ def selection(collection: Collection, tenant: str | None, part: Filter) -> SqlFi
     return f"{'+' if _few(collection, part) else ''}tenant = ? AND {condition}", [tenant, *values]
 
 
-def order_of(collection: Collection, part: Filter) -> str:
+def order_of(collection: schema.Collection, part: schema.Filter) -> str:
     """Returns the order's column.
 
     A "+" keeps SQLite from walking the collection in order, so that it sorts what another index finds: if ids or
     selective fields are named, or if the filter looks for the few documents past a time limit.
     """
-    parts = part.parts if isinstance(part, And) else (part,)
+    parts = part.parts if isinstance(part, schema.And) else (part,)
     fields = (collection.id_field, *collection.selective)
-    selects = any(isinstance(condition, Eq | In | Absent) and condition.field in fields for condition in parts)
+    selects = any(
+        isinstance(condition, schema.Eq | schema.In | schema.Absent) and condition.field in fields
+        for condition in parts
+    )
     return f"+{quoted(collection.order)}" if selects or _few(collection, part) else quoted(collection.order)
 
 
-def _few(collection: Collection, part: Filter) -> bool:
+def _few(collection: schema.Collection, part: schema.Filter) -> bool:
     """Returns whether the filter looks for the few documents past a time limit."""
-    parts = part.parts if isinstance(part, And) else (part,)
+    parts = part.parts if isinstance(part, schema.And) else (part,)
     times = {
         condition.field
         for condition in parts
-        if isinstance(condition, Range) and (condition.le, condition.lt) != (None, None)
+        if isinstance(condition, schema.Range) and (condition.le, condition.lt) != (None, None)
     }
     return bool(times & {*collection.global_indexes} - {collection.order})
 
 
-def column_of(collection: Collection, field: str) -> str:
+def column_of(collection: schema.Collection, field: str) -> str:
     """Returns the quoted column of a field. Raises KeyError if the collection does not declare it."""
     if field in ("tenant_id", collection.id_field):
         return "tenant" if field == "tenant_id" else "id"
@@ -181,11 +164,11 @@ def column_of(collection: Collection, field: str) -> str:
 
 def select_documents(
     connection: apsw.Connection,
-    collection: Collection,
+    collection: schema.Collection,
     tenant: str | None,
-    where: Filter,
+    where: schema.Filter,
     order: Order,
-    after: After | None,
+    after: schema.After | None,
     limit: int,
 ) -> list[tuple[str, str]]:
     """Returns ids and documents as JSON text. `order` and `after` are by the field that the filter selects, then
@@ -204,7 +187,9 @@ def select_documents(
     return [*documents]
 
 
-def known_by_columns(connection: apsw.Connection, collection: Collection, tenant: str, doc_id: str) -> Doc:
+def known_by_columns(
+    connection: apsw.Connection, collection: schema.Collection, tenant: str, doc_id: str
+) -> schema.Doc:
     """Returns what the columns say of a document whose text cannot be read: its id, its owners, its place in lists."""
     named = [name for name in collection.columns if "." not in name and collection.fields.get(name) != "list"]
     statement = f"SELECT {', '.join(map(quoted, named))} FROM {quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -216,7 +201,7 @@ def known_by_columns(connection: apsw.Connection, collection: Collection, tenant
 log = logging.getLogger(__name__)
 
 
-def tables(collection: Collection) -> list[str]:
+def tables(collection: schema.Collection) -> list[str]:
     """Returns the statements that create the collection's tables.
 
     A `row` number is never reused, so that a stale handle finds nothing.
@@ -235,7 +220,7 @@ def tables(collection: Collection) -> list[str]:
     return result
 
 
-def indexes(collection: Collection) -> dict[str, str]:
+def indexes(collection: schema.Collection) -> dict[str, str]:
     """Returns the statements that create the collection's indexes, by name."""
     name, order = collection.name, quoted(collection.order)
     result = {f"{name}_id": f"CREATE UNIQUE INDEX {quoted(f'{name}_id')} ON {quoted(name)} (tenant, id)"}
@@ -254,7 +239,7 @@ def indexes(collection: Collection) -> dict[str, str]:
     return result
 
 
-def usage_triggers(collection: Collection) -> dict[str, str]:
+def usage_triggers(collection: schema.Collection) -> dict[str, str]:
     """Returns the statements that create the triggers that count the collection's usage, by name. Triggers count it so
     that no statement can forget to."""
     if not collection.counted:
@@ -275,7 +260,7 @@ def usage_triggers(collection: Collection) -> dict[str, str]:
     return {names[action]: f"CREATE TRIGGER {quoted(names[action])} {sql}" for action, sql in actions.items()}
 
 
-def payer(collection: Collection, row: str = "") -> str:
+def payer(collection: schema.Collection, row: str = "") -> str:
     """Returns the expression for the tenant for whom a document counts. `row`: `old.` or `new.`, in triggers."""
     if collection.payer == "tenant_id":
         return f"{row}tenant"
@@ -283,7 +268,7 @@ def payer(collection: Collection, row: str = "") -> str:
     return f"ifnull({named}, {row}tenant)"
 
 
-def usage_query(collection: Collection) -> str:
+def usage_query(collection: schema.Collection) -> str:
     """Returns the query of tenant, collection, records and bytes that counts every document."""
     records = "0" if collection.only_bytes else "count(*)"
     return (
@@ -292,7 +277,7 @@ def usage_query(collection: Collection) -> str:
     )
 
 
-def _unique(collection: Collection, unique: Unique) -> str:
+def _unique(collection: schema.Collection, unique: schema.Unique) -> str:
     fields = ", ".join(f"ifnull({quoted(field)}, '')" for field in unique.fields)
     when, values = where(collection, unique.when)
     literals = map(apsw.format_sql_value, values)  # partial indexes take no parameters; these are our constants
@@ -341,12 +326,12 @@ the alternate vectors, with the model's code in the form of a head. `change_head
 """
 
 
-def written(connection: apsw.Connection) -> Written:
+def written(connection: apsw.Connection) -> schema.Written:
     """Returns the layout of the store, 0 for a new one, and its release. Raises errors of SQLite."""
     layout, release = int(connection.pragma("user_version")), None
     if _columns(connection, "store_info"):
         release = connection.execute("SELECT value FROM store_info WHERE name = 'release'").get
-    return Written(layout, release)
+    return schema.Written(layout, release)
 
 
 def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]:
@@ -361,12 +346,12 @@ def notes(connection: apsw.Connection, new: Mapping[str, str]) -> dict[str, str]
 def refuse_newer(connection: apsw.Connection, what: str = "The store", steps: Mapping[int, SqliteStep] = STEPS) -> None:
     """Raises StoreUnavailable if a newer version wrote the database. Writes nothing."""
     with translate_errors():
-        refuse_newer_layout(what, written(connection), newest(LAYOUT, steps))
+        schema.refuse_newer_layout(what, written(connection), schema.newest(LAYOUT, steps))
 
 
 def migrate(
     connection: apsw.Connection,
-    collections: Sequence[Collection],
+    collections: Sequence[schema.Collection],
     steps: Mapping[int, SqliteStep] = STEPS,
     *,
     keeps_log: bool = True,
@@ -378,8 +363,8 @@ def migrate(
         try:
             refuse_newer(connection, steps=steps)
             before = written(connection)
-            layout = newest(LAYOUT, steps)
-            for number, step in due(before.layout or layout, steps):  # a new store is made as the newest one
+            layout = schema.newest(LAYOUT, steps)
+            for number, step in schema.due(before.layout or layout, steps):  # a new store is made as the newest one
                 log.info("the store is brought to a newer layout", extra={"layout": number})
                 step(connection)
             for statement in _OWN_TABLES:
@@ -389,7 +374,7 @@ def migrate(
             for collection in collections:
                 _reconcile(connection, collection)
             begin_counting(connection)
-            if before != Written(layout, VERSION):
+            if before != schema.Written(layout, VERSION):
                 connection.execute("INSERT OR REPLACE INTO store_info VALUES ('release', ?)", (VERSION,))
                 connection.pragma("user_version", layout)
         except BaseException:
@@ -398,7 +383,7 @@ def migrate(
         connection.execute("COMMIT")
 
 
-def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
+def _reconcile(connection: apsw.Connection, collection: schema.Collection) -> None:
     """Creates what is missing, fills newly declared fields from the documents, and counts records that were not counted
     before."""
     for statement in tables(collection):
@@ -419,7 +404,7 @@ def _reconcile(connection: apsw.Connection, collection: Collection) -> None:
             connection.execute(statement)
 
 
-def count_usage(connection: apsw.Connection, collection: Collection) -> None:
+def count_usage(connection: apsw.Connection, collection: schema.Collection) -> None:
     """Counts the records of a collection anew. Runs in a transaction."""
     connection.execute("DELETE FROM usage WHERE collection = ?", (collection.name,))
     connection.execute(f"INSERT INTO usage {usage_query(collection)}")
@@ -429,7 +414,7 @@ def _columns(connection: apsw.Connection, table: str) -> set[str]:
     return {str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})")}
 
 
-def _refill(connection: apsw.Connection, collection: Collection, missing: Sequence[str]) -> None:
+def _refill(connection: apsw.Connection, collection: schema.Collection, missing: Sequence[str]) -> None:
     """Fills new columns from the documents, in steps: the documents of a collection may not fit into memory."""
     name = quoted(collection.name)
     fields = ", ".join(f"{quoted(field)} = ?" for field in missing)

@@ -17,22 +17,10 @@ import orjson
 
 from app.core.caches import kept
 from app.core.work import json_work, off_loop
+from app.storage import protocol
 from app.storage.changes import Change, Committed, InsertListeners
 from app.storage.index.record_codec import code, model_at, model_id
 from app.storage.index.segment import PartitionState, Segment, SegmentCache, VersionedSegment, overview_of
-from app.storage.protocol import (
-    DecayRule,
-    Fetched,
-    Finding,
-    MissingVector,
-    Order,
-    PartitionSelector,
-    Tallied,
-    Told,
-    VectorCounts,
-    unpinned,
-    untold,
-)
 from app.storage.records import Read, damage, first_whole, is_of, left_out, parsed, parsed_one, unreadable, whole
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
@@ -87,7 +75,7 @@ class DecaySteps:
 
     collection: Collection
     tenant: str | None
-    rule: DecayRule
+    rule: protocol.DecayRule
     where: Filter
     last: int = 0
 
@@ -123,7 +111,7 @@ class DecaySteps:
 
     def _faded(self, rows: str, which: list[sql.Value]) -> sql.SqlFilter:
         """Returns a query for (which, importance, faded) of those of `rows` to which the rule applies."""
-        condition, values = sql.selection(self.collection, self.tenant, unpinned(self.where))
+        condition, values = sql.selection(self.collection, self.tenant, protocol.unpinned(self.where))
         rule = self.rule
         formula: list[sql.Value] = [rule.floor, rule.factor, rule.now, rule.grace_days]
         statement = (
@@ -136,7 +124,7 @@ class DecaySteps:
 # --- Re-embedding -----------------------------------------------------------------------------------------------------
 
 DROPPED_AT_ONCE = 5_000
-_WHICH: dict[PartitionSelector, str] = {
+_WHICH: dict[protocol.PartitionSelector, str] = {
     "every": "?1 = ?1",
     "unlike": "model <> ?1",
     "other": "model NOT IN (0, ?1)",
@@ -150,7 +138,7 @@ class EmbeddedReembedding:
         self._readers, self._writer = readers, writer
 
     async def partitions(
-        self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
+        self, collection: Collection, model: int, after: int, limit: int, which: protocol.PartitionSelector
     ) -> list[int]:
         statement = (
             f"SELECT partition FROM partitions WHERE +collection = ?2 AND count > 0 AND partition > ?3 "
@@ -163,7 +151,7 @@ class EmbeddedReembedding:
 
     async def missing_vectors(
         self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
-    ) -> list[MissingVector]:
+    ) -> list[protocol.MissingVector]:
         statement = (
             f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE row IN ("
             f"SELECT s.row FROM {sql.search_table(collection)} s WHERE s.partition IN ({_marks(partitions)}) "
@@ -171,9 +159,9 @@ class EmbeddedReembedding:
         )
         bound = (*partitions, after, code(model), limit)
 
-        def read(connection: apsw.Connection) -> list[MissingVector]:
+        def read(connection: apsw.Connection) -> list[protocol.MissingVector]:
             rows: Any = connection.execute(statement, bound)
-            return [MissingVector(row, orjson.loads(doc)) for row, doc in rows]
+            return [protocol.MissingVector(row, orjson.loads(doc)) for row, doc in rows]
 
         return await self._readers.apart(read)
 
@@ -189,7 +177,7 @@ class EmbeddedReembedding:
 
         await self._writer.submit(write)
 
-    async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
+    async def counts(self, collection: Collection, model: int, dim: int) -> protocol.VectorCounts:
         of = f"substr(head, {model_at(collection.spec) + 1}, 4)"
         statement = (
             f"SELECT (SELECT count(*) FROM {sql.quoted(collection.name)}), count(vector), "
@@ -198,8 +186,8 @@ class EmbeddedReembedding:
             f"WHERE p.collection = ?3) FROM {sql.search_table(collection)} WHERE head IS NOT NULL"
         )
 
-        def read(connection: apsw.Connection) -> VectorCounts:
-            return VectorCounts.of(*connection.execute(statement, (code(model), dim, collection.name)).get)
+        def read(connection: apsw.Connection) -> protocol.VectorCounts:
+            return protocol.VectorCounts.of(*connection.execute(statement, (code(model), dim, collection.name)).get)
 
         return await self._readers.apart(read)
 
@@ -245,10 +233,10 @@ KEPT_BYTES = 32 << 20
 MAX_KEPT_CHARS = 4_000
 
 
-def _fetched(text: str) -> Fetched | None:
+def _fetched(text: str) -> protocol.Fetched | None:
     """Returns a document that was selected as JSON text, for a search, or None if it cannot be read."""
     try:
-        return Fetched(orjson.loads(text))
+        return protocol.Fetched(orjson.loads(text))
     except orjson.JSONDecodeError:
         return None
 
@@ -350,14 +338,20 @@ class EmbeddedStore:
         tenant: str | None,
         where: Filter = EVERYTHING,
         *,
-        order: Order = "desc",
+        order: protocol.Order = "desc",
         after: After | None = None,
         limit: int = 100,
     ) -> list[R]:
         return await first_whole(limit, partial(self._first, collection, tenant, where, order, after))
 
     async def _first(
-        self, collection: Collection[R], tenant: str | None, where: Filter, order: Order, after: After | None, most: int
+        self,
+        collection: Collection[R],
+        tenant: str | None,
+        where: Filter,
+        order: protocol.Order,
+        after: After | None,
+        most: int,
     ) -> Read[R]:
         def read(connection: apsw.Connection) -> list[tuple[str, str]]:
             return sql.select_documents(connection, collection, tenant, where, order, after, most)
@@ -381,11 +375,11 @@ class EmbeddedStore:
         tenant: str,
         where: Filter = EVERYTHING,
         *,
-        order: Order = "desc",
+        order: protocol.Order = "desc",
         after: After | None = None,
         limit: int = 100,
-    ) -> list[Fetched[R]]:
-        async def first(most: int) -> list[Fetched[R] | None]:
+    ) -> list[protocol.Fetched[R]]:
+        async def first(most: int) -> list[protocol.Fetched[R] | None]:
             rows = await self._readers.bounded(
                 lambda connection: sql.select_documents(connection, collection, tenant, where, order, after, most)
             )
@@ -394,9 +388,9 @@ class EmbeddedStore:
 
         return await first_whole(limit, first)
 
-    def _listed(self, collection: Collection[R], doc_id: str, text: str) -> Fetched[R] | None:
+    def _listed(self, collection: Collection[R], doc_id: str, text: str) -> protocol.Fetched[R] | None:
         """Returns a document that was selected by its id, or None if it cannot be read."""
-        document: Fetched[R] | None = self._parse(text)
+        document: protocol.Fetched[R] | None = self._parse(text)
         if document is not None and is_of(collection, doc_id, document.doc):
             return document if whole(collection, doc_id, document.doc) is not None else None
         left_out(collection, doc_id, orjson.JSONDecodeError.__name__)
@@ -419,7 +413,7 @@ class EmbeddedStore:
         where: Filter = EVERYTHING,
         *,
         first: int | None = None,
-    ) -> Tallied:
+    ) -> protocol.Tallied:
         columns = [sql.column_of(collection, field) for field in fields]
         condition, bound = sql.selection(collection, tenant, where)
         if first is not None:
@@ -434,7 +428,7 @@ class EmbeddedStore:
         )
 
     async def values(
-        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
+        self, collection: Collection, tenant: str, field: str, where: Filter, *, order: protocol.Order, limit: int
     ) -> list[str]:
         # each value is found from the one before by one look into an index, however many documents have it
         name, column = sql.quoted(collection.name), sql.column_of(collection, field)
@@ -461,7 +455,7 @@ class EmbeddedStore:
         self._listeners.add(collection, callback)
 
     async def apply(
-        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+        self, collection: Collection, tenant: str | None, rule: protocol.DecayRule, where: Filter = EVERYTHING
     ) -> int:
         steps, changed = DecaySteps(collection, tenant, rule, where), 0
         while (rows := await self._readers.apart(steps.look)) is not None:
@@ -470,7 +464,7 @@ class EmbeddedStore:
         return changed
 
     async def would_change(
-        self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
+        self, collection: Collection, tenant: str | None, rule: protocol.DecayRule, where: Filter = EVERYTHING
     ) -> bool:
         steps = DecaySteps(collection, tenant, rule, where)
         while (rows := await self._readers.apart(steps.look)) is not None:
@@ -481,7 +475,7 @@ class EmbeddedStore:
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
-        condition, values = sql.selection(collection, tenant, unpinned(where))
+        condition, values = sql.selection(collection, tenant, protocol.unpinned(where))
         table = sql.quoted(collection.name)
         statement = f"SELECT id FROM {table} WHERE {condition} AND NOT ({_DECAYS}) ORDER BY row LIMIT {int(limit)}"
         return await self._readers.apart(lambda c: [doc_id for (doc_id,) in c.execute(statement, values)])
@@ -518,7 +512,7 @@ class EmbeddedStore:
 
         return await asyncio.shield(search())
 
-    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
+    async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[protocol.Fetched[R] | None]:
         cached, wanted = self._reads.cached(), rows.tolist()
         documents = {row: cached.get((collection.name, tenant, row)) for row in wanted}
         missing = [row for row, document in documents.items() if document is None]
@@ -547,7 +541,9 @@ class EmbeddedStore:
             documents[row] = self._undamaged(collection, row, document)
         return [documents[row] for row in wanted]
 
-    def _undamaged(self, collection: Collection[R], row: int, document: Fetched[R] | None) -> Fetched[R] | None:
+    def _undamaged(
+        self, collection: Collection[R], row: int, document: protocol.Fetched[R] | None
+    ) -> protocol.Fetched[R] | None:
         """Returns a document that was selected by its row, or None if it cannot be read."""
         if document is None:
             with self._faults.translated():
@@ -700,7 +696,7 @@ class EmbeddedStore:
 
     # --- Operating ----------------------------------------------------------------------------------------------------
 
-    async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
+    async def check(self, *, deep: bool = False, told: protocol.Told = protocol.untold) -> list[protocol.Finding]:
         if deep:
             return await self._readers.apart(lambda connection: files.deep(connection, self._collections, told))
         with self._faults.translated():
@@ -712,4 +708,4 @@ class EmbeddedStore:
         self._space.refuse_read_only()
         if self.writer.failure is not None or self._space.missing():
             await self.writer.refuse_failing()
-        return [Finding("store", True, "writable"), Finding("search", True, "exact")]
+        return [protocol.Finding("store", True, "writable"), protocol.Finding("search", True, "exact")]

@@ -19,19 +19,7 @@ import orjson
 
 from app.core.work import tenant_at_work
 from app.errors import StorageFull, StoreUnavailable
-from app.storage.change_log import (
-    CHANGES,
-    STEP,
-    ChangeLog,
-    ChangeNotes,
-    Head,
-    LogEntry,
-    LogOptions,
-    LogPage,
-    Position,
-    erased,
-    first_old,
-)
+from app.storage import change_log
 from app.storage.changes import (
     Allocate,
     Change,
@@ -54,21 +42,7 @@ from app.storage.changes import (
 from app.storage.protocol import left, waiting
 from app.storage.records import parsed_one, unreadable
 from app.storage.schema import EVERYTHING, Collection, Doc, Filter
-from app.storage.sqlite import search_rows, sql
-from app.storage.sqlite.connections import (
-    LISTS,
-    PAGE_BYTES,
-    CommitNote,
-    Faults,
-    OwnCommits,
-    ReadKey,
-    ReadPool,
-    count_commit,
-    log_of,
-    refuse_moved,
-    sum_of,
-    truncate,
-)
+from app.storage.sqlite import connections, search_rows, sql
 
 T = TypeVar("T")
 
@@ -268,7 +242,7 @@ class QueuedTask:
     future: "asyncio.Future[Any]"
     reserve: bool = False
     """Whether the task may use the space kept back for deletions."""
-    stale_reads: Set[ReadKey] | None = None
+    stale_reads: Set[connections.ReadKey] | None = None
     """What cached reads forget, as `("agent_memories", "acme", "mem_1")`: complete once the task has run. None: perhaps
     anything."""
     alone: bool = False
@@ -283,10 +257,10 @@ class WriterThread:
     def __init__(
         self,
         connection: apsw.Connection,
-        execute: Callable[[apsw.Connection, Sequence[Change], str | None, set[ReadKey]], Committed],
+        execute: Callable[[apsw.Connection, Sequence[Change], str | None, set[connections.ReadKey]], Committed],
         observe: ObserveCommit,
         written: Callable[[], None],
-        faults: Faults,
+        faults: connections.Faults,
         space: DiskSpace,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
@@ -294,12 +268,12 @@ class WriterThread:
         on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._faults, self._space, self._wait_seconds = faults, space, wait_seconds
-        self._wal_file = log_of(Path(connection.filename))
+        self._wal_file = connections.log_of(Path(connection.filename))
         self.failure: StoreUnavailable | None = None
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
-            self._commit_note = CommitNote(connection)
-        self.own = OwnCommits()
+            self._commit_note = connections.CommitNote(connection)
+        self.own = connections.OwnCommits()
         self._queue: WriteTurns[QueuedTask] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -309,7 +283,7 @@ class WriterThread:
     async def commit(self, changes: Sequence[Change], at: str | None = None) -> Committed:
         """Makes all changes durably, or none, and logs them with the time `at`; None: they are not logged. Raises
         CommitConflict or StoreUnavailable, also if the disk does not answer in time; the changes may be made then."""
-        stale_reads = set[ReadKey]()
+        stale_reads = set[connections.ReadKey]()
         write = self.submit(
             lambda connection: self._execute(connection, changes, at, stale_reads),
             len(changes),
@@ -324,7 +298,7 @@ class WriterThread:
 
         def attempt(connection: apsw.Connection) -> None:
             if self.failure is not None:
-                count_commit(connection)
+                connections.count_commit(connection)
 
         await self._in_time(self.submit(attempt, 1))
 
@@ -347,7 +321,7 @@ class WriterThread:
         changes: int = MAX_GROUP_CHANGES,
         reserve: bool | None = None,
         *,
-        stale_reads: Set[ReadKey] | None = None,
+        stale_reads: Set[connections.ReadKey] | None = None,
         alone: bool = False,
     ) -> T:
         """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
@@ -378,7 +352,7 @@ class WriterThread:
         self._thread.join()
         if self._faults.damage is None:
             try:
-                truncate(self._connection)
+                connections.truncate(self._connection)
             except Exception:
                 log.exception("the log was not truncated")
         self._commit_note.close()
@@ -411,7 +385,7 @@ class WriterThread:
                 if queued.alone:
                     try:
                         with self._faults.translated():
-                            refuse_moved(self._connection)
+                            connections.refuse_moved(self._connection)
                             queued.run(self._connection)
                     except Exception as error:  # noqa: BLE001 (handed to its caller)
                         queued.outcome = error
@@ -426,7 +400,7 @@ class WriterThread:
                 self._truncate_wal()
                 with self._faults.translated():
                     unused_pages = int(self._connection.pragma("freelist_count"))
-                missing = self._space.missing(reusable=unused_pages * PAGE_BYTES)
+                missing = self._space.missing(reusable=unused_pages * connections.PAGE_BYTES)
         except (StoreUnavailable, OSError):  # the write itself will say what is wrong
             return None
         if missing:
@@ -437,14 +411,14 @@ class WriterThread:
     def _truncate_wal(self) -> None:
         """Truncates the WAL, which takes up the room that is missing. If that fails, it stays as it is."""
         with suppress(StoreUnavailable), self._faults.translated():
-            truncate(self._connection)
+            connections.truncate(self._connection)
 
     def _make_durable(self, group: Sequence[QueuedTask]) -> None:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
             with self._faults.translated():
                 commits = self._transact(group)
-                refuse_moved(self._connection)  # before anything is acknowledged
+                connections.refuse_moved(self._connection)  # before anything is acknowledged
         except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
             failure = error if isinstance(error, StoreUnavailable) else StoreUnavailable("The store refused the write.")
@@ -489,7 +463,7 @@ class WriterThread:
                         self._connection.execute("ROLLBACK TO one")
                     self._connection.execute("RELEASE one")
             if self._connection.total_changes() != before:
-                commits = count_commit(self._connection)
+                commits = connections.count_commit(self._connection)
                 stale_reads = [queued.stale_reads for queued in group]
                 self.own.note(commits, None if None in stale_reads else set().union(*filter(None, stale_reads)))
             self._connection.execute("COMMIT")
@@ -540,11 +514,11 @@ def execute(
     connection: apsw.Connection,
     changes: Sequence[Change],
     at: str | None = None,
-    stale_reads: set[ReadKey] | None = None,
+    stale_reads: set[connections.ReadKey] | None = None,
 ) -> Committed:
     """Executes all changes, and logs them with the time `at`; None: they are not logged. Adds what cached reads forget
     to `stale_reads`. If it raises, the caller rolls back. Raises CommitConflict or QuotaExceeded."""
-    notes = ChangeNotes(at)
+    notes = change_log.ChangeNotes(at)
     writer = _ListWriter(connection, notes, set() if stale_reads is None else stale_reads)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
     before = [usage_of(connection, quota.tenant) for quota in quotas]
@@ -562,14 +536,16 @@ def execute(
 class _ListWriter:
     """Makes one list of changes, one after the other: documents, search rows and notes for the change log."""
 
-    def __init__(self, connection: apsw.Connection, notes: ChangeNotes, stale_reads: set[ReadKey]) -> None:
+    def __init__(
+        self, connection: apsw.Connection, notes: change_log.ChangeNotes, stale_reads: set[connections.ReadKey]
+    ) -> None:
         self._connection, self._notes, self.stale_reads = connection, notes, stale_reads
         self.allocated: dict[str, int] = {}
         self.deleted = 0
         self.rows = search_rows.SearchRowWriter(connection)
 
     def _wrote(self, collection: Collection, doc: Doc, row: int) -> None:
-        read = doc[collection.id_field], row, LISTS  # "mem_1", the row 17, each list
+        read = doc[collection.id_field], row, connections.LISTS  # "mem_1", the row 17, each list
         self.stale_reads.update((collection.name, doc["tenant_id"], what) for what in read)
 
     def make(self, change: Change) -> None:
@@ -650,7 +626,7 @@ class _ListWriter:
         changed = frozenset({*change.set, *change.inc})
         columns, statement = sql.assignment(collection.name, collection.columns, changed)
         encoded = orjson.dumps(doc)
-        values = (*sql.values_of(doc, columns), encoded.decode(), sum_of(encoded), row)
+        values = (*sql.values_of(doc, columns), encoded.decode(), connections.sum_of(encoded), row)
         _execute_row(self._connection, collection, change.id, statement, values)
         self._wrote(collection, doc, row)
         self._notes.updated(collection, doc, change)
@@ -673,7 +649,13 @@ class _ListWriter:
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
     """Inserts a document and returns its row number. Raises CommitConflict."""
     doc_id, encoded = str(doc[collection.id_field]), orjson.dumps(doc)
-    values = (doc["tenant_id"], doc_id, *sql.values_of(doc, collection.columns), encoded.decode(), sum_of(encoded))
+    values = (
+        doc["tenant_id"],
+        doc_id,
+        *sql.values_of(doc, collection.columns),
+        encoded.decode(),
+        connections.sum_of(encoded),
+    )
     _execute_row(connection, collection, doc_id, sql.insertion(collection.name, collection.columns), values)
     return connection.last_insert_rowid()
 
@@ -689,7 +671,7 @@ def _execute_row(
         raise CommitConflict(collection.name, doc_id, violated[0] if violated else "exists") from error
 
 
-def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[LogEntry]) -> None:
+def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[change_log.LogEntry]) -> None:
     """Appends entries to the tenant's change log. Runs in the transaction of the changes."""
     last = connection.execute(_COUNT_UP, (tenant, len(entries))).get
     rows = [(*entry[:-1], seq) for seq, entry in enumerate(entries, last - len(entries) + 1)]
@@ -731,7 +713,7 @@ def _usage_by(connection: apsw.Connection, *statements: str) -> dict[str, dict[s
 class EmbeddedAccounting:
     """Implements `Accounting`."""
 
-    def __init__(self, collections: Sequence[Collection], readers: ReadPool, writer: WriterThread) -> None:
+    def __init__(self, collections: Sequence[Collection], readers: connections.ReadPool, writer: WriterThread) -> None:
         self._readers, self._writer = readers, writer
         self._collections = [collection for collection in collections if collection.counted]
 
@@ -759,23 +741,23 @@ class EmbeddedAccounting:
 # and whoever sees an entry sees all earlier ones.
 
 
-class EmbeddedChangeLog(ChangeLog):
+class EmbeddedChangeLog(change_log.ChangeLog):
     """The change log in the database file."""
 
-    def __init__(self, readers: ReadPool, writer: WriterThread, options: LogOptions) -> None:
+    def __init__(self, readers: connections.ReadPool, writer: WriterThread, options: change_log.LogOptions) -> None:
         super().__init__(options)
         self._readers, self._writer = readers, writer
 
     async def page(
-        self, tenant: str, after: Position | None, where: Filter = EVERYTHING, *, limit: int = 100
-    ) -> LogPage:
-        def read(connection: apsw.Connection) -> LogPage:
+        self, tenant: str, after: change_log.Position | None, where: Filter = EVERYTHING, *, limit: int = 100
+    ) -> change_log.LogPage:
+        def read(connection: apsw.Connection) -> change_log.LogPage:
             connection.execute("BEGIN")  # one snapshot: the head tells how far the entries go
             try:
                 head = _head(connection, tenant)
                 start = head.start(after)
                 upto = min(head.last, start + self.options.scanned)
-                condition, values = sql.where(CHANGES, where)
+                condition, values = sql.where(change_log.CHANGES, where)
                 statement = (
                     f"SELECT {LOG_COLUMNS} FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND {condition} "
                     f"ORDER BY seq LIMIT {int(limit)}"
@@ -783,11 +765,11 @@ class EmbeddedChangeLog(ChangeLog):
                 rows: list[Any] = connection.execute(statement, (tenant, start, upto, *values)).fetchall()
             finally:
                 connection.execute("COMMIT")
-            return LogPage.read(head, [LogEntry(*row) for row in rows], upto, limit)
+            return change_log.LogPage.read(head, [change_log.LogEntry(*row) for row in rows], upto, limit)
 
         return await self._readers.bounded(read)
 
-    async def _current(self, tenant: str) -> Head:
+    async def _current(self, tenant: str) -> change_log.Head:
         return await self._readers.bounded(lambda connection: _head(connection, tenant))
 
     async def _mark(self, tenant: str) -> int:
@@ -799,16 +781,16 @@ class EmbeddedChangeLog(ChangeLog):
         return await self._readers.apart(lambda connection: bool(connection.execute(statement, (tenant, user)).get))
 
     async def forget(self, tenant: str, user: str) -> None:
-        def forget_some(connection: apsw.Connection, start: int, mark: LogEntry | None) -> int:
+        def forget_some(connection: apsw.Connection, start: int, mark: change_log.LogEntry | None) -> int:
             statement = "DELETE FROM changes WHERE tenant = ? AND seq > ? AND seq <= ? AND user_id = ?"
-            connection.execute(statement, (tenant, start, start + STEP, user))
+            connection.execute(statement, (tenant, start, start + change_log.STEP, user))
             removed = connection.changes()
             if removed and mark is not None:
                 append_to_log(connection, tenant, [mark])
             return removed
 
-        mark: LogEntry | None = erased(tenant, self.options.stamp_now())
-        for start in range(0, await self._mark(tenant), STEP):
+        mark: change_log.LogEntry | None = change_log.erased(tenant, self.options.stamp_now())
+        for start in range(0, await self._mark(tenant), change_log.STEP):
             if await self._writer.submit(partial(forget_some, start=start, mark=mark)):
                 mark = None
 
@@ -827,8 +809,8 @@ class EmbeddedChangeLog(ChangeLog):
     async def _drop(self, tenant: str, oldest: str) -> int:
         def drop(connection: apsw.Connection) -> int:
             statement = "SELECT seq, at FROM changes WHERE tenant = ? ORDER BY seq LIMIT ?"
-            cursor: Any = connection.execute(statement, (tenant, STEP))
-            old = first_old(cursor.fetchall(), oldest)
+            cursor: Any = connection.execute(statement, (tenant, change_log.STEP))
+            old = change_log.first_old(cursor.fetchall(), oldest)
             if old:
                 connection.execute("DELETE FROM changes WHERE tenant = ? AND seq <= ?", (tenant, old[-1]))
                 connection.execute("UPDATE change_heads SET floor = ? WHERE tenant = ?", (old[-1], tenant))
@@ -837,6 +819,6 @@ class EmbeddedChangeLog(ChangeLog):
         return await self._writer.submit(drop)
 
 
-def _head(connection: apsw.Connection, tenant: str) -> Head:
+def _head(connection: apsw.Connection, tenant: str) -> change_log.Head:
     statement = "SELECT log, last, floor FROM change_heads WHERE tenant = ?"
-    return Head(*connection.execute(statement, (tenant,)).get or ())
+    return change_log.Head(*connection.execute(statement, (tenant,)).get or ())
