@@ -140,16 +140,16 @@ _ITEMS = ((), "items")
 """The place of the items of a batch."""
 
 
-def faults_of(root: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
+def faults_of(value: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain a quarter of a million values (`BodyLimits.json_values`)."""
-    if error := _fault(root, limits, 1):
+    if error := _fault(value, limits, 1):
         yield FieldError("", error)
         return
     most, any_size = sys.maxsize, limits  # the body is limited
     if lenient:
         any_size = replace(limits, text_chars=most, json_depth=most, batch_items=most, object_keys=most)
-    containers: list[_Container] = [((), root, 1, limits)] if isinstance(root, list | dict) else []
+    containers: list[_Container] = [((), value, 1, limits)] if isinstance(value, list | dict) else []
     for place, container, depth, within in containers:  # the list grows during the iteration
         for name, item in container.items() if isinstance(container, dict) else enumerate(container):
             inside = any_size if name in lenient and (not place or place[0] == _ITEMS) else within
@@ -212,31 +212,31 @@ _CARD_NUMBER = 10**13
 """No number below has as many digits as a card."""
 
 
-def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) -> Iterator[tuple[str, Secret]]:
+def secrets_in(value: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) -> Iterator[tuple[str, Secret]]:
     """Yields the secrets in the texts of a parsed body, each with the pointer to its text. `replaces`: the body has
     `[secret: card]` in their place afterwards, and nothing in that of `<private>…</private>`. `only_read`: a filter may
     name records at any depth, `{"filters": {"AND": [{"user_id": …}]}}`."""
-    containers: list[tuple[Place, Any]] = [((), root)] if isinstance(root, list | dict) else []
+    containers: list[tuple[Place, Any]] = [((), value)] if isinstance(value, list | dict) else []
     for place, container in containers:  # the list grows during the iteration
         # {"items": [{"user_id": …}]}: the body, at (), and an item, at (((), "items"), 0), two steps below it, are
         # records; the metadata of the body, at ((), "metadata"), are none
         is_record = not place or (len(place[0]) == 2 and not place[0][0] and place[1].__class__ is int)
         renamed = dict[str, str]()
-        for name, value in container.items() if isinstance(container, dict) else enumerate(container):
+        for name, item in container.items() if isinstance(container, dict) else enumerate(container):
             if (is_record or only_read) and name.__class__ is str and _NAME.search(name):
                 continue
             shown = name
             if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
                 shown = renamed[name] = redacted(name, found)
                 yield from ((_pointer(place), secret) for secret in found)
-            kind = value.__class__
+            kind = item.__class__
             if kind is dict or kind is list:
-                containers.append(((place, shown), value))
+                containers.append(((place, shown), item))
                 continue
-            if kind is int and value >= _CARD_NUMBER:
-                text = str(value)
-            elif kind is str and len(value) >= _SHORTEST:
-                text = value
+            if kind is int and item >= _CARD_NUMBER:
+                text = str(item)
+            elif kind is str and len(item) >= _SHORTEST:
+                text = item
             else:
                 continue
             if found := spans(text, own):
@@ -244,10 +244,10 @@ def secrets_in(root: Any, own: OwnPatterns, *, replaces: bool, only_read: bool) 
                 if replaces:
                     container[name] = redacted(text, found)
         if renamed and replaces:
-            entries = [(renamed.get(name, name), value) for name, value in container.items()]
+            entries = [(renamed.get(name, name), item) for name, item in container.items()]
             container.clear()
-            for name, value in entries:
-                container[name if name not in container else f"{name} {len(container)}"] = value
+            for name, item in entries:
+                container[name if name not in container else f"{name} {len(container)}"] = item
 
 
 class _NameConvertor(PathConvertor):
@@ -570,8 +570,9 @@ class StrictRoute(APIRoute):
         headers = {field.alias for field in taken if isinstance(field.field_info, params.Header)}
         headers |= {str(parameter["name"]) for parameter in (self.openapi_extra or {}).get("parameters", ())}
         refuses_if_match = self.methods != {"GET"} and verb != "read" and "If-Match" not in headers
-        body = self.body_field
-        lenient = frozenset[str]() if body is None else getattr(body.field_info.annotation, "LENIENT", frozenset())
+        body_field = self.body_field  # FastAPI's, None where the endpoint takes no body
+        model = body_field and body_field.field_info.annotation
+        lenient: frozenset[str] = getattr(model, "LENIENT", frozenset())
 
         async def respond(request: Request) -> Response:
             principal = await authenticate(request)
@@ -582,17 +583,17 @@ class StrictRoute(APIRoute):
             query_params = checked_query(request.scope["query_string"], parameters)
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads query and body through it
             request.query_params = query_params
-            request.field, request.lenient = body, lenient
+            request.field, request.lenient = body_field, lenient
             if verb != "admin":
                 request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
                 request.only_read = verb == "read"
-            if body is None and "requestBody" in (self.openapi_extra or {}):
+            if body_field is None and "requestBody" in (self.openapi_extra or {}):
                 pass  # the endpoint reads a file as it arrives
-            elif body is None:
+            elif body_field is None:
                 # some clients send {} with every POST
                 if request.method == "POST" and (await request.body()).strip() not in (b"", b"{}", b"null"):
                     raise invalid("", "this request takes no body")
-            elif body.field_info.is_required() or await request.body():
+            elif body_field.field_info.is_required() or await request.body():
                 require_json(request, "+json")
                 # if the client hung up while FastAPI read the body, its error would stay in memory, in a cycle
                 await request.body()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from hashlib import blake2b
-from typing import Annotated, Any, Generic, TypeAlias, cast
+from typing import Annotated, Any, Generic, TypeAlias
 
 from fastapi import Depends, Header, Request
 from typing_extensions import TypeVar
@@ -25,6 +25,7 @@ from app.audit.trail import Actor, audit_entries
 from app.auth.dependencies import get_caller
 from app.auth.keys import Principal
 from app.core.clock import Clock, parse_rfc3339, rfc3339
+from app.core.schemas import TextWarning
 from app.core.work import begin, characters, off_loop
 from app.errors import (
     Conflict,
@@ -114,8 +115,8 @@ A = TypeVar("A", default=Any)
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(Generic[A]):
-    """An answer and the changes that make it true. The body may contain `Ref`s. If there are no changes, nothing is
-    written."""
+    """An answer and the changes that make it true. `body` is that of the answer, such as a `MemoryCreated`, and may
+    contain `Ref`s. If there are no changes, nothing is written."""
 
     body: A
     changes: Sequence[Change] = ()
@@ -178,9 +179,9 @@ def users_of(result: WriteResult) -> set[str]:
     """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
     user_ids = {change.doc.get("user_id") for change in result.changes if isinstance(change, Insert)}
     user_ids |= {change.user for change in result.changes if isinstance(change, Update | Delete)}
-    shown = result.body
-    items = shown.get("items") if isinstance(shown, dict) else None
-    records = [shown, *(items if isinstance(items, list) else ())]
+    body = result.body
+    items = body.get("items") if isinstance(body, dict) else None
+    records = [body, *(items if isinstance(items, list) else ())]
     user_ids |= {record.get("user_id") for record in records if isinstance(record, dict)}
     return {user_id for user_id in user_ids if isinstance(user_id, str)} | result.users
 
@@ -201,67 +202,61 @@ async def run_write(
     actor: Actor | None = None,
     lease: timedelta = LEASE,
     quota: WithinQuota | None = None,
+    warnings: Sequence[TextWarning] = (),
 ) -> SentAnswer:
-    """Runs the handler and commits its result; `actor` is named in the audit trail, `quota` may refuse the commit.
-    Raises what the handler raises, QuotaExceeded, Conflict if other writers win every attempt, and IdempotencyMismatch
-    or IdempotencyInProgress if the key is in use."""
+    """Runs the handler and commits its result: its changes and the answer under the idempotency key, or neither.
+    `actor` is named in the audit trail, `quota` may refuse the commit, and `warnings` go into the answer. Raises what
+    the handler raises, QuotaExceeded, Conflict if other writers win every attempt, and IdempotencyMismatch or
+    IdempotencyInProgress if the key is in use."""
     claim = None if keyed_request is None else _Claim(store, clock, keyed_request, lease)
-
-    def commit_of(result: WriteResult) -> list[Change]:
-        """Returns everything that is committed together: an answer is stored, and a change audited, or neither."""
-        changes = list(result.changes)
-        if quota is not None and (changes or claim is not None):  # the stored answer counts, too, and may be large
-            changes.append(quota)
-        if actor is not None:
-            changes += audit_entries(actor, result.changes, rfc3339(clock.now()))
-        if claim is not None:
-            changes.append(claim.store_answer(result))
-        return changes
-
-    if claim is None:
-        return await _run_and_commit(store, handler, commit_of)
-    stored = await claim.take()
+    stored = None if claim is None else await claim.take()
     if stored is not None:
         return stored
-    renewing = begin(claim.renew(), "lease of an idempotency key")
+    renewing = None if claim is None else begin(claim.renew(), "lease of an idempotency key")
     try:
-        return await _run_and_commit(store, handler, commit_of)
+        for attempt in range(ATTEMPTS):
+            result = await handler()
+            if warnings and isinstance(result.body, dict):  # in openapi.json `_warns` adds them
+                warned = {**result.body, "warnings": [*result.body.get("warnings", ()), *warnings]}
+                result = replace(result, body=warned)
+            changes = list(result.changes)
+            if quota is not None and (changes or claim is not None):  # the stored answer counts, too, and may be large
+                changes.append(quota)
+            if actor is not None:
+                changes += audit_entries(actor, result.changes, rfc3339(clock.now()))
+            if claim is not None:
+                changes.append(claim.store_answer(result))
+            try:
+                committed = await store.commit(changes) if changes else _NOTHING
+            except CommitConflict as conflict:
+                if conflict.collection == IDEMPOTENCY.name:
+                    raise IdempotencyInProgress(
+                        "Another request took over this idempotency key.", retry_after=1
+                    ) from conflict
+                await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries)
+                continue
+            for change in result.changes:
+                if isinstance(change, Insert):
+                    RECORDS.labels(change.collection.name).inc()
+            body, numbers = result.body, committed.allocated
+            if numbers:
+                body = await off_loop(characters(body), resolve, body, numbers)
+            return SentAnswer(result.status, result.headers, body)
+        raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
     # Freeing the key needs the same unavailable store, so the caller is answered first and the key is freed later.
     except StoreUnavailable:
-        freeing = begin(claim.free(), "an idempotency key is freed")
-        _FREEING.add(freeing)
-        freeing.add_done_callback(_FREEING.discard)
+        if claim is not None:
+            freeing = begin(claim.free(), "an idempotency key is freed")
+            _FREEING.add(freeing)
+            freeing.add_done_callback(_FREEING.discard)
         raise
     except BaseException:
-        await asyncio.shield(claim.free())
+        if claim is not None:
+            await asyncio.shield(claim.free())
         raise
     finally:
-        renewing.cancel()
-
-
-async def _run_and_commit(
-    store: Store, handler: WriteHandler, commit_of: Callable[[WriteResult], Sequence[Change]]
-) -> SentAnswer:
-    for attempt in range(ATTEMPTS):
-        result = await handler()
-        changes = commit_of(result)
-        try:
-            committed = await store.commit(changes) if changes else _NOTHING
-        except CommitConflict as conflict:
-            if conflict.collection == IDEMPOTENCY.name:
-                raise IdempotencyInProgress(
-                    "Another request took over this idempotency key.", retry_after=1
-                ) from conflict
-            await asyncio.sleep(random.uniform(0, 0.002 * min(attempt, 10)))  # noqa: S311 (spreads retries)
-            continue
-        for change in result.changes:
-            if isinstance(change, Insert):
-                RECORDS.labels(change.collection.name).inc()
-        shown, numbers = result.body, committed.allocated
-        if numbers:
-            shown = await off_loop(characters(shown), resolve, shown, numbers)
-        return SentAnswer(result.status, result.headers, shown)
-    raise Conflict("The record is being changed by others too often; please try again.", retry_after=1)
+        if renewing is not None:
+            renewing.cancel()
 
 
 class _Claim:
@@ -392,28 +387,25 @@ class RequestWriter:
             where = f"{request.method}\0{request.scope['path']}\0".encode()
             sent = where + (await request.body() if file is None else request.scope["query_string"] + file)
             fingerprint = blake2b(sent, digest_size=16).hexdigest()
-            user_id = request.path_params.get(
-                "user_id"
-            )  # POST /v1/users/{user_id}/issues: the body does not name the user
+            # POST /v1/users/{user_id}/issues: the body does not name the user
+            user_id = request.path_params.get("user_id")
             users = () if user_id is None else (user_id,)
             keyed_request = KeyedRequest(tenant, self._principal.lineage, self._key, fingerprint, users)
-
-        async def with_warnings() -> WriteResult[A]:
-            """Adds `warnings` to the answer: what was found in the texts of the body (in openapi.json `_warns` adds
-            them). `StrictRequest` has them; a plain `Request`, which the type allows, has none."""
-            result = await handler()
-            found, shown = getattr(request, "warnings", ()), result.body
-            if not found or not isinstance(shown, dict):
-                return result
-            warned = {**shown, "warnings": [*shown.get("warnings", ()), *found]}
-            return replace(result, body=cast(A, warned))
 
         actor = Actor(tenant, self._principal.key_id, request.scope["route"].name)
         exempt = quota_exempt or request.method == "DELETE"
         quota = None if exempt else quota_of(self._resources.settings.quotas, tenant)
         try:
             answer = await run_write(
-                self._resources.store, self._resources.clock, keyed_request, with_warnings, actor, quota=quota
+                self._resources.store,
+                self._resources.clock,
+                keyed_request,
+                handler,
+                actor,
+                quota=quota,
+                warnings=getattr(
+                    request, "warnings", ()
+                ),  # of `StrictRequest`: what was found in the texts of the body
             )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()

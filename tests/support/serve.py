@@ -54,5 +54,5 @@ class PlantedParts(RealParts):
 
 
 if __name__ == "__main__":
-    executor.run_write.__defaults__ = (None, LEASE, None)
+    executor.run_write.__defaults__ = (None, LEASE, None, ())
     serve_with(PlantedParts() if len(sys.argv) > 1 else RealParts())

@@ -212,13 +212,13 @@ class SearchRowWriter:
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
-        self._open: dict[tuple[str, str, str, str], PartitionState] = {}
+        self._touched: dict[tuple[str, str, str, str], PartitionState] = {}  # by collection, tenant, user, agent
         self._collections: dict[int, Collection] = {}
 
     @property
     def stale_reads(self) -> set[ReadKey]:
         """What cached reads forget (`ReadCache`): those of the partitions that were touched."""
-        return {(collection, tenant, PARTITIONS) for collection, tenant, _, _ in self._open}
+        return {(collection, tenant, PARTITIONS) for collection, tenant, _, _ in self._touched}
 
     def add(self, collection: Collection, doc: Doc, row: int, entry: IndexEntry) -> None:
         """Writes the row of a new document."""
@@ -313,7 +313,7 @@ class SearchRowWriter:
 
     def write_partitions(self) -> None:
         """Writes the partitions that were touched, after all their rows."""
-        for state in self._open.values():
+        for state in self._touched.values():
             if state.worn:
                 table = sql.search_table(self._collections[state.number])
                 self._connection.execute(f"DELETE FROM {table} WHERE partition = ? AND head IS NULL", (state.number,))
@@ -337,7 +337,7 @@ class SearchRowWriter:
         row here."""
         user, agent = doc.get("user_id") or "", doc.get("agent_id") or ""
         key = (collection.name, doc["tenant_id"], user, agent)
-        state = self._open.get(key)
+        state = self._touched.get(key)
         if state is None:
             states = read(self._connection, collection, key[1], [Partition(agent, user)])
             if states:
@@ -349,7 +349,7 @@ class SearchRowWriter:
                 self._connection.execute(created, key)
                 state = PartitionState(number=self._connection.last_insert_rowid(), agent=agent or None)
             state.version += 1
-            self._open[key], self._collections[state.number] = state, collection
+            self._touched[key], self._collections[state.number] = state, collection
         return state
 
     def _packed(self, collection: Collection, partition: int, row: int) -> PackedRecord | None:

@@ -189,10 +189,10 @@ class WriteTurns(Generic[T]):
         self._lanes: dict[str, deque[tuple[T, int]]] = {}  # the first tenant has the next turn
         self._closed = False
 
-    def put(self, work: T, tenant: str, changes: int) -> None:
-        """Adds the work of a tenant, which makes about so many changes."""
+    def put(self, work: T, tenant: str, number: int) -> None:
+        """Adds the work of a tenant, which makes about that number of changes."""
         with self._wake:
-            self._lanes.setdefault(tenant, deque()).append((work, changes))
+            self._lanes.setdefault(tenant, deque()).append((work, number))
             self._wake.notify()
 
     def close(self) -> None:
@@ -206,16 +206,15 @@ class WriteTurns(Generic[T]):
         returns none if the queue is closed and empty."""
         with self._wake:
             self._wake.wait_for(lambda: self._lanes or self._closed)
-            group: list[T] = []
-            changes = 0
-            while self._lanes and len(group) < MAX_GROUP and changes < MAX_GROUP_CHANGES:
+            group, in_group = list[T](), 0
+            while self._lanes and len(group) < MAX_GROUP and in_group < MAX_GROUP_CHANGES:
                 tenant = next(iter(self._lanes))
                 lane = self._lanes.pop(tenant)
                 work, number = lane.popleft()
                 if lane:
                     self._lanes[tenant] = lane  # at the end
                 group.append(work)
-                changes += number
+                in_group += number
             return group
 
 
@@ -264,8 +263,8 @@ class WriterThread:
         space: DiskSpace,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
-        """Starts the thread. `written` is called in the event loop after each group; `space` refuses writes of new data
-        on a full disk. Raises StoreUnavailable."""
+        """Starts the thread. `execute`, that of this module, makes a list of changes. `written` is called in the event
+        loop after each group; `space` refuses writes of new data on a full disk. Raises StoreUnavailable."""
         self._connection, self._execute, self._observe, self._written = connection, execute, observe, written
         self._faults, self._space, self._wait_seconds = faults, space, wait_seconds
         self._wal_file = connections.log_of(Path(connection.filename))
@@ -318,15 +317,15 @@ class WriterThread:
     async def submit(
         self,
         task: WriterTask[T],
-        changes: int = MAX_GROUP_CHANGES,
+        number: int = MAX_GROUP_CHANGES,
         reserve: bool | None = None,
         *,
         stale_reads: Set[connections.ReadKey] | None = None,
         alone: bool = False,
     ) -> T:
-        """Runs a task when it is its tenant's turn and returns its result once it is durable. `changes`: about how many
-        it makes. `stale_reads`: what cached reads forget, once it has run; None: perhaps anything. `alone`: it uses a
-        connection of its own, and all writes wait meanwhile.
+        """Runs a task when it is its tenant's turn and returns its result once it is durable. `number`: about how many
+        changes it makes. `stale_reads`: what cached reads forget, once it has run; None: perhaps anything. `alone`: it
+        uses a connection of its own, and all writes wait meanwhile.
 
         A task that raises has no effect. With `reserve` it may use the space kept back for deletions; None: if it is
         inside `using_reserve`. Raises StoreUnavailable.
@@ -336,7 +335,7 @@ class WriterThread:
         if self._closed:
             raise StoreUnavailable("The store is closed.")
         queued = QueuedTask(task, self._loop.create_future(), reserve, stale_reads, alone)
-        self._queue.put(queued, tenant_at_work(), changes)
+        self._queue.put(queued, tenant_at_work(), number)
         result: T = await queued.future
         return result
 
@@ -367,7 +366,9 @@ class WriterThread:
                 refusal = self._refusal()
                 if refusal is None:
                     self._make_durable(together)
-                    again = [task for task in together if task.reserve and isinstance(task.outcome, StorageFull)]
+                    again = [
+                        queued for queued in together if queued.reserve and isinstance(queued.outcome, StorageFull)
+                    ]
                 else:
                     self.failure = refusal
                     again = [queued for queued in together if queued.reserve]
@@ -524,8 +525,8 @@ def execute(
     before = [usage_of(connection, quota.tenant) for quota in quotas]
     for change in changes:
         writer.make(change)
-    writer.rows.write_partitions()
-    writer.stale_reads.update(writer.rows.stale_reads)
+    writer.search_rows.write_partitions()
+    writer.stale_reads.update(writer.search_rows.stale_reads)
     for tenant, entries in notes.by_tenant().items():
         append_to_log(connection, tenant, entries)
     for quota, used in zip(quotas, before, strict=True):
@@ -542,7 +543,7 @@ class _ListWriter:
         self._connection, self._notes, self.stale_reads = connection, notes, stale_reads
         self.allocated: dict[str, int] = {}
         self.deleted = 0
-        self.rows = search_rows.SearchRowWriter(connection)
+        self.search_rows = search_rows.SearchRowWriter(connection)
 
     def _wrote(self, collection: Collection, doc: Doc, row: int) -> None:
         read = doc[collection.id_field], row, connections.LISTS  # "mem_1", the row 17, each list
@@ -592,10 +593,10 @@ class _ListWriter:
         if collection.searched is None:
             return
         if change.entry is not None:
-            self.rows.add(collection, doc, row, change.entry)
+            self.search_rows.add(collection, doc, row, change.entry)
         elif change.like is not None:
             like, _ = self._read(collection, doc["tenant_id"], change.like, {})
-            self.rows.add_like(collection, doc, row, like)
+            self.search_rows.add_like(collection, doc, row, like)
 
     def _stored(self, collection: Collection, tenant: str, doc_id: str) -> tuple[int, str]:
         statement = f"SELECT row, {sql.WHOLE_DOC} FROM {sql.quoted(collection.name)} WHERE tenant = ? AND id = ?"
@@ -633,9 +634,9 @@ class _ListWriter:
         if collection.searched is None:
             return
         if change.entry is not None:
-            self.rows.put(collection, doc, row, change.entry, keep=change.keep)
+            self.search_rows.put(collection, doc, row, change.entry, keep=change.keep)
         else:
-            self.rows.amend(collection, doc, row, changed, change.terms)
+            self.search_rows.amend(collection, doc, row, changed, change.terms)
 
     def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
@@ -643,7 +644,7 @@ class _ListWriter:
         self._wrote(collection, doc, row)
         self._notes.deleted(collection, doc)
         if collection.searched is not None:
-            self.rows.remove(collection, doc, row)
+            self.search_rows.remove(collection, doc, row)
 
 
 def insert_document(connection: apsw.Connection, collection: Collection, doc: Doc) -> int:
