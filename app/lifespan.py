@@ -147,7 +147,6 @@ class RealParts:
         return open_llm(settings.llm, metrics.observe_llm)
 
     def clock(self) -> Clock:
-        """Returns the clock."""
         return SystemClock()
 
 

@@ -83,7 +83,6 @@ class Lifecycle:
 
     @property
     def ends(self) -> bool:
-        """Whether the process ends."""
         return self.draining or self.replaced
 
 

@@ -37,7 +37,6 @@ LONGEST_HOST = 255
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine."""
     return len(host) <= LONGEST_HOST and _is_loopback(host)
 
 
@@ -200,7 +199,6 @@ class SecretSettings(SettingGroup):
         return {tenant: cast(SecretPolicy, policy) for tenant, _, policy in pairs}
 
     def policy_of(self, tenant: str) -> SecretPolicy:
-        """Returns the policy of a tenant."""
         return self._by_tenant.get(tenant, self.policy)
 
 
@@ -312,7 +310,6 @@ class LLMSettings(SettingGroup):
 
     @property
     def most_answer_tokens(self) -> int:
-        """Tokens that an answer may have."""
         return min(ANSWER_TOKENS, self.context_tokens // 4)
 
     @property
@@ -620,7 +617,6 @@ class Settings(BaseSettings):
 
     @cached_property
     def origins(self) -> frozenset[str]:
-        """The origins of `cors_origins`."""
         return frozenset(_list(self.cors_origins))
 
     @property

@@ -21,7 +21,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def action_service(request: Request) -> ActionService:
-    """Returns the action service of the caller."""
     resources, principal = get_caller(request)
     actions = Repository(resources.store, principal.scope, schemas.ACTIONS)
     lookup = retriever_of(resources, principal.scope, schemas.ACTIONS)

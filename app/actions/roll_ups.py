@@ -273,7 +273,6 @@ def _middle(bucket: str) -> float:
 
 
 def group_of(by: str, call: CountedCall, zone: tzinfo) -> str:
-    """Returns the group of a call."""
     if by == "day":
         return _day(datetime.fromisoformat(f"{(call.at or '')[:MINUTE]}+00:00"), zone)
     return str(call.tool or NO_TOOL if by == "tool" else call.action_type)

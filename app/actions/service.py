@@ -54,7 +54,6 @@ class ActionService:
         self._kept_for, self._learns = kept_for, learns
 
     async def log_one(self, body: schemas.ActionCreate, precondition: Precondition) -> WriteResult[schemas.Action]:
-        """Logs one action."""
         outcome = await self.log([body], precondition)
         (action,) = outcome.body["items"]
         return WriteResult(action, outcome.changes, 201, {"ETag": etag(action)})
@@ -94,7 +93,6 @@ class ActionService:
         return changes
 
     async def page(self, filters: schemas.ActionFilters, listing: Listing) -> Page[schemas.Action]:
-        """Returns a page of actions that match the filters."""
         asked, keep = split_filter(filters, schemas.ACTION_FIELDS, schemas.ACTIONS)
         where = both(_list_filter(filters), asked)
         return await self._actions.listed(where, listing, schemas.render, schemas.Action, request=filters, keep=keep)

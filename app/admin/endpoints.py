@@ -23,7 +23,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def key_service(request: Request) -> service.KeyService:
-    """Returns the key service of the caller."""
     resources, principal = get_caller(request)
     return service.KeyService(resources.store, Keys(resources.store, resources.clock), principal)
 

@@ -39,7 +39,6 @@ class ErasureKey:
 
     @classmethod
     def of(cls, settings: Settings) -> "ErasureKey":
-        """Returns the erasure key of the settings."""
         where = where_of(settings)
         return cls(settings.erasure_key.get_secret_value(), settings.data_dir, lambda: make_room(where))
 
@@ -158,7 +157,6 @@ class Tombstones:
         return None if key is None else _hashed(key, text)
 
     async def find(self, user_id: str) -> TombstoneRecord | None:
-        """Returns the user's tombstone, or None."""
         erased_id = await self.known(user_id)
         return None if erased_id is None else await self._store.get(ERASED, self._tenant, erased_id)
 

@@ -156,7 +156,6 @@ def entry(
     user_hash: str | None = None,
     fields: dict[str, list[str]] | None = None,
 ) -> Insert[AuditRecord]:
-    """Returns the insert of one audit entry."""
     return Insert(
         AUDIT,
         {

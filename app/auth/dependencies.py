@@ -153,7 +153,6 @@ def state_of(request: Request) -> RequestState:
 
 
 def resources_of(request: Request) -> Resources:
-    """Returns the resources of the app."""
     return state_of(request)["resources"]
 
 

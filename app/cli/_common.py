@@ -92,7 +92,6 @@ LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, h
 
 
 def as_json(result: Any) -> None:
-    """Prints a result as JSON."""
     print(json.dumps(result, indent=2))
 
 

@@ -68,7 +68,6 @@ class Sum:
     counters: dict[str, int] = field(default_factory=dict)
 
     def add(self, collection: Collection, record: Record) -> None:
-        """Adds a record."""
         nameless = replace(record, doc=named(record.doc, ""))
         self.totals[collection.name].add(nameless, digest(collection, nameless))
 
@@ -78,7 +77,6 @@ class Sum:
         return sum(total.records for name, total in self.totals.items() if name != ERASED.name)
 
     def hash(self) -> str:
-        """Returns the hash."""
         totals = {
             name: [total.records, total.vectors, f"{total.checksum:032x}"]
             for name, total in self.totals.items()
@@ -419,7 +417,6 @@ class _Import:
         await self._store.load(ERASED, [Record({**one, "tenant_id": tenant}, None, "") for one in tombstones])
 
     async def take(self, line: bytes) -> None:
-        """Imports a line."""
         self._report.lines += 1
         if self._report.lines == 1:  # the header
             return

@@ -37,7 +37,6 @@ class Chat:
 
     @property
     def path(self) -> str:
-        """The path of the session."""
         return f"/v1/sessions/{segment(self.session_id)}"
 
 

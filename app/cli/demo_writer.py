@@ -71,7 +71,6 @@ class ScriptedModel:
     prompt_tokens = 100_000
 
     def model_for(self, shape: type[BaseModel]) -> str:  # noqa: ARG002 (the protocol)
-        """Returns the one name that it has."""
         return self.model
 
     def budget(self, allowance: Allowance | None = None) -> Budget:

@@ -148,7 +148,6 @@ class Letters:
 
     @classmethod
     def of(cls, text: str) -> "Letters":
-        """Reads a text."""
         parts: list[str] = []
         begins, ends, at = dict[int, int](), dict[int, int](), 0
         for match in _PIECE.finditer(text):

@@ -157,7 +157,6 @@ class _Lines:
         self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
 
     def number(self, place: int) -> int:
-        """Returns the line of a place."""
         return bisect_right(self._starts, place) - 1
 
     def start(self, number: int) -> int:

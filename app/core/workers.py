@@ -43,7 +43,6 @@ class Workers:
         self._lines = (Line * NUMBERS).from_buffer(mmap.mmap(-1, NUMBERS * ctypes.sizeof(Line)))
 
     def line(self, number: int) -> Line:
-        """Returns the line of a worker."""
         return self._lines[number - 1]
 
     def clear(self, number: int) -> None:
@@ -52,7 +51,6 @@ class Workers:
 
     @property
     def own(self) -> Line:
-        """The line of this worker."""
         return self.line(self.number)
 
     def living(self) -> list[tuple[int, int, bool]]:

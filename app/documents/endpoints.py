@@ -17,7 +17,6 @@ from app.writes.executor import InPrecondition, Writer, quota_of
 
 
 async def document_service(request: Request) -> DocumentService:
-    """Returns the document service of the caller."""
     resources, principal = get_caller(request)
     quota = quota_of(resources.settings.quotas, principal.scope.tenant)
     return DocumentService(resources.store, principal.scope, resources.clock, quota)

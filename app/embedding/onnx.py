@@ -57,7 +57,6 @@ class Packaged:
 
     @property
     def name(self) -> str:
-        """The name of its vectors."""
         return f"{self.title}:onnx-int8-{self.sha256[:8]}"
 
 

@@ -136,5 +136,4 @@ async def open_reranker(settings: Settings) -> Reranker | None:
 
 
 def second_stage(reranker: Reranker, settings: Settings, tuning: Tuning) -> SecondStage:
-    """Returns the second stage of a reranker, with the limits of the settings."""
     return SecondStage(reranker, seconds=settings.rerank.seconds, hits=tuning.rerank_hits)

@@ -300,7 +300,6 @@ def _joined(aliases: AliasMap, key: str, other: str) -> bool:
 
 
 def _list_of(name: str, aliases: AliasMap, items: Iterable[EntityAlias]) -> AliasList:
-    """Returns the names of an entity, with these aliases."""
     keys = aliases.keys(key_of(name))
     names = [aliases.spelled(key) for key in keys] if aliases.name(key_of(name)) else [name for _ in keys]
     return {"entity": names[0], "names": names, "next_cursor": None, "items": [*items]}

@@ -22,7 +22,6 @@ from app.writes.executor import InPrecondition, Writer, WriteResult
 
 
 async def fact_service(request: Request) -> FactService:
-    """Returns the fact service of the caller."""
     resources, principal = get_caller(request)
     lookup = retriever_of(resources, principal.scope, schemas.FACTS)
     return FactService(
@@ -133,7 +132,6 @@ async def retract_fact(
 
 
 async def graph_service(request: Request) -> GraphService:
-    """Returns the graph service of the caller."""
     resources, principal = get_caller(request)
     return GraphService(FactRepository(resources.store, principal.scope), resources.clock)
 
@@ -152,7 +150,6 @@ async def sight(
 
 
 async def alias_service(request: Request) -> AliasService:
-    """Returns the alias service of the caller."""
     resources, principal = get_caller(request)
     facts = FactRepository(resources.store, principal.scope)
     undo_days = resources.settings.retention.archive_days

@@ -109,12 +109,10 @@ PROFILE_KEYS = tuple(predicate_key(predicate) for predicate in PREDICATES.values
 
 
 def _is_reserved(subject: str) -> bool:
-    """Returns whether a subject is the reserved one."""
     return key_of(subject) == USER
 
 
 def field_of(fact: FactRecord) -> ProfileField | None:
-    """Returns the field of the profile that a fact states, or None."""
     if fact["user_id"] is None or not _is_reserved(fact["subject"]):
         return None
     return _FIELDS.get(predicate_key(fact["predicate"]))
@@ -209,7 +207,6 @@ class StatedProfile:
     values: Mapping[str, object]
 
     def assertions(self, user_id: str) -> list[FactCreate]:
-        """Returns the facts to assert."""
         return [_fact(user_id, name, value) for name, value in self.values.items() if value is not None]
 
     def cleared(self, user_id: str) -> list[FactCreate]:

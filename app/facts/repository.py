@@ -44,7 +44,6 @@ class View:
         return EVERYTHING if self.known_at is None else Range("known_from", le=self.known_at)
 
     def valid(self) -> Filter:
-        """Filters facts that were valid at `as_of`."""
         return EVERYTHING if self.as_of is None else both(*true_at(self.as_of))
 
     def of_status(self, status: str) -> Filter:
@@ -183,7 +182,6 @@ class FactRepository(Repository[schemas.FactRecord]):
     # --- Changes ------------------------------------------------------------------------------------------------------
 
     def add(self, fact: schemas.FactRecord, entry: IndexEntry) -> list[Change]:
-        """Returns the changes that insert a fact with its index entry."""
         pending = entry.vector is None
         return [self.insert({**fact, "pending": pending}, entry), *self._noted(fact, pending)]
 

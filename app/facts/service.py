@@ -34,7 +34,6 @@ BOTH = "both"
 
 
 def text_to_index(fact: schemas.FactRecord) -> TextToIndex:
-    """Returns the text by which a fact is found."""
     return TextToIndex(schemas.sentence(fact))
 
 
@@ -347,7 +346,6 @@ class FactService:
     # --- Reading ------------------------------------------------------------------------------------------------------
 
     async def page(self, filters: FactFilters, listing: Listing) -> Page[schemas.Fact]:
-        """Returns a page of facts that match the filters."""
         aliases = await self._aliases_of(filters, filters["agent_id"], filters["user_id"])
         if filters["timeline"] and filters["as_of"] is not None:
             raise invalid("/query/as_of", "leave it out with timeline, which is every time")

@@ -13,7 +13,6 @@ from app.findings.service import FindingFilters, FindingRepository, FindingServi
 
 
 async def finding_service(request: Request) -> FindingService:
-    """Returns the finding service of the caller."""
     resources, principal = get_caller(request)
     return FindingService(FindingRepository(resources.store, principal.scope), resources.clock)
 

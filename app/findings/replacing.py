@@ -125,7 +125,6 @@ async def links_of(
 
 
 def linked(memories: MemoryRepository, links: Links, now: str) -> list[Change]:
-    """Returns the changes that store links."""
     by_memory: dict[str, tuple[MemoryRecord, list[ReplacementLink]]] = {}
     for memory, link in links:
         _, replaced_by = by_memory.setdefault(memory["memory_id"], (memory, list(memory.get("replaced_by") or ())))

@@ -97,12 +97,10 @@ TextEvidence: TypeAlias = MemoryEvidence | FactEvidence
 
 
 def fingerprint_of(text: str) -> str:
-    """Returns a digest of a text."""
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def of_memory(memory: MemoryRecord) -> MemoryEvidence:
-    """Returns a memory as evidence."""
     text, said_at = memory["content"], told_at(memory)
     owner = memory.get("agent_id"), memory.get("user_id")
     return MemoryEvidence(
@@ -111,14 +109,12 @@ def of_memory(memory: MemoryRecord) -> MemoryEvidence:
 
 
 def of_fact(fact: FactRecord) -> FactEvidence:
-    """Returns a fact as evidence."""
     text, said_at = sentence(fact), fact["valid_from"] or fact["known_from"]
     owner = fact.get("agent_id"), fact.get("user_id")
     return FactEvidence("fact", fact["fact_id"], text, said_at, fact["trust"], *owner, fingerprint_of(text), fact)
 
 
 def of_procedure(procedure: ProcedureRecord) -> EvidenceRecord:
-    """Returns a procedure as evidence."""
     fingerprint = fingerprint_of(orjson.dumps([procedure["name"], *procedure["steps"]]).decode())
     return EvidenceRecord(
         "procedure",
@@ -133,7 +129,6 @@ def of_procedure(procedure: ProcedureRecord) -> EvidenceRecord:
 
 
 def of_action(action: ActionRecord) -> EvidenceRecord:
-    """Returns an action as evidence."""
     text, owner = action["content"], (action.get("agent_id"), action.get("user_id"))
     return EvidenceRecord("action", action["action_id"], text, action["timestamp"], 1.0, *owner, fingerprint_of(text))
 

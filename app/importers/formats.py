@@ -20,7 +20,6 @@ from app.importers import loader
 
 
 def read_mem0(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
-    """Yields the records of a file."""
     whole = {"results": file} if isinstance(file, list) else file
 
     def memory_of(record: Json, where: str) -> Iterator[loader.ImportResult]:
@@ -70,7 +69,6 @@ def _end_of(day: Any) -> str | None:
 
 
 def read_zep(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
-    """Yields the records of a file."""
     whole = {"edges": file} if isinstance(file, list) else file
     names = {
         str(node.get("uuid")): node.get("name") for node in loader.listed(whole.get("nodes")) if isinstance(node, dict)
@@ -150,7 +148,6 @@ SYSTEM = "agent-memory-server"
 
 
 def read_agent_memory_server(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
-    """Yields the records of a file."""
     whole = {"memories": file} if isinstance(file, list) else file
 
     def working(record: Json, where: str) -> Iterator[loader.ImportResult]:
@@ -206,7 +203,6 @@ _NOT_MEMORY = ("tools", "files", "sources", "groups", "mcp_servers")
 
 
 def read_letta(file: Any, owner: loader.DefaultOwner) -> Iterator[loader.ImportResult]:
-    """Yields the records of a file."""
     if isinstance(file, list):
         yield from loader.read_each(file, "", partial(_passage, owner))
         return

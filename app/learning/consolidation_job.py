@@ -199,7 +199,6 @@ class DuplicateGroup:
 
     @property
     def ids(self) -> MergedIds:
-        """The group by its ids."""
         return {"kept": self.survivor["memory_id"], "retired": [memory["memory_id"] for memory in self.retired]}
 
 
@@ -295,7 +294,6 @@ class Merged:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, group: MergedIds) -> None:
-        """Adds a group."""
         self.counts["groups"] += 1
         self.counts["retired"] += len(group["retired"])
         if len(self.groups) < SHOWN:

@@ -92,7 +92,6 @@ class Conversation:
 
     @property
     def record(self) -> tuple[Collection, str]:
-        """The session."""
         assert self.session is not None
         return SESSIONS, self.session["session_id"]
 
@@ -579,7 +578,6 @@ async def registered_agent(tools: Tools, scope: Scope, agent_id: str | None) -> 
 
 
 def known_lessons(agent: AgentRecord) -> dict[str, list[str]]:
-    """Returns the texts of the lessons by list."""
     return {name: [lesson["text"] for lesson in agent["experience"][name]] for name in LESSONS}
 
 
@@ -611,7 +609,6 @@ async def learned_experience(
 
 
 def new_lessons(lessons: Sequence[LearnedLesson]) -> dict[str, list[str]]:
-    """Returns the texts of lessons by list."""
     texts: dict[str, list[str]] = {}
     for lesson in lessons:
         texts.setdefault(lesson.kind, []).append(lesson.text)

@@ -128,16 +128,13 @@ class Tools:
         return TenantAllowance(self.store, self.clock, tenant, self.settings.llm.tokens_per_day)
 
     def users(self, scope: Scope) -> UserService:
-        """Returns the user service for a scope."""
         memories = MemoryService(MemoryRepository(self.store, scope), Embeddings(self.embedder), self.clock)
         users = Repository(self.store, scope, USERS)
         return UserService(users, self.facts(scope), memories, self.clock)
 
     def facts(self, scope: Scope) -> FactService:
-        """Returns the fact service for a scope."""
         lookup = Retriever(self.store, scope, self.embedder, FACTS)
         return FactService(FactRepository(self.store, scope), Embeddings(self.embedder), lookup, self.clock)
 
     def profiles(self, scope: Scope) -> ProfileReader:
-        """Returns the reader of profiles for a scope."""
         return ProfileReader(self.store, scope, self.clock)

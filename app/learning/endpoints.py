@@ -16,7 +16,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def learning(request: Request) -> service.Learning:
-    """Returns the learning service of the caller."""
     resources, principal = get_caller(request)
     tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
     return service.Learning(

@@ -92,7 +92,6 @@ class Batch:
 
     @property
     def action_ids(self) -> list[str]:
-        """The ids of the episodes."""
         return ids_of(self.actions)
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
@@ -114,7 +113,6 @@ class Batch:
 
 
 def ids_of(actions: Iterable[ActionRecord]) -> list[str]:
-    """Returns the ids of actions."""
     return [action["action_id"] for action in actions]
 
 
@@ -301,7 +299,6 @@ def _runs(text: str) -> set[tuple[str, ...]]:
 
 
 def texts_of(fields: ProcedureRecord) -> list[str]:
-    """Returns the texts of a procedure, or of changed fields of one."""
     lines = [text for text in (fields.get("name"), fields.get("trigger")) if text]
     return [*lines, *fields.get("preconditions", ()), *fields.get("steps", ()), *fields.get("notes", ())]
 

@@ -74,7 +74,6 @@ def _json_headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def route() -> Route:
-    """Returns the route of the endpoint."""
     endpoint = Endpoint()
     endpoint.route = Route(PATH, endpoint, methods=["POST"], name="mcp", include_in_schema=False)
     return endpoint.route

@@ -121,7 +121,6 @@ class _Handlers:
         self._tools, self._user = tools, tools.whom.user_id
 
     async def list_tools(self, _: Any, __: Any) -> types.ListToolsResult:
-        """Lists the tools."""
         whom, instructions = self._tools.whom, self._tools.instructions
         meta: dict[str, Any] = {transport.OWNERS_META: whom.values()} if whom.fixed else {}
         meta |= {transport.INSTRUCTIONS_META: True} if instructions else {}
@@ -144,7 +143,6 @@ class _Handlers:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=shown)
 
     async def list_prompts(self, _: Any, __: Any) -> types.ListPromptsResult:
-        """Lists the prompts."""
         arguments = parameters(self._user)
         return types.ListPromptsResult(
             prompts=[

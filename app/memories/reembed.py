@@ -281,7 +281,6 @@ class Reembed:
         return move is not None and (move["model"], move["dim"]) == (self._embedder.name, self._embedder.dim)
 
     async def counts(self) -> dict[str, VectorCounts]:
-        """Returns the counts of vectors by collection."""
         dim = self._embedder.dim
         return {
             kind.collection.name: await self._vectors.counts(kind.collection, self._model, dim) for kind in self._kinds

@@ -90,7 +90,6 @@ class MemoryService:
         return await self._decays.render_at(await self._memories.get_unexpired(memory_id, rfc3339(now)), to_ms(now))
 
     async def page(self, filters: MemoryListFilters, listing: Listing) -> Page[Memory]:
-        """Returns one page of the memories that match the filters of the list."""
         now = self._clock.now()
         where, keep = _asked(filters, now)
         shown = partial(self._decays.render_at, now_ms=to_ms(now))
@@ -286,7 +285,6 @@ class Succession:
         ]
 
     async def _successor(self, memory: MemoryRecord) -> list[MemoryRecord]:
-        """Returns a list of no or one memory."""
         named = [memory["superseded_by"]] if memory["superseded_by"] else []
         successors = await self._memories.of_same_partition(memory, named)
         return [successor for successor in successors if memory["memory_id"] in successor["supersedes"]]
@@ -424,7 +422,6 @@ class Strength:
     decay: DecayCurve
 
     def at(self, now_ms: int) -> float:
-        """Returns the importance at `now_ms`."""
         return float(importance(self.base, self.anchor_ms, now_ms, self.pinned, self.decay))
 
 

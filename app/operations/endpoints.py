@@ -26,7 +26,6 @@ from app.writes.executor import Writer
 
 
 async def operation_service(request: Request) -> OperationService:
-    """Returns the operation service of the caller."""
     resources, principal = get_caller(request)
     return OperationService(
         Repository(resources.store, principal.scope, OPERATIONS),

@@ -16,7 +16,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def procedure_service(request: Request) -> ProcedureService:
-    """Returns the procedure service of the caller."""
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
     lookup = retriever_of(resources, principal.scope, schemas.PROCEDURES)

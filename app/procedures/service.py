@@ -192,7 +192,6 @@ def counted(
 
 
 def with_outcome(counts: schemas.TrialCounts, *, success: bool) -> schemas.TrialCounts:
-    """Returns the counts with one more outcome."""
     return {
         "success_count": counts["success_count"] + success,
         "failure_count": counts["failure_count"] + (not success),
@@ -325,7 +324,6 @@ def procedure_filter(
     min_trust: float | None = None,
     until: str | None = None,
 ) -> Filter:
-    """Returns the filter of a search."""
     return both(
         Eq("status", status),
         None if tags is None else Or(tuple(Has("tags", tag) for tag in tags)),
@@ -489,7 +487,6 @@ def without_notes_of(procedure: schemas.ProcedureRecord, gone: Set[str]) -> sche
 
 
 def text_to_index(procedure: schemas.ProcedureRecord) -> repository.TextToIndex:
-    """Returns the text by which a procedure is found."""
     return repository.TextToIndex(schemas.situation(procedure))
 
 
@@ -604,7 +601,6 @@ class ProcedureService:
             raise AlreadyExists(f"{other['procedure_id']} has that name in this scope.")
 
     async def delete(self, procedure_id: str, precondition: Precondition) -> WriteResult[None]:
-        """Deletes a procedure and its history."""
         procedure = await self._procedures.get_to_delete(procedure_id)
         precondition.check(procedure)
         return WriteResult(None, self._procedures.remove([procedure]), 204)

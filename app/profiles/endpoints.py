@@ -21,7 +21,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def user_service(request: Request, facts: FactServiceDep, memories: MemoryServiceDep) -> UserService:
-    """Returns the user service of the caller."""
     resources, principal = get_caller(request)
     return UserService(
         Repository(resources.store, principal.scope, USERS),
@@ -32,7 +31,6 @@ async def user_service(request: Request, facts: FactServiceDep, memories: Memory
 
 
 async def agent_service(request: Request) -> AgentService:
-    """Returns the agent service of the caller."""
     resources, principal = get_caller(request)
     return AgentService(
         Repository(resources.store, principal.scope, AGENTS),

@@ -211,7 +211,6 @@ class Solution(TypedDict):
 
 
 def render_profile(user: UserRecord) -> StoredProfile:
-    """Renders a user's profile."""
     return {
         **user["profile"],
         "user_id": user["user_id"],
@@ -231,14 +230,12 @@ def status_of(memory: MemoryRecord) -> IssueStatus | None:
 
 
 def render_issue(memory: Memory) -> Issue:
-    """Renders a memory as an issue."""
     status = memory["metadata"].get("status", "open")
     about = {"issue_id": memory["memory_id"], "description": memory["content"], "status": status}
     return cast(Issue, {**about, **_common(memory)})
 
 
 def render_solution(memory: Memory) -> Solution:
-    """Renders a memory as a solution."""
     metadata = memory["metadata"]
     problem, fix = metadata.get("problem", memory["context"] or ""), metadata.get("fix", memory["content"])
     return cast(Solution, {"solution_id": memory["memory_id"], "problem": problem, "fix": fix, **_common(memory)})
@@ -290,7 +287,6 @@ class ReadUser:
 
     @property
     def profile(self) -> UserProfile:
-        """The whole profile."""
         return self.record["profile"]
 
 

@@ -23,14 +23,12 @@ from app.writes.executor import InPrecondition, Writer, WriteResult
 
 
 def tools_of(request: Request) -> tuple[Tools, Scope]:
-    """Returns the tools and the scope of the caller."""
     resources, principal = get_caller(request)
     tools = Tools(resources.store, resources.embedder, resources.clock, resources.settings, resources.tuning)
     return tools, principal.scope
 
 
 async def reflection_service(request: Request) -> ReflectionService:
-    """Returns the reflection service of the caller."""
     return ReflectionService(*tools_of(request))
 
 

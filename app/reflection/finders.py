@@ -83,7 +83,6 @@ class PartitionView:
         sure: float,
         clauses: Mapping[Name, EvidenceName] | None = None,
     ) -> FindingRecord:
-        """Returns a finding of this partition."""
         owner, at = self.owner, rfc3339(self.now)
         return new_finding(owner.agent, owner.user, kind, reason, evidence, proposal, sure, at, clauses)
 

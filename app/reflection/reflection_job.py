@@ -56,7 +56,6 @@ class _Report:
         return max(0, self.most - len(self.ids))
 
     def add(self, findings: Sequence[FindingRecord]) -> None:
-        """Counts findings."""
         self.ids += [finding["finding_id"] for finding in findings]
 
 

@@ -200,7 +200,6 @@ class Forgetting:
                     yield memory
 
     async def batches(self, policy: PolicyIn, owner: Filter) -> AsyncIterator[list[MemoryRecord]]:
-        """Yields the memories that the policy selects, in batches."""
         batch: list[MemoryRecord] = []
         async for memory in self._chosen(policy, owner):
             batch.append(memory)
@@ -503,7 +502,6 @@ def _sorted(counts: Counter[str]) -> dict[str, int]:
 
 
 def counted(action: ActionRecord) -> tuple[Day, list[DayCell]]:
-    """Returns the day and the figures of one action."""
     ((day, _),) = by_day([action]).items()
     return day, cells([action])
 

@@ -46,7 +46,6 @@ MESSAGE_IMPORTANCE = 0.3
 
 
 def new_session(wanted: SessionCreate, now: str) -> SessionRecord:
-    """Returns a new session."""
     return {
         "session_id": wanted.session_id or new_id("sess"),
         "agent_id": wanted.agent_id,

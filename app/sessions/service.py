@@ -87,7 +87,6 @@ class SessionService:
         return schemas.render(await self._live(session_id))
 
     async def page(self, filters: RecordFilters, listing: Listing) -> Page[schemas.Session]:
-        """Returns one page of the sessions that match the filters."""
         asked, keep = split_filter(filters, schemas.SESSION_FIELDS, schemas.SESSIONS)
         where = both(having(filters, "agent_id", "status", "user_id"), unexpired(self._now()), asked)
         return await self._sessions.listed(where, listing, schemas.render, schemas.Session, request=filters, keep=keep)

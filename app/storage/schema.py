@@ -154,7 +154,6 @@ def top_of(field: str) -> str:
 
 
 def matches(doc: Mapping[str, object], where: Filter) -> bool:
-    """Returns whether the document matches the filter."""
     match where:
         case And(parts):
             return all(matches(doc, part) for part in parts)

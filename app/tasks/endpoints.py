@@ -14,7 +14,6 @@ from app.writes.executor import InPrecondition, Writer
 
 
 async def task_service(request: Request) -> TaskService:
-    """Returns the task service of the caller."""
     resources, principal = get_caller(request)
     tasks = TaskRepository(resources.store, principal.scope)
     return TaskService(tasks, resources.settings.limits, resources.clock, learns=resources.llm is not None)

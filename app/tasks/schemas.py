@@ -305,11 +305,9 @@ class Restore(Schema):
 
 
 def render(task: TaskRecord) -> Task:
-    """Renders a task."""
     return cast(Task, TASKS.public(task))
 
 
 def render_checkpoint(checkpoint: CheckpointRecord) -> Checkpoint:
-    """Renders a checkpoint."""
     fields: Mapping[str, object] = checkpoint
     return cast(Checkpoint, {name: fields[name] for name in Checkpoint.__annotations__})

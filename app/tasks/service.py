@@ -33,7 +33,6 @@ class TaskRepository(Repository[schemas.TaskRecord]):
         self.checkpoints = Repository(store, scope, schemas.CHECKPOINTS)
 
     def within(self, task: schemas.TaskRecord) -> Filter:
-        """Filters the checkpoints of a task."""
         return Eq("task_id", task["task_id"])
 
     async def checkpoint(self, task: schemas.TaskRecord, seq: int) -> schemas.CheckpointRecord:
@@ -196,7 +195,6 @@ class TaskService:
         return schemas.render(await self._live(task_id))
 
     async def page(self, filters: core.RecordFilters, listing: Listing) -> core.Page[schemas.Task]:
-        """Returns a page of tasks that match the filters."""
         asked, keep = split_filter(filters, schemas.TASK_FIELDS, schemas.TASKS)
         named = having(filters, "agent_id", "user_id", "session_id", "status")
         where = both(named, unexpired(self._now()), asked)
@@ -247,7 +245,6 @@ class TaskService:
         return {"expires_at": None, "kept_after_end": False} if task.get("kept_after_end") else {}
 
     async def delete(self, task_id: str, precondition: Precondition) -> WriteResult[None]:
-        """Deletes a task and its checkpoints."""
         task = await self._tasks.get_to_delete(task_id, self._now())
         precondition.check(task)
         return WriteResult(None, self._tasks.remove(task), 204)
@@ -268,7 +265,6 @@ class TaskService:
     async def put_plan(
         self, task_id: str, plan: Sequence[schemas.StepIn], precondition: Precondition
     ) -> WriteResult[schemas.Task]:
-        """Replaces the plan."""
         task = await self._read(task_id, precondition)
         return self._planned(task, _plan(plan))
 
@@ -330,14 +326,12 @@ class TaskService:
     async def checkpoint(
         self, task_id: str, label: str | None, precondition: Precondition
     ) -> WriteResult[schemas.Checkpoint]:
-        """Stores a checkpoint of the task."""
         task = await self._read(task_id, precondition)
         (checkpoint,) = self._tasks.snapshots(task, self._now(), {"reason": "asked", "label": label})
         changes = [*self._tasks.keep(checkpoint), self._tasks.unchanged(task)]
         return WriteResult(schemas.render_checkpoint(checkpoint), changes, 201)
 
     async def checkpoints(self, task_id: str, listing: Listing) -> core.Page[schemas.Checkpoint]:
-        """Returns a page of the task's checkpoints."""
         task = await self._live(task_id)
         within, checkpoints = self._tasks.within(task), self._tasks.checkpoints
         return await checkpoints.listed(within, listing, schemas.render_checkpoint, schemas.Checkpoint, request=task_id)

@@ -329,7 +329,6 @@ class _Claim:
                 await self._store.commit([self._ours({"leased_until": until})])
 
     def store_answer(self, result: WriteResult) -> Change:
-        """Returns the change that stores the answer in the claim."""
         return self._ours(
             {
                 "answered": True,
@@ -414,7 +413,6 @@ class RequestWriter:
 
 
 async def request_writer(request: Request, key: IdempotencyKey = None) -> RequestWriter:
-    """Returns the writer of this request."""
     resources, principal = get_caller(request)
     return RequestWriter(request, principal, resources, key)
 
@@ -423,7 +421,6 @@ Writer = Annotated[RequestWriter, Depends(request_writer)]
 
 
 async def precondition(if_match: IfMatchHeader = None) -> Precondition:
-    """Returns the `If-Match` header as a precondition."""
     return Precondition(if_match)
 
 

@@ -466,7 +466,6 @@ class Segment:
             self._last[code] = int(before)
 
     def _append_all(self, block: record_codec.Block) -> None:
-        """Appends the records and vectors of the block."""
         start, stop = self._size, self._size + len(block.ids)
         self._grow(stop)
         self._size = stop
@@ -830,7 +829,6 @@ class PartitionState:
 
 
 def overview_of(states: Sequence[PartitionState]) -> search.ScopeOverview:
-    """Returns the overview of a scope of these partitions."""
     speakers = dict.fromkeys(name for state in states for name in state.speakers)
     agents = dict.fromkeys(state.agent for state in states)
     return search.ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))

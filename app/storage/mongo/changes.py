@@ -64,7 +64,6 @@ _COUNTED_FIELDS = {"_id": 0, codec.OWN: 0}
 
 
 def slot_at_random() -> int:
-    """Returns the number of a slot."""
     return random.randrange(SLOTS)  # noqa: S311 (spreads writers)
 
 
@@ -123,7 +122,6 @@ async def usage_of(database: connection.Database, tenant: str, session: connecti
 async def stored_usage(
     database: connection.Database, session: connection.MongoSession | None = None
 ) -> dict[str, dict[str, Usage]]:
-    """Returns the usage that is stored."""
     return await _usage_where(database, {}, session)
 
 

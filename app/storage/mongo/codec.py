@@ -81,12 +81,10 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def key(tenant: str, doc_id: str) -> str:
-    """Returns the `_id` of a document."""
     return f"{tenant}{SEPARATOR}{doc_id}"
 
 
 def id_in(stored: Stored) -> str:
-    """Returns the id of a stored document."""
     return str(stored["_id"]).partition(SEPARATOR)[2]
 
 
@@ -159,7 +157,6 @@ def _plain(value: Any) -> Any:
 
 
 def unique_path(unique: schema.Unique) -> str:
-    """Returns the path of a unique key."""
     return f"{OWN}.u.{unique.name}"
 
 
@@ -212,7 +209,6 @@ def term_text(ids: list[int]) -> str:
 
 
 def range_name(field: str) -> str:
-    """Returns the name of a range field in `_r.ranges`."""
     return field.replace(".", "_")
 
 
@@ -249,7 +245,6 @@ NOTHING: Query = {"_id": {"$in": []}}
 
 
 def where(collection: schema.Collection, part: schema.Filter) -> Query:
-    """Returns the filter as a MongoDB query."""
     match part:
         case schema.And(parts):
             return all_of(*(where(collection, inner) for inner in parts))
@@ -268,7 +263,6 @@ def where(collection: schema.Collection, part: schema.Filter) -> Query:
 
 
 def bounds(part: schema.Range) -> Query:
-    """Returns the bounds of a range as query operators."""
     given = {"$gte": part.ge, "$gt": part.gt, "$lte": part.le, "$lt": part.lt}
     return {sign: bound for sign, bound in given.items() if bound is not None} or {"$ne": None}
 
@@ -279,7 +273,6 @@ def of_tenant(collection: schema.Collection, tenant: str | None, part: schema.Fi
 
 
 def all_of(*parts: Query) -> Query:
-    """Returns the conjunction of the queries."""
     there = [part for part in parts if part]
     names = [name for part in there for name in part]
     if len(names) == len(set(names)):
@@ -301,7 +294,6 @@ def beyond(collection: schema.Collection, after: schema.After | None, order: Ord
 
 
 def sorting(collection: schema.Collection, order: Order) -> list[tuple[str, int]]:
-    """Returns the sort keys of a list."""
     sign = -1 if order == "desc" else 1
     return [(collection.order, sign), (collection.id_field, sign)]
 

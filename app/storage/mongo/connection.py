@@ -446,7 +446,6 @@ class TransactionWrites:
         self._waiting: list[_Write] = []
 
     def insert(self, collection: str, document: Stored, refusal: Refusal = _not_ours) -> None:
-        """Adds the insert of a document."""
         self._add(collection, InsertOne(document, namespace=self._namespace(collection)), refusal)
 
     def update(

@@ -77,12 +77,10 @@ class MongoPartition(PartitionState):
 
 
 def partition_key(collection: str, tenant: str, user: str | None, agent: str | None) -> str:
-    """Returns the `_id` of a partition."""
     return orjson.dumps([collection, tenant, user, agent]).decode()
 
 
 def new_document(state: MongoPartition) -> codec.Stored:
-    """Returns the document of a new partition."""
     return {
         "_id": state.key,
         "collection": state.collection,
@@ -95,7 +93,6 @@ def new_document(state: MongoPartition) -> codec.Stored:
 
 
 def state_of(stored: codec.Stored) -> MongoPartition:
-    """Returns the state in a stored partition."""
     plain = {name: int(stored[name]) for name in ("version", "floor", "count", "rows", "length")}
     return MongoPartition(
         key=stored["_id"],
@@ -147,7 +144,6 @@ async def by_key(
 
 
 def counter_key(tenant: str, name: str) -> str:
-    """Returns the `_id` of a counter."""
     return orjson.dumps([tenant, name]).decode()
 
 

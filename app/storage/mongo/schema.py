@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 
 
 def indexes(collection: Collection) -> Iterator[IndexModel]:
-    """Yields the indexes of a declared collection."""
     order = [(collection.order, 1), (collection.id_field, 1)]
     for prefix in ((), *collection.indexes):
         fields = [(name, 1) for name in prefix if name != collection.order]

@@ -669,7 +669,6 @@ class LastCommit:
 
 
 def unpacked(content: bytes) -> LastCommit | None:
-    """Returns the note, or None if the bytes are none."""
     if len(content) != NOTE_BYTES or crc32(content[: _FIELDS.size]) != _CHECK.unpack(content[_FIELDS.size :])[0]:
         return None
     magic, store, commits = _FIELDS.unpack(content[: _FIELDS.size])

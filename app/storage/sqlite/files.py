@@ -689,7 +689,6 @@ class Rescue(Rescued):
     """Reads one collection, and notes what cannot be read."""
 
     def read(self, connection: apsw.Connection) -> Iterator[list[Record]]:
-        """Yields the records that can be read."""
         known = dict(self._indexed(connection))
         last = max([*known, *self._last(connection)], default=0)
         for first in range(1, last + 1, ROWS_AT_ONCE):

@@ -689,7 +689,6 @@ def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
 
 
 def stored_usage(connection: apsw.Connection) -> dict[str, dict[str, Usage]]:
-    """Returns the usage that is stored."""
     return _usage_by(connection, "SELECT tenant, collection, records, bytes FROM usage")
 
 
