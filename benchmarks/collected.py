@@ -21,9 +21,9 @@ from typing import Any
 
 import httpx
 
-from app.context.gathering import gather_sections
 from app.context.layout import evidence_in
 from app.context.schemas import ContextRequest
+from app.context.service import gather_sections
 from app.context.source import SourceRequest
 from app.context.sources import SOURCES
 from app.core.clock import parse_rfc3339, rfc3339

@@ -10,7 +10,7 @@ from app.api.strict import Answer, StrictRoute, answer
 from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories
-from app.context.service import ContextService
+from app.context.service import assemble
 from app.core.clock import rfc3339, zone_named
 from app.core.schemas import Identifier, TimeZone
 from app.facts.repository import FactRepository
@@ -26,7 +26,7 @@ async def assemble_context(body: schemas.ContextRequest, request: Request) -> An
     """Get the right few things for the next prompt, inside a token budget. The answer says what was put in, what was
     left out and why. What is packed counts as accessed, unless `now` names another time."""
     resources, principal = get_caller(request)
-    return answer(await ContextService(resources, principal.scope).assemble(body))
+    return answer(await assemble(resources, principal.scope, body))
 
 
 agents_router = APIRouter(prefix="/v1/agents", tags=["agents"], route_class=StrictRoute)

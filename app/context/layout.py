@@ -1,16 +1,66 @@
-"""What the query wants, as far as what was found tells it, and how the prompt is laid out: which sections it has,
-within which bounds, inside which frame, and when packing ends. No word of the query is read."""
+"""The sections as they were read, what the query wants, as far as they tell it, and how the prompt is laid out: which
+sections it has, within which bounds, inside which frame, and when packing ends. No word of the query is read."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 from app.context import rendering
-from app.context.gathering import GatheredSection
-from app.context.packing import Packer, Packing, Section, TokenBound
+from app.context.packing import Packer, Packing, Section
 from app.context.schemas import ContextRequest, Intent
-from app.context.source import DOCUMENT_PART, SMALL_RECORDS, Candidate, min_score_of, part_of
+from app.context.source import (
+    DOCUMENT_PART,
+    SMALL_RECORDS,
+    Candidate,
+    ContextSource,
+    SourceRequest,
+    SourceResult,
+    min_score_of,
+    part_of,
+)
 from app.core import prompt_text
-from app.retrieval.calibration import QueryEvidence
+from app.errors import RecalldError
+from app.retrieval.calibration import QueryEvidence, asks_for_anything
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredSection:
+    """A section with what its source returned."""
+
+    source: ContextSource
+    request: SourceRequest
+    result: SourceResult
+    error: RecalldError | None = None
+    """Why nothing was read."""
+    seconds: float = 0.0
+    _tokens: dict[int, tuple[Candidate, int]] = field(default_factory=dict, init=False, compare=False)
+    """Tokens by the identity of an item, which is held so that no other one has it later."""
+
+    @property
+    def name(self) -> str:
+        """The name of the section."""
+        return self.source.section
+
+    @property
+    def items(self) -> Sequence[Candidate]:
+        """The candidates, best first."""
+        return self.result.items
+
+    def with_items(self, items: Sequence[Candidate]) -> "GatheredSection":
+        """Returns the section with other items, such as marked ones."""
+        return replace(self, result=replace(self.result, items=items))
+
+    def tokens(self, item: Candidate) -> int:
+        """Returns the tokens of an item's line, or of its messages. Each item is rendered and counted once, though
+        packing needs them several times, and the answer once more."""
+        counted = self._tokens.get(id(item))
+        if counted is None:
+            counted = item, rendering.item_tokens(self.request.body, self.source, item)
+            self._tokens[id(item)] = counted
+        return counted[1]
+
+
+# --- What the query wants ---------------------------------------------------------------------------------------------
 
 ANSWERS = 0.2
 """Minimum score of a section that counts for the intent. `Tuning.unsure_below` is another limit, below which "nothing
@@ -29,40 +79,18 @@ def intent_of(best: Mapping[str, float], *, has_task: bool) -> Intent:
     return "recall" if answering else "general"
 
 
-def best_scores(sections: Sequence[GatheredSection], *, asks_anything: bool) -> dict[str, float]:
-    """Returns the highest score of each section, 0 of one without scores, and of each where the query asks for
-    nothing: what fits "thanks!" best is what would help if it asked."""
-    return {
-        section.name: max((item.score or 0.0 for item in section.items if asks_anything), default=0.0)
-        for section in sections
-    }
-
-
-def is_unsure(sections: Sequence[GatheredSection], best: Mapping[str, float], below: float) -> bool:
-    """Returns whether no entry surely answers: all sections that compete were read, and all their scores are below
-    the limit."""
-    competing = [section for section in sections if not section.source.fixed]
-    if any(section.error is not None for section in competing):
-        return False
-    return max((best[section.name] for section in competing), default=1.0) < below
-
-
 def evidence_in(sections: Sequence[GatheredSection]) -> list[QueryEvidence]:
     """Returns what each searched collection has of the query."""
     return [section.result.query_evidence for section in sections if section.result.query_evidence is not None]
 
 
-# --- The layout -------------------------------------------------------------------------------------------------------
-
 SMALL_TOKENS = 300
 """A scope of at most `SMALL_RECORDS` whose entries take no more tokens is given whole, as far as the budget holds."""
-NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
-"""Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """What is to be packed, beside the sections."""
+    """What the query wants of the prompt."""
 
     body: ContextRequest
     budget: int
@@ -74,24 +102,41 @@ class PromptPlan:
     small: bool = False
     """Whether so little is stored that all of it is given."""
 
-    @property
-    def min_score(self) -> float:
-        """The least score of what competes."""
-        return 0.0 if self.small and self.body.min_score is None else min_score_of(self.body)
 
-    @property
-    def most_competing_tokens(self) -> int | None:
-        """The most tokens of what competes; None: what the budget has room for."""
-        if self.body.fill or self.small or (self.asks_anything and not self.unsure):
-            return None
-        return UNSURE_TOKENS if self.asks_anything else NOT_ASKED_TOKENS
+def plan_of(request: SourceRequest, sections: Sequence[GatheredSection]) -> PromptPlan:
+    """Returns what the query wants, by the scores of what was found and by what the searched documents have of it."""
+    body, evidence = request.body, evidence_in(sections)
+    asks_anything = asks_for_anything(evidence)
+    # 0 where the query asks for nothing: what fits "thanks!" best is what would help if it asked
+    best = {
+        section.name: max((item.score or 0.0 for item in section.items if asks_anything), default=0.0)
+        for section in sections
+    }
+    competing, below = [one for one in sections if not one.source.fixed], request.resources.tuning.unsure_below
+    # a section that could not be read may have what answers
+    unsure = bool(competing) and all(one.error is None and best[one.name] < below for one in competing)
+    intent = intent_of(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
+    small = _is_small(competing, sum(of_collection.count for of_collection in evidence))
+    return PromptPlan(body, request.budget, intent, unsure, asks_anything, small)
 
-    @property
-    def frame_tokens(self) -> int:
-        """Tokens of the lines from `<recalld_context>` to the first entry, and of `</recalld_context>`. With the format
-        `messages` and a `memory_role` but `user`, the block is a message of its own, whose tokens are added."""
-        message = rendering.MESSAGE_TOKENS if self.body.format == "messages" and self.body.memory_role != "user" else 0
-        return prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING) + message
+
+def _is_small(competing: Sequence[GatheredSection], records: int) -> bool:
+    """Returns whether all that competes is to be given, because it is so little, but for the parts of documents: a
+    manual does not take the allergy out of the prompt. `gather_memories` drops nothing for its score while this is
+    still possible (`may_be_small`). `records`: how many the searched collections have."""
+    found = {item.id: (section, item) for section in competing for item in section.items}
+    items = [(section, item) for section, item in found.values() if item.type != DOCUMENT_PART]
+    if records > SMALL_RECORDS or len(items) > SMALL_RECORDS:
+        return False
+    headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
+    tokens = sum(section.tokens(item) for section, item in items)
+    return tokens + sum(headings.values()) <= SMALL_TOKENS
+
+
+# --- The layout -------------------------------------------------------------------------------------------------------
+
+NOT_ASKED_TOKENS, UNSURE_TOKENS = 150, 300
+"""Most tokens of what competes for a query that asks for nothing, and for one that nothing surely answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,48 +155,36 @@ class PackedContext:
 
 
 def pack(plan: PromptPlan, sections: Sequence[GatheredSection]) -> PackedContext:
-    """Packs all sections."""
+    """Packs all sections, inside the frame of `<recalld_context>`."""
+    body = plan.body
     bounded = [bounded_section(plan, section) for section in sections]
-    competing = {section.name for section in bounded if not section.fixed}
+    min_score = 0.0 if plan.small and body.min_score is None else min_score_of(body)
+    most_competing_tokens: int | None = None  # what the budget has room for
+    if not body.fill and not plan.small and (plan.unsure or not plan.asks_anything):
+        most_competing_tokens = UNSURE_TOKENS if plan.asks_anything else NOT_ASKED_TOKENS
+    frame_tokens = prompt_text.count(rendering.OPENING) + prompt_text.count(rendering.CLOSING)
+    if body.format == "messages" and body.memory_role != "user":  # the frame is a message of its own
+        frame_tokens += rendering.MESSAGE_TOKENS
 
     def packing_under(line_above: str) -> Packing:
-        frame = plan.frame_tokens + prompt_text.count(line_above)
-        return Packer(
-            bounded, plan.budget, frame, plan.min_score, plan.most_competing_tokens, fill=plan.body.fill
-        ).pack()
+        frame = frame_tokens + prompt_text.count(line_above)
+        return Packer(bounded, plan.budget, frame, min_score, most_competing_tokens, fill=body.fill).pack()
 
     line_above = rendering.UNSURE if plan.unsure and plan.asks_anything else ""
     packing = packing_under(line_above)
-    if line_above and competing.isdisjoint(packing.chosen):  # "the nearest entries follow", and none does
+    # "the nearest entries follow", and none does
+    if line_above and not any(section.name in packing.chosen for section in bounded if not section.fixed):
         line_above, packing = "", packing_under("")
     return PackedContext(packing, sections, line_above)
 
 
-def is_small(sections: Sequence[GatheredSection]) -> bool:
-    """Returns whether all that competes is to be given, because it is so little, but for the parts of documents: a
-    manual does not take the allergy out of the prompt. `gather_memories` drops nothing for its score while this is
-    still possible (`may_be_small`)."""
-    competing = [section for section in sections if not section.source.fixed]
-    found = {item.id: (section, item) for section in competing for item in section.items}
-    items = [(section, item) for section, item in found.values() if item.type != DOCUMENT_PART]
-    records = sum(evidence.count for evidence in evidence_in(sections))
-    if records > SMALL_RECORDS or len(items) > SMALL_RECORDS:
-        return False
-    headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
-    tokens = sum(section.tokens(item) for section, item in items)
-    return tokens + sum(headings.values()) <= SMALL_TOKENS
-
-
 def bounded_section(plan: PromptPlan, section: GatheredSection) -> Section:
     """Returns what packing reads of a section, with its bounds."""
-    source, bounds = section.source, plan.body.sections.get(section.source.section)
-    max_tokens: TokenBound | None = None if source.share is None else part_of(plan.budget, source.share)
-    if max_tokens is not None and source.max_tokens is not None:
-        max_tokens = min(max_tokens, source.max_tokens)
-    if bounds is not None and (bounds.share is not None or bounds.tokens is not None):
-        max_tokens = bounds.tokens if bounds.share is None else part_of(plan.budget, bounds.share)
-    are_messages = source.holds_turns and plan.body.format == "messages"
-    items = section.items
+    source, body, items = section.source, plan.body, section.items
+    usual = None if source.share is None else part_of(plan.budget, source.share)
+    if usual is not None and source.max_tokens is not None:
+        usual = min(usual, Fraction(source.max_tokens))
+    are_messages = source.holds_turns and body.format == "messages"
     # all memories and facts are given, because they are few, and no part of a manual surely answers: without a score
     # `ranked` passes over such parts. They are dropped for their `score`, for which `explain` shows null
     if plan.small and (plan.unsure or not plan.asks_anything):
@@ -161,9 +194,9 @@ def bounded_section(plan: PromptPlan, section: GatheredSection) -> Section:
         items,
         section.tokens,
         rendering.heading_tokens,
-        0 if are_messages else prompt_text.count(rendering.title(source.title)),
-        source.limit_in(plan.body),
-        max_tokens,
+        title_tokens=0 if are_messages else prompt_text.count(rendering.title(source.title)),
+        limit=source.limit_in(body),
+        max_tokens=source.max_tokens_in(body, plan.budget, usual),
         fixed=source.fixed,
         framed=not are_messages,
         boost=source.boosts.get(plan.intent, 1.0),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import NamedTuple
 
-from app.context.gathering import GatheredSection
+from app.context.layout import GatheredSection
 from app.context.rendering import one_line
 from app.context.source import Candidate, JudgedStatement, SourceRequest
 from app.core.clock import day_of

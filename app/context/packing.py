@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from app.context.schemas import DropReason
-from app.context.source import Candidate
+from app.context.source import Candidate, TokenBound
 from app.storage.text import text_ids
 
 FIXED_SHARE = Fraction(3, 5)
@@ -41,8 +41,6 @@ BEST_KEPT = 5
 
 TokenCount = Callable[[Candidate], int]
 """Returns the exact tokens of an item's line, or of its heading."""
-TokenBound = int | Fraction
-"""A number of tokens; a part of the budget is a fraction."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,15 +125,14 @@ def citing(body: ContextRequest, numbers: dict[str, str]) -> Citation:
     return lambda item: numbers.get(item.id, "1")
 
 
-def item_tokens(body: ContextRequest, source: ContextSource) -> Callable[[Candidate], int]:
-    """Returns the function that counts the tokens of an item's line, or of its messages.
+def item_tokens(body: ContextRequest, source: ContextSource, item: Candidate) -> int:
+    """Returns the tokens of an item's line, or of its messages.
 
     The same lines go into many prompts: `prompt_text.count` keeps the counts of short ones.
     """
     if source.holds_turns and body.format == "messages":
-        return turn_tokens
-    citation = citing(body, {})
-    return lambda item: prompt_text.count(line(item, citation(item)))
+        return turn_tokens(item)
+    return prompt_text.count(line(item, citing(body, {})(item)))
 
 
 def in_reading_order(order: ReadingOrder, items: Sequence[Candidate]) -> list[Candidate]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -240,6 +240,9 @@ def part_of(budget: int, share: float) -> Fraction:
     return Fraction(str(share)) * budget
 
 
+T = TypeVar("T")
+TokenBound = int | Fraction
+"""A number of tokens; a part of the budget is a fraction."""
 Gather = Callable[[SourceRequest], Awaitable[SourceResult]]
 
 
@@ -285,6 +288,13 @@ class ContextSource:
         """Returns the maximum items for a request."""
         bounds = body.sections.get(self.section)
         return self.default_limit if bounds is None or bounds.limit is None else bounds.limit
+
+    def max_tokens_in(self, body: ContextRequest, budget: int, usual: T) -> TokenBound | T:
+        """Returns the maximum tokens for a request: `usual`, unless it bounds the section."""
+        bounds = body.sections.get(self.section)
+        if bounds is not None and bounds.share is not None:
+            return part_of(budget, bounds.share)
+        return usual if bounds is None or bounds.tokens is None else bounds.tokens
 
     def is_wanted(self, body: ContextRequest) -> bool:
         """Returns whether the request leaves room for the section."""

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import pytest
 
 from app.context import endpoints
 from app.context.schemas import ContextRequest, SectionName
-from app.context.service import ContextService
+from app.context.service import assemble
 from app.context.source import Candidate, ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
@@ -73,8 +74,7 @@ async def service(
 async def assembled(service: Service, *sources: ContextSource, **fields: object) -> Json:
     """As the endpoint does, with other arms."""
     body = ContextRequest.model_validate({**OWNER, "query": "Where does Ada live?", **fields})
-    contexts = ContextService(service.resources, Scope("default"), sources)
-    return dict(await contexts.assemble(body))
+    return dict(await assemble(service.resources, Scope("default"), body, sources))
 
 
 @pytest.fixture
@@ -82,11 +82,7 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[ContextSource]], 
     """Puts other arms into the running service."""
 
     def change(sources: Sequence[ContextSource]) -> None:
-        class Changed(ContextService):
-            def __init__(self, held: object, scope: Scope) -> None:
-                super().__init__(held, scope, sources)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(endpoints, "ContextService", Changed)
+        monkeypatch.setattr(endpoints, "assemble", partial(assemble, sources=sources))
 
     return change
 

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.context.schemas import ContextRequest
-from app.context.service import ContextService
+from app.context.service import assemble
 from app.context.source import ContextSource, SourceRequest, SourceResult
 from app.retrieval.time_expressions import TimeInterval
 from app.storage.scope import Scope
@@ -33,7 +33,7 @@ async def intervals(service: Service, query: str, **fields: str) -> list[TimeInt
         ContextSource("facts", "Facts", gather, default_limit=5),
     ]
     body = ContextRequest.model_validate({**OWNER, "query": query, **fields})
-    await ContextService(service.resources, Scope("default"), sources=sources).assemble(body)
+    await assemble(service.resources, Scope("default"), body, sources)
     return handed
 
 

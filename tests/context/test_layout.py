@@ -5,12 +5,11 @@ from typing import cast
 
 import pytest
 
-from app.context.gathering import GatheredSection
-from app.context.layout import PromptPlan, bounded_section
+from app.context.layout import GatheredSection, PromptPlan, bounded_section
 from app.context.schemas import ContextRequest
-from app.context.source import SourceRequest, SourceResult
+from app.context.source import SourceRequest, SourceResult, part_of
 from app.context.sources.person_and_agent import PROFILE_SOURCE
-from app.context.sources.session import WORKING_PART, tokens_of_section
+from app.context.sources.session import WORKING_PART, WORKING_SOURCE
 from app.resources import Resources
 from app.storage.scope import Scope
 
@@ -23,4 +22,4 @@ def test_a_share_is_the_decimal_that_is_written(budget: int, share: float | None
     plan = PromptPlan(body, budget, "general", unsure=False, asks_anything=True)
     assert bounded_section(plan, GatheredSection(PROFILE_SOURCE, request, SourceResult())).max_tokens == tokens
     if share is not None:
-        assert tokens_of_section(request, "working", WORKING_PART) == tokens
+        assert int(WORKING_SOURCE.max_tokens_in(body, budget, part_of(budget, WORKING_PART))) == tokens

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from app.context.packing import Misfit, Packer, Packing, TokenBound, _State
+from app.context.packing import Misfit, Packer, Packing, _State
 from app.context.schemas import DropReason
-from app.context.source import Candidate
+from app.context.source import Candidate, TokenBound
 from tests.context.packing_rules import Case, a_case, broken
 
 

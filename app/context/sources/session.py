@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 
 from app.context.passages import best_passage
-from app.context.schemas import PromptMessage, SectionName
+from app.context.schemas import PromptMessage
 from app.context.source import (
     Candidate,
     ContextSource,
@@ -59,7 +59,8 @@ async def gather_working(request: SourceRequest) -> SourceResult:
     task = await _task(request)
     items = await _due_items(request, task)
     if task is not None:
-        room = tokens_of_section(request, "working", WORKING_PART)
+        usual = part_of(request.budget, WORKING_PART)
+        room = int(WORKING_SOURCE.max_tokens_in(request.body, request.budget, usual))
         items += await off_loop(characters(task), _task_items, task, room)
     return SourceResult(items)
 
@@ -125,16 +126,6 @@ async def _task(request: SourceRequest) -> TaskRecord | None:
     of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.owned())
     of_now = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
     return of_now[0] if of_now else None
-
-
-def tokens_of_section(request: SourceRequest, section: SectionName, usual_share: float) -> int:
-    """Returns the tokens that a section may take, as the request bounds it, or else by its usual share of the
-    budget."""
-    bounds = request.body.sections.get(section)
-    if bounds is not None and bounds.tokens is not None:
-        return bounds.tokens
-    share = usual_share if bounds is None or bounds.share is None else bounds.share
-    return int(part_of(request.budget, share))
 
 
 def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
