@@ -5,8 +5,8 @@ have of its words.
     analysed.stripped  # "When did sign the NDA?", the text to embed
     analysed.speaker  # name_id("Ann")
 
-The steps are `analyse_off_loop`, `adapted_to_model`, `with_names`; then, of the vector, `towards_what_is_denied`; and
-after the store was searched for its terms, `settle` weighs them by what the searched documents have of them:
+The steps are `analyse_off_loop`, `with_names`; then, of the vector, `towards_what_is_denied`; and after the store was
+searched for its terms, `settle` weighs them by what the searched documents have of them:
 
     corrections = find_corrections(columns, analysed)  # mistyped words; if there are any, it is searched again
     columns, settled = settle(columns, analysed, corrections, vector, model)
@@ -189,12 +189,6 @@ def analyse(query: str, speakers: Sequence[str]) -> AnalysedQuery:
     if len(query) > MAX_KEPT_CHARS:
         return _analyse_uncached(*key)
     return _ANALYSED.get(key) or _ANALYSED.keep(key, _analyse_uncached(*key))
-
-
-def adapted_to_model(model: str, analysed: AnalysedQuery) -> AnalysedQuery:
-    """Adapts the query to an embedding model, by its name: `foreign` becomes 0 for a model that supports all
-    scripts."""
-    return replace(analysed, foreign=0.0) if analysed.foreign and knows_all_scripts(model) else analysed
 
 
 def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
@@ -493,7 +487,7 @@ class SettledQuery:
     speaker: int = 0
     """Name id of the one speaker that the query names, or 0."""
     foreign: float = 0.0
-    """Share of its letters that are not Latin."""
+    """Share of its letters that are not Latin; 0 with a model that knows all scripts."""
     order: TimeOrder | None = None
     """Which of several answers it asks for by their times: "present", "latest" or "earliest". The part `latest` of the
     score serves all three. (`Ranked.order` is another thing: the hits, best first.)"""
@@ -552,7 +546,8 @@ def settle(
     weight of its parts: 10.0.4.71 shares three words with 10.0.4.17, and is another address. An acronym is looked for
     as a word and as the initials of others.
     """
-    settled = SettledQuery(analysed.terms, analysed.speaker, analysed.foreign, analysed.order, subject)
+    foreign = analysed.foreign if analysed.foreign and not knows_all_scripts(model) else 0.0
+    settled = SettledQuery(analysed.terms, analysed.speaker, foreign, analysed.order, subject)
     if vector is not None:
         settled.asking_place, settled.negation = asking_place(vector, model), negation_of(vector, model)
     nothing_to_weigh = not (  # but for identifiers

@@ -59,11 +59,10 @@ from app.retrieval.first_hits import (
     said_once,
     suspects,
 )
-from app.retrieval.model_weights import OF_COLLECTION, ModelWeights, weights_for
+from app.retrieval.model_weights import OF_COLLECTION, weights_for
 from app.retrieval.query import (
     AnalysedQuery,
     SettledQuery,
-    adapted_to_model,
     analyse_off_loop,
     find_corrections,
     leading_part,
@@ -243,8 +242,8 @@ class RetrievalRequest(Generic[R]):
     evidence: bool = False
     """Fills the fields `evidence` and `word_weights` of the result."""
     merge_repetitions: Literal["always", "within a day"] | None = None
-    """Whether texts that say the same are one hit: `always`, or if they are `within a day`. With None, and if the query
-    names a time, each of them is a hit."""
+    """Whether texts that say the same in other words are one hit: `always`, or if they are `within a day`. With None,
+    and if the query names a time, each of them is a hit. Equal contents always are one."""
 
 
 class Hit(NamedTuple, Generic[R]):
@@ -299,10 +298,11 @@ class _Outcome(Generic[R]):
 
     columns: Columns
     settled: SettledQuery
-    settled_time: TimeInterval | None
+    interval: TimeInterval | None
+    """The time interval of the query, in the reading that counts."""
     ranked: Ranked
-    hits: list[int]
-    """Indices of the hits, best first."""
+    best: list[int]
+    """Indices of the documents that become hits, best first."""
     scored_as: list[int]
     """For each place, the index of the document whose score is shown there.
 
@@ -315,9 +315,6 @@ class _Outcome(Generic[R]):
     """Lists of indices of documents that say the same. The first document of a list stands for all."""
     documents: dict[int, Fetched[R]]
     """The documents that were read so far, by index."""
-    asks: float | None = None
-    evidence: QueryEvidence | None = None
-    word_weights: Mapping[int, float] = field(default_factory=dict)
     reranked: Mapping[int, float] = field(default_factory=dict)
     """The score of the second stage, by index."""
     rerank_took: float | None = None
@@ -340,6 +337,13 @@ class Retriever(Generic[R]):
         entities: a query for "Bob" finds documents about "Robert", too."""
         self._store, self._scope, self._embedder, self._collection = store, scope, embedder, collection
         self._second_stage, self._names = second_stage, names
+        self._fitted = weights_for(embedder.name)
+        if not collection.spec.later_replaces:  # of facts, actions and procedures no later one replaces an earlier one
+            self._fitted = replace(self._fitted, weights=replace(self._fitted.weights, first_plain=NO_ORDER))
+        # of "action_logs" and "procedures" fewer help than of memories with the same log-odds
+        if (of_collection := OF_COLLECTION.get(collection.name)) is not None:
+            calibration = replace(self._fitted.calibration, of_collection=of_collection)
+            self._fitted = replace(self._fitted, calibration=calibration)
 
     async def find(self, request: RetrievalRequest[R]) -> RetrievalResult[R]:
         """Returns the hits, best first, and the time that each step took.
@@ -379,34 +383,23 @@ class Retriever(Generic[R]):
             return RetrievalResult([], took, request.mode, interval=interval)
 
         with span("search analysis"):
-            analysed = adapted_to_model(self._embedder.name, await analyse_off_loop(request.query, overview.speakers))
+            analysed = await analyse_off_loop(request.query, overview.speakers)
             if names:
                 analysed = with_names(analysed, request.query, names)
         began = time.perf_counter()
         with span("search embedding"):
             vector = await self._vector(request, analysed)
         embedding = time.perf_counter() - began
-        mode: SearchMode = request.mode
         warnings: list[SearchWarning] = []
-        if vector is None and mode == "hybrid":
-            mode, warnings = "text", [BY_WORDS_ALONE]
-
-        second_stage = self._second_stage if mode == "hybrid" else None
-        fitted = weights_for(self._embedder.name)
-        if not self._collection.spec.later_replaces:  # of actions no later one replaces an earlier one
-            fitted = replace(fitted, weights=replace(fitted.weights, first_plain=NO_ORDER))
-        # of "action_logs" and "procedures" fewer help than of memories with the same log-odds
-        if (of_collection := OF_COLLECTION.get(self._collection.name)) is not None:
-            fitted = replace(fitted, calibration=replace(fitted.calibration, of_collection=of_collection))
-        # of a second stage's 50 texts the last may become the first: so many are ranked, also for ten hits
-        ranked_k = request.k if second_stage is None else max(request.k, second_stage.depth(request.k))
-        outcome = await self._search(request, mode, analysed, vector, overview, ranked_k, fitted)
-        columns = outcome.columns
-        if second_stage is not None:
-            warnings += await self._rerank(second_stage, request, outcome)
+        if vector is None and request.mode == "hybrid":
+            request, warnings = replace(request, mode="text"), [BY_WORDS_ALONE]
+        outcome = await self._search(request, analysed, vector, overview)
+        columns, settled = outcome.columns, outcome.settled
+        if (stage := self._stage(request)) is not None:
+            warnings += await self._rerank(stage, request, outcome)
         if columns.degraded is not None:
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
-        hits = await self._hits(request, outcome, fitted)
+        hits = await self._hits(request, outcome)
         total = time.perf_counter() - started
         searching = total - embedding - (outcome.rerank_took or 0.0)
         took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
@@ -416,13 +409,16 @@ class Retriever(Generic[R]):
         return RetrievalResult(
             hits,
             took,
-            mode_used=mode,
+            mode_used=request.mode,
             warnings=warnings,
-            word_weights=outcome.word_weights,
-            interval=outcome.settled_time,
-            evidence=outcome.evidence,
-            asks=outcome.asks,
+            word_weights=word_weights(columns, settled) if request.evidence else {},
+            interval=outcome.interval,
+            evidence=evidence_of(columns, settled, self._fitted.asks) if request.evidence else None,
+            asks=asks_of(columns, settled, outcome.ranked.query_features, self._fitted.asks),
         )
+
+    def _stage(self, request: RetrievalRequest[R]) -> SecondStage | None:
+        return self._second_stage if request.mode == "hybrid" else None
 
     async def _vector(self, request: RetrievalRequest, analysed: AnalysedQuery) -> Vectors | None:
         """Returns the query's vector, or None if there is none and the search can do without it.
@@ -447,12 +443,9 @@ class Retriever(Generic[R]):
     async def _search(
         self,
         request: RetrievalRequest[R],
-        mode: SearchMode,
         analysed: AnalysedQuery,
         vector: Vectors | None,
         overview: ScopeOverview,
-        ranked_k: int,
-        fitted: ModelWeights,
     ) -> _Outcome[R]:
         """Searches, settles the query and ranks. If the query mistypes words, the store is searched once more, for what
         they stand for. An engine that returns only candidates is asked for more if too few of them match, or too many
@@ -501,32 +494,31 @@ class Retriever(Generic[R]):
                 matched = columns.matched.copy()
                 matched[columns.matched] = [passing[row] for row in rows]
                 columns.matched = matched
-            columns, settled_time = settle_time(columns, request.now_ms, request.interval)
+            columns, interval = settle_time(columns, request.now_ms, request.interval)
             # "What happened yesterday?" names no subject; if nothing is from then, its words and its vector count
-            words = "" if settled_time is None else settled_time.words
-            subject = (settled_time is not None and settled_time.empty) or names_subject(request.query, words)
+            words = "" if interval is None else interval.words
+            subject = (interval is not None and interval.empty) or names_subject(request.query, words)
             columns, settled = settle(columns, analysed, corrections, vector, self._embedder.name, subject=subject)
             with span("search ranking", {"recalld.search.candidates": len(columns.rows)}):
-                outcome = await self._rank(request, mode, columns, settled, decay, settled_time, ranked_k, fitted)
-            if columns.complete or len(outcome.hits) >= request.k:
+                outcome = await self._rank(request, columns, settled, decay, interval)
+            if columns.complete or len(outcome.best) >= request.k:
                 return outcome
             store_query.depth += 1
 
     async def _rank(
         self,
         request: RetrievalRequest[R],
-        mode: SearchMode,
         columns: Columns,
         settled: SettledQuery,
         decay: DecayCurve,
-        settled_time: TimeInterval | None,
-        ranked_k: int,
-        fitted: ModelWeights,
+        interval: TimeInterval | None,
     ) -> _Outcome[R]:
         """Ranks, reads the best that may say the same, and ranks again without repetitions of other documents. At most
         `ROUNDS` times what comes in their place is read, too. What the texts tell of the first hits goes into their
         order."""
-        spec = self._collection.spec
+        mode, spec, fitted = request.mode, self._collection.spec, self._fitted
+        # of a second stage's 50 texts the last may become the first: so many are ranked, also for ten hits
+        ranked_k = request.k if (stage := self._stage(request)) is None else max(request.k, stage.depth(request.k))
         documents: dict[int, Fetched[R]] = {}
         # a search for 20 compares 40, twice as many. Where a prompt asks ("within a day") 24 are enough, also of 124
         # hits (100 memories and 24 to spare): it compares the sentences of all its entries later
@@ -537,7 +529,7 @@ class Retriever(Generic[R]):
         several_users = len({partition.user for partition in request.partitions} - {None}) > 1
         if several_users:  # equal texts of two users are two hits: those of one are compared by their documents, below
             columns = columns.having(content=np.arange(len(columns.rows)))
-        readings = () if settled_time is None else settled_time.readings
+        readings = () if interval is None else interval.readings
         while True:  # each turn ranks once; the loop inside compares until nothing new takes the place of repetitions
             ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
             left_out_contents.clear()  # what an earlier ranking left out no longer matches (`said_once`)
@@ -576,12 +568,7 @@ class Retriever(Generic[R]):
                 columns, settled, ranked.score, ranked.query_features, fitted.calibration, when
             )
         best = top(ranked.order, columns, ranked_k)
-        outcome = _Outcome(columns, settled, settled_time, ranked, best, best, matched_before, repetitions, documents)
-        outcome.asks = asks_of(columns, settled, ranked.query_features, fitted.asks)
-        if request.evidence:
-            outcome.word_weights = word_weights(columns, settled)
-            outcome.evidence = evidence_of(columns, settled, fitted.asks)
-        return outcome
+        return _Outcome(columns, settled, interval, ranked, best, best, matched_before, repetitions, documents)
 
     async def _rerank(
         self, stage: SecondStage, request: RetrievalRequest[R], outcome: _Outcome[R]
@@ -591,7 +578,7 @@ class Retriever(Generic[R]):
         The reranker receives only texts that the caller may see.
         """
         started, depth = time.perf_counter(), stage.depth(request.k)
-        first, rest = outcome.hits[:depth], outcome.hits[depth:]
+        first, rest = outcome.best[:depth], outcome.best[depth:]
         await self._read(outcome.columns, first, outcome.documents)
         placed = [index for index in first if index in outcome.documents]
         if len(placed) < 2:
@@ -604,17 +591,17 @@ class Retriever(Generic[R]):
             outcome.rerank_took = time.perf_counter() - started
             detail = f"{error} The hits are in the order of the first stage."
             return [{"code": RERANKER_UNAVAILABLE, "detail": detail}]
-        outcome.hits, outcome.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
+        outcome.best, outcome.scored_as = [*(placed[place] for place in best_first(scores)), *rest], [*placed, *rest]
         outcome.reranked, outcome.rerank_took = dict(zip(placed, scores, strict=True)), time.perf_counter() - started
         return ()
 
-    async def _hits(self, request: RetrievalRequest[R], outcome: _Outcome[R], fitted: ModelWeights) -> list[Hit[R]]:
+    async def _hits(self, request: RetrievalRequest[R], outcome: _Outcome[R]) -> list[Hit[R]]:
         """Returns the hits with their documents and with the partners and explanations that the request asks for."""
         columns, documents, matched_before = outcome.columns, outcome.documents, outcome.matched_before
         scores = as_short(outcome.ranked.score.take(outcome.scored_as[: request.k]))
         if request.min_score > 0:
             scores = [score for score in scores if score >= request.min_score]  # the first few, since scores fall
-        best = outcome.hits[: len(scores)]
+        best = outcome.best[: len(scores)]
         # {4: 5, 9: 8}: after a question the next turn, before another turn the question, if there is one
         partners: dict[int, int] = {}
         if request.partners:
@@ -639,13 +626,13 @@ class Retriever(Generic[R]):
             explanation = repeated = None
             if request.explain:
                 reranked = outcome.reranked.get(index)
-                explanation = explained(outcome.ranked, columns, outcome.settled, fitted.weights, index, reranked)
+                explanation = explained(outcome.ranked, columns, outcome.settled, self._fitted.weights, index, reranked)
             if (others := repeated_by.get(index)) is not None:
                 since = min(int(columns.time[index]), int(columns.time[others[-1]]))
                 repeated = Repetition(count=len(others) + 1, since=from_ms(since))
                 if request.explain:  # it names the documents that say the same
-                    named_ids = [other for other in others[:MOST_NAMED].tolist() if other in documents]
-                    repeated["ids"] = [documents[other].doc[self._collection.id_field] for other in named_ids]
+                    named = [documents[other].doc for other in others[:MOST_NAMED].tolist() if other in documents]
+                    repeated["ids"] = [doc[self._collection.id_field] for doc in named]
             hits.append(
                 Hit(
                     document.doc,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
-from app.retrieval.query import SettledQuery, adapted_to_model, analyse, settle, towards_what_is_denied
+from app.retrieval.query import SettledQuery, analyse, settle, towards_what_is_denied
 from app.retrieval.ranking import TINY, base_score, bm25, document_features, neighbour_arrays, query_features
 from app.retrieval.time_expressions import named_days, names_subject, read_interval, with_named_days
 from app.storage.search import Columns, Floats
@@ -168,7 +168,7 @@ def _case(
     asked = datetime.fromisoformat(now) if now else last + timedelta(seconds=1)
     read = read_interval(question.query, asked, asked.tzinfo or UTC)
     blank = _known(scope.blank, len(known_items))
-    query = adapted_to_model(embed.model, analyse(question.query, speakers))
+    query = analyse(question.query, speakers)
     n = len(known_items)
     wanted = towards_what_is_denied(embed.queries([query.stripped])[0], embed.model)
     nearest = np.maximum.reduceat(scope.vectors @ wanted, scope.first)[:n]
@@ -188,7 +188,7 @@ def _case(
     subject = True
     if interval is None or not interval.empty:
         subject = names_subject(question.query, interval.words if interval else "")
-    columns, settled = settle(columns, query, {}, subject=subject)
+    columns, settled = settle(columns, query, {}, model=embed.model, subject=subject)
     text = bm25(columns)
     of_documents = document_features(columns, int(columns.time.max(initial=0)))
     known = np.concatenate((query_features(columns, settled, text), of_documents))
