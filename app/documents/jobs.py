@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -87,22 +88,22 @@ class DocumentJobs:
             # it is told nothing of the service's settings, which have keys
             environment = {"PYTHONPATH": str(Path(app.__file__).parents[1]), "PATH": os.environ.get("PATH", "")}
             with printed.open("wb") as output:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "app.documents.extract"),
-                    *(document["media_type"], str(file), document["charset"]),
-                    stdin=asyncio.subprocess.DEVNULL,
+                # Not asyncio's: the child that uvloop forks runs Python, which closes connections of other threads to
+                # SQLite and may wait for ever for a lock that one of them held; the event loop waits for its start.
+                process = Popen(  # noqa: ASYNC220, S603 (it waits for the program's start, as asyncio's does)
+                    [sys.executable, "-m", "app.documents.extract", document["media_type"], file, document["charset"]],
+                    stdin=DEVNULL,
                     stdout=output,
-                    stderr=asyncio.subprocess.DEVNULL,
+                    stderr=DEVNULL,
                     env=environment,
                 )
                 try:
-                    await asyncio.wait_for(process.wait(), SECONDS)
+                    await asyncio.wait_for(asyncio.to_thread(process.wait), SECONDS)
                 except TimeoutError:
                     raise FileUnreadable(f"The file takes more than {SECONDS:g} seconds to read.") from None
                 finally:
-                    if process.returncode is None:
-                        process.kill()
-                        await process.wait()
+                    process.kill()
+                    await asyncio.to_thread(process.wait)
             lines = await in_turn(lambda: list(map(orjson.loads, printed.read_bytes().splitlines())))
         *found, figures = lines or [{}]
         if process.returncode or "text" in figures:

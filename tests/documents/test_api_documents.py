@@ -1,8 +1,12 @@
 """Files over HTTP: what they become, and what is left of them."""
 
+import os
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from starlette.requests import ClientDisconnect
 
 from app.documents import jobs
@@ -11,7 +15,7 @@ from app.documents.schemas import MAX_BYTES, PARTS
 from app.documents.service import DocumentService
 from app.settings import JobSettings, SecretSettings, Settings
 from app.storage.scope import Scope
-from tests.conftest import Service, Starter
+from tests.conftest import Service, Starter, TestParts, running
 from tests.support.documents import MANUAL, passages, pdf, read, send
 from tests.support.learning import work
 from tests.support.memories import recall, remember
@@ -100,6 +104,24 @@ async def test_a_process_that_takes_too_long_is_ended(service: Service, monkeypa
     operation, document = await read(service, MANUAL)
     assert operation["error"] == "The file takes more than 0 seconds to read."
     assert document["status"] == "failed"
+
+
+def test_no_python_of_the_service_runs_in_the_process_that_reads_a_file(
+    settings: Settings, parts: TestParts, tmp_path: Path
+) -> None:
+    """uvloop forks: in its child, connections of other threads are closed, and a lock of theirs held it for ever."""
+    forked = tmp_path / "forked"
+
+    def note() -> None:
+        if tmp_path.exists():  # it stays registered for tests that fork later
+            forked.touch()
+
+    async def read_one() -> Any:
+        async with running(settings, parts) as service:
+            return (await read(service, MANUAL))[1]["status"]
+
+    os.register_at_fork(after_in_child=note)
+    assert (uvloop.run(read_one()), forked.exists()) == ("ready", False)
 
 
 @pytest.mark.parametrize("policy", ["flag", "redact", "block"])
