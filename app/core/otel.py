@@ -42,7 +42,7 @@ from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from prometheus_client.metrics_core import Metric as Family
 
-from app.core.tracing import NO_SPAN, Attributes, OpenSpan, SpanKindName, TraceSpan, enter, leave
+from app.core.tracing import NO_SPAN, Attributes, SpanKindName, TraceSpan, enter, leave
 from app.errors import RecalldError
 
 NAME = "recalld"
@@ -59,7 +59,7 @@ _KINDS: Mapping[str, SpanKind] = {
 log = logging.getLogger(__name__)
 
 
-class OtelSpan:
+class OtelSpan(TraceSpan):
     """A span of the SDK. Unlike the SDK's own context manager it records no message of an error, which may quote what
     a caller sent."""
 
@@ -67,7 +67,7 @@ class OtelSpan:
 
     def __init__(self, tracer: trace.Tracer, span: trace.Span) -> None:
         self._tracer, self._span = tracer, span
-        self._token: Token[OpenSpan | None] | None = None
+        self._token: Token[OtelSpan | None] | None = None
 
     def __enter__(self) -> TraceSpan:
         self._token = enter(self)
@@ -97,29 +97,26 @@ class OtelSpan:
         return OtelSpan(self._tracer, self._tracer.start_span(name, above, _KINDS[kind], attributes))
 
     def name(self, name: str) -> None:
-        """Gives the span its final name."""
         self._span.update_name(name)
 
     def set(self, attributes: Attributes) -> None:
-        """Adds attributes."""
         self._span.set_attributes(attributes)
 
     def fail(self, error_type: str, *, fault: bool = True) -> None:
-        """Notes the type of an error. `fault`: it is one of the service."""
         self._span.set_attribute("error.type", error_type)
         if fault:
             self._span.set_status(Status(StatusCode.ERROR))
 
 
 class OtelTracer:
-    """Implements `Tracer`."""
+    """Makes spans and sends them, and the metrics, to a collector."""
 
     def __init__(self, tracing: TracerProvider | None, metrics: "MetricsSender | None", version: str) -> None:
         self._provider, self._metrics = tracing, metrics
         self._tracer = None if tracing is None else tracing.get_tracer(NAME, version, SCHEMA)
 
     def root(self, name: str, attributes: Attributes, kind: SpanKindName, carrier: Mapping[str, str]) -> TraceSpan:
-        """Returns a span that begins a trace, or goes on with the one that `carrier` names."""
+        """Returns a span that begins a trace, or goes on with the one that `carrier` names (W3C `traceparent`)."""
         if self._tracer is None:
             return NO_SPAN
         above = propagate.extract(carrier, Context()) if carrier else Context()

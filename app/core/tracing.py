@@ -13,7 +13,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from app.core.otel import OtelSpan, OtelTracer
 
 EXTRA_MISSING = (
     "OTEL_EXPORTER_OTLP_ENDPOINT is set, and nothing is sent: the OpenTelemetry SDK is missing. Install it with "
@@ -34,35 +37,13 @@ NO_CARRIER: Mapping[str, str] = {}
 log = logging.getLogger(__name__)
 
 
-class TraceSpan(Protocol):
+class TraceSpan:
     """A span. It is open inside its `with` block. An error that leaves the block marks it, by the type of the error
-    alone."""
-
-    def __enter__(self) -> "TraceSpan": ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def name(self, name: str) -> None:
-        """Gives the span its final name."""
-        ...
-
-    def set(self, attributes: Attributes) -> None:
-        """Adds attributes."""
-        ...
-
-    def fail(self, error_type: str, *, fault: bool = True) -> None:
-        """Notes the type of an error. `fault`: it is one of the service, so that the span counts as failed."""
-        ...
-
-
-class _NoSpan:
-    """A span that nobody records."""
+    alone. A span of this class itself is one that nobody records: `app/core/otel.py` has those that somebody does."""
 
     __slots__ = ()
 
-    def __enter__(self) -> TraceSpan:
+    def __enter__(self) -> "TraceSpan":
         return self
 
     def __exit__(
@@ -71,45 +52,18 @@ class _NoSpan:
         return None
 
     def name(self, name: str) -> None:
-        """Does nothing."""
+        """Gives the span its final name."""
 
     def set(self, attributes: Attributes) -> None:
-        """Does nothing."""
+        """Adds attributes."""
 
     def fail(self, error_type: str, *, fault: bool = True) -> None:
-        """Does nothing."""
+        """Notes the type of an error. `fault`: it is one of the service, so that the span counts as failed."""
 
 
-NO_SPAN: TraceSpan = _NoSpan()
-
-
-class OpenSpan(TraceSpan, Protocol):
-    """A span that is recorded, or that has an id at least."""
-
-    @property
-    def ids(self) -> tuple[str, str]:
-        """The ids of trace and span, in hexadecimal."""
-        ...
-
-    def child(self, name: str, attributes: Attributes, kind: SpanKindName) -> TraceSpan:
-        """Returns a span below this one; `NO_SPAN` if this one is not recorded."""
-        ...
-
-
-class Tracer(Protocol):
-    """Makes spans and sends them, and the metrics, to a collector."""
-
-    def root(self, name: str, attributes: Attributes, kind: SpanKindName, carrier: Mapping[str, str]) -> TraceSpan:
-        """Returns a span that begins a trace, or goes on with the one that `carrier` names (W3C `traceparent`)."""
-        ...
-
-    def close(self, seconds: float) -> None:
-        """Sends what is left, for at most so many seconds."""
-        ...
-
-
-_tracer: Tracer | None = None
-_OPEN: ContextVar[OpenSpan | None] = ContextVar("span", default=None)
+NO_SPAN = TraceSpan()
+_tracer: "OtelTracer | None" = None
+_OPEN: ContextVar["OtelSpan | None"] = ContextVar("span", default=None)
 
 
 def span(name: str, attributes: Attributes = NOTHING, kind: SpanKindName = "internal") -> TraceSpan:
@@ -135,12 +89,12 @@ def root(
     )
 
 
-def enter(opened: OpenSpan) -> "Token[OpenSpan | None]":
+def enter(opened: "OtelSpan") -> "Token[OtelSpan | None]":
     """Makes a span the open one of this context, until `leave`."""
     return _OPEN.set(opened)
 
 
-def leave(token: "Token[OpenSpan | None]") -> None:
+def leave(token: "Token[OtelSpan | None]") -> None:
     """Ends what `enter` began."""
     _OPEN.reset(token)
 
