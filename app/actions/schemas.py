@@ -5,22 +5,7 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, JsonValue, StringConstraints, WithJsonSchema, with_config
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import (
-    UNSET,
-    WHOLE,
-    Count,
-    FilteredSearch,
-    Flag,
-    Identifier,
-    Object,
-    RecordFilters,
-    Schema,
-    Text,
-    Timestamp,
-    TopK,
-    example,
-    shown,
-)
+from app.core import schemas as core
 from app.memories.schemas import Source, SourceIn
 from app.retrieval.retriever import HowSearched
 from app.storage.record_filters import fields_of
@@ -49,12 +34,12 @@ class Call(TypedDict, total=False):
     extra="forbid", allow_inf_nan=False, json_schema_extra={"examples": [{"user_rating": 5, "was_helpful": True}]}
 )
 class Feedback(TypedDict, total=False):
-    user_rating: Annotated[Annotated[int, Field(strict=True, ge=1, le=5), WHOLE] | None, UNSET]
-    was_helpful: Annotated[Flag | None, UNSET]
-    correction: Annotated[str | None, UNSET]
+    user_rating: Annotated[Annotated[int, Field(strict=True, ge=1, le=5), core.WHOLE] | None, core.UNSET]
+    was_helpful: Annotated[core.Flag | None, core.UNSET]
+    correction: Annotated[str | None, core.UNSET]
 
 
-@shown
+@core.shown
 class Action(TypedDict, total=False):
     action_id: str
     agent_id: Annotated[str | None, WithJsonSchema({"type": "string"})]  # every action has one; other records may not
@@ -66,13 +51,13 @@ class Action(TypedDict, total=False):
     actor: str
     action: Call
     content: str
-    context: Object
+    context: core.Object
     outcome: Outcome | None
     entities: list[str]
     tags: list[str]
     feedback: Feedback
     timestamp: str
-    metadata: Object
+    metadata: core.Object
     source: Source
     rolled_up_into: Annotated[
         str | None,
@@ -200,8 +185,8 @@ The summary of the day, a memory, may be changed or deleted; its figures stay.""
 GroupBy = TypeAliasType("GroupBy", Literal["action_type", "tool", "day"])
 
 
-class ActionCreate(Schema):
-    model_config = example(
+class ActionCreate(core.Schema):
+    model_config = core.example(
         {
             "agent_id": "support",
             "action_type": "refund",
@@ -212,61 +197,61 @@ class ActionCreate(Schema):
         }
     )
 
-    agent_id: Identifier
-    user_id: Identifier | None = None
-    session_id: Identifier | None = None
-    task_id: Identifier | None = None
+    agent_id: core.Identifier
+    user_id: core.Identifier | None = None
+    session_id: core.Identifier | None = None
+    task_id: core.Identifier | None = None
     event_type: ActionWord = "tool_call"
     action_type: ActionWord
     actor: ActionActor = "agent"
     action: Call = Field({}, validate_default=True)
-    content: Text | None = Field(None, description="What happened, one line; made from the action when absent.")
-    context: Object = {}
+    content: core.Text | None = Field(None, description="What happened, one line; made from the action when absent.")
+    context: core.Object = {}
     outcome: Outcome | None = None
     entities: Words = []
     tags: Words = []
     feedback: Feedback = {}
-    timestamp: Timestamp | None = Field(None, description="Default: now.")
-    metadata: Object = {}
+    timestamp: core.Timestamp | None = Field(None, description="Default: now.")
+    metadata: core.Object = {}
     source: SourceIn | None = Field(
         None, description="Where the log comes from; its session is `session_id`, if you name no other."
     )
 
 
-class ActionBatch(Schema):
-    model_config = example({"items": [{"agent_id": "support", "action_type": "refund", "outcome": "success"}]})
+class ActionBatch(core.Schema):
+    model_config = core.example({"items": [{"agent_id": "support", "action_type": "refund", "outcome": "success"}]})
 
     items: Annotated[list[ActionCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
 
 
-@shown
+@core.shown
 class ActionBatchCreated(TypedDict):
     items: list[Action]
 
 
-class ActionSearch(FilteredSearch):
+class ActionSearch(core.FilteredSearch):
     record_fields = ACTION_FIELDS
-    model_config = example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
+    model_config = core.example({"query": "parcel lost", "agent_id": "support", "only_successful": True})
 
-    query: Text
-    include_shared: Flag = True
+    query: core.Text
+    include_shared: core.Flag = True
     action_type: ActionWord | None = None
     event_type: ActionWord | None = None
     outcome: Outcome | None = None
-    only_successful: Flag = False
+    only_successful: core.Flag = False
     entity: ActionWord | None = Field(
         None, description="Among the entities or the tags, or in the content as whole words; in any case."
     )
     tag: ActionWord | None = None
-    session_id: Identifier | None = None
-    task_id: Identifier | None = None
-    since: Timestamp | None = None
-    until: Timestamp | None = None
-    now: Timestamp | None = Field(None, description="The time of the search: what happened later is hidden.")
-    top_k: TopK = 10
+    session_id: core.Identifier | None = None
+    task_id: core.Identifier | None = None
+    since: core.Timestamp | None = None
+    until: core.Timestamp | None = None
+    now: core.Timestamp | None = Field(None, description="The time of the search: what happened later is hidden.")
+    top_k: core.TopK = 10
 
 
-@shown
+@core.shown
 class FoundAction(TypedDict):
     action: Action
     score: Annotated[
@@ -277,21 +262,21 @@ class FoundAction(TypedDict):
     ]
 
 
-@shown
+@core.shown
 class ActionSearchResult(HowSearched):
     items: list[FoundAction]
 
 
-@shown
+@core.shown
 class Rate(TypedDict):
     value: float
     low: Annotated[float, Field(description="Lower end of the 95 % Wilson interval.")]
     high: float
 
 
-@shown
+@core.shown
 class Figures(TypedDict):
-    total_actions: Count
+    total_actions: core.Count
     counts: Annotated[dict[str, int], Field(description="By outcome; `unknown` where none was given.")]
     success_rate: Annotated[Rate | None, Field(description="Of the actions with an outcome; null where there is none.")]
     failure_rate: Rate | None
@@ -301,12 +286,12 @@ class Figures(TypedDict):
     mean_rating: float | None
 
 
-@shown
+@core.shown
 class Group(Figures):
     key: str
 
 
-@shown
+@core.shown
 class Stats(Figures):
     window_days: int
     groups: Annotated[
@@ -314,7 +299,7 @@ class Stats(Figures):
     ]
 
 
-class ActionFilters(RecordFilters, total=False):
+class ActionFilters(core.RecordFilters, total=False):
     """What a list of actions is narrowed by: fields that equal the values, and bounds of the time. None: by nothing."""
 
     session_id: str | None

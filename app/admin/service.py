@@ -21,7 +21,7 @@ from app.auth.keys import (
     Verb,
     public,
 )
-from app.core.schemas import WHOLE, Flag, Identifier, Page, Schema, Timestamp, example, shown
+from app.core import schemas as core
 from app.errors import Forbidden
 from app.settings import SettingInForce, Settings, in_force
 from app.storage.protocol import Store
@@ -33,48 +33,48 @@ from app.writes.executor import Precondition, WriteResult, etag
 RateLimitField = Annotated[
     float, Field(strict=True, ge=0, le=1_000_000, description="0: no limit; null: as the setting says.")
 ]
-Lifetime = Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400, description="In seconds."), WHOLE]
+Lifetime = Annotated[int, Field(strict=True, ge=1, le=10 * 366 * 86_400, description="In seconds."), core.WHOLE]
 
 
-class KeyCreate(Schema):
-    model_config = example({"name": "support bot", "verbs": ["read", "write"], "agents": ["support"]})
+class KeyCreate(core.Schema):
+    model_config = core.example({"name": "support bot", "verbs": ["read", "write"], "agents": ["support"]})
 
     name: Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
     verbs: Annotated[list[Verb], Field(min_length=1, description="Among those of the key that asks.")]
-    agents: list[Identifier] = Field([], description="Binds the key to these agents; none: not bound.")
-    users: list[Identifier] = Field([], description="Binds the key to these users; none: not bound.")
+    agents: list[core.Identifier] = Field([], description="Binds the key to these agents; none: not bound.")
+    users: list[core.Identifier] = Field([], description="Binds the key to these users; none: not bound.")
     expires_in: Lifetime | None = None
     requests_per_second: RateLimitField | None = None
-    no_admin: Flag = Field(
+    no_admin: core.Flag = Field(
         False, description="For the first key, made without a key: it need not administer, and no key may do so then."
     )
 
 
-class KeyRotate(Schema):
-    model_config = example({"overlap_seconds": 86400})
+class KeyRotate(core.Schema):
+    model_config = core.example({"overlap_seconds": 86400})
 
-    overlap_seconds: Annotated[int, Field(strict=True, ge=0, le=90 * 86_400), WHOLE] = Field(
+    overlap_seconds: Annotated[int, Field(strict=True, ge=0, le=90 * 86_400), core.WHOLE] = Field(
         86_400, description="How long the old key goes on; never longer than it would have."
     )
     expires_in: Lifetime | None = Field(None, description="Of the new key, in seconds; null: as long as the old one's.")
 
 
-class KeyRevoke(Schema):
-    model_config = example({"force": False})
+class KeyRevoke(core.Schema):
+    model_config = core.example({"force": False})
 
-    force: Flag = Field(False, description="Also the last key that administers the tenant.")
+    force: core.Flag = Field(False, description="Also the last key that administers the tenant.")
 
 
-@shown
+@core.shown
 class CreatedKey(ApiKey):
     """A new key."""
 
     key: Annotated[str | None, Field(description="The whole key, this once: null where the answer comes again.")]
 
 
-@shown
+@core.shown
 @with_config(
-    example(
+    core.example(
         {
             "tenant": "default",
             "key_id": "0123456789abcdef",
@@ -100,7 +100,7 @@ class Caller(TypedDict):
     ]
 
 
-@shown
+@core.shown
 class SettingsInForce(TypedDict):
     items: list[SettingInForce]
     next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
@@ -137,7 +137,7 @@ class KeyService:
         self._store, self._keys, self._principal = store, keys, principal
         self._tenant = principal.scope.tenant
 
-    async def page(self, listing: Listing) -> Page[ApiKey]:
+    async def page(self, listing: Listing) -> core.Page[ApiKey]:
         """Returns a page of keys. Reads all keys of the tenant, since there are few."""
         mine = tuple(key["id"] for key in await self._keys.list(self._tenant))
         all_keys = Repository(self._store, Scope(SYSTEM), API_KEYS)
@@ -194,17 +194,17 @@ def _once(made: Made) -> WriteResult[CreatedKey]:
 class AuditFilters(BaseModel):
     """Which entries a list of the audit trail shows, as the query string names them. None: any."""
 
-    key_id: Identifier | None = None
-    action: Identifier | None = Field(None, description="An operation's id, such as `create_memory`.")
-    user_id: Identifier | None = None
-    record_id: Identifier | None = Field(None, description="Any record's id.")
-    since: Timestamp | None = None
-    until: Timestamp | None = Field(None, description="Before this.")
+    key_id: core.Identifier | None = None
+    action: core.Identifier | None = Field(None, description="An operation's id, such as `create_memory`.")
+    user_id: core.Identifier | None = None
+    record_id: core.Identifier | None = Field(None, description="Any record's id.")
+    since: core.Timestamp | None = None
+    until: core.Timestamp | None = Field(None, description="Before this.")
 
 
 async def audit_page(
     store: Store, scope: Scope, tombstones: Tombstones, filters: AuditFilters, listing: Listing
-) -> Page[AuditEntry]:
+) -> core.Page[AuditEntry]:
     """Returns a page of the audit trail. The id of a user or a record also finds entries under its hash. Raises
     Forbidden for a caller with bindings, since the trail covers all users."""
     if scope.is_bound:

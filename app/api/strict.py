@@ -27,17 +27,8 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.types import Receive, Scope, Send
 
 from app.auth.dependencies import authenticate, header, state_of
+from app.core import schemas as core
 from app.core.metadata_filter import RecordFields, condition_of
-from app.core.schemas import (
-    BODY_LIMITS,
-    MAX_SEQ,
-    RULE,
-    BodyLimits,
-    Identifier,
-    JsonObject,
-    TextWarning,
-    owner_of,
-)
 from app.core.secret_text import PRIVATE, Secret, redacted, spans
 from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, off_loop, turn, work_for
 from app.errors import (
@@ -57,7 +48,7 @@ from app.settings import OwnPatterns, SecretPolicy
 from app.storage.repository import Listing
 
 
-def too_deep(limits: BodyLimits) -> Invalid:
+def too_deep(limits: core.BodyLimits) -> Invalid:
     """Returns the error of a body that is nested too deep."""
     return Invalid(f"The body is nested deeper than {limits.json_depth} levels.")
 
@@ -67,11 +58,11 @@ Place: TypeAlias = tuple[()] | tuple["Place", int | str]
 """A location in a body: the location of the container and the name or index in it."""
 
 
-_Container: TypeAlias = tuple[Place, Any, int, BodyLimits]
+_Container: TypeAlias = tuple[Place, Any, int, core.BodyLimits]
 """A container, where it is, how deep, and the limits of what is in it."""
 
 
-def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any:
+def parse(body: bytes, limits: core.BodyLimits, lenient: Collection[str] = ()) -> Any:
     """Parses a JSON body within the limits. `lenient`: fields of the body, or of its `items`, whose values may have any
     size, since the endpoint limits or cuts them. Raises BadRequest if it is not JSON in UTF-8 or repeats a key in an
     object, and Invalid if a value breaks a limit."""
@@ -83,7 +74,7 @@ def parse(body: bytes, limits: BodyLimits, lenient: Collection[str] = ()) -> Any
     return value
 
 
-def decoded(body: bytes, limits: BodyLimits) -> Any:
+def decoded(body: bytes, limits: core.BodyLimits) -> Any:
     """Parses a JSON body, and looks at none of its values. Raises BadRequest if it is not JSON in UTF-8 or repeats a
     key in an object, and Invalid if it holds too many values or is nested too deep for the parser."""
     if len(body) > limits.json_values and _count_values(body) > limits.json_values:
@@ -121,7 +112,7 @@ def is_deeper(value: Any, levels: int) -> bool:
     return True
 
 
-def _unique(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+def _unique(pairs: list[tuple[str, JsonValue]]) -> core.JsonObject:
     """Makes an object. Raises BadRequest if a key occurs twice: of two parsers, one would take the first value and one
     the last."""
     made = dict(pairs)
@@ -140,7 +131,7 @@ _ITEMS = ((), "items")
 """The place of the items of a batch."""
 
 
-def faults_of(value: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
+def faults_of(value: Any, limits: core.BodyLimits, lenient: Collection[str] = ()) -> Iterator[FieldError]:
     """Yields the errors of a body, level by level. Pointers are built only for values with an error, since a body may
     contain a quarter of a million values (`BodyLimits.json_values`)."""
     if error := _fault(value, limits, 1):
@@ -163,7 +154,7 @@ def faults_of(value: Any, limits: BodyLimits, lenient: Collection[str] = ()) -> 
                 containers.append(((place, name), item, depth + 1, inside))
 
 
-def _fault(value: Any, limits: BodyLimits, depth: int) -> str | None:
+def _fault(value: Any, limits: core.BodyLimits, depth: int) -> str | None:
     match value:
         case bool() | None:
             return None
@@ -189,7 +180,7 @@ def _pointer(place: Place) -> str:
     return pointer(reversed(steps))
 
 
-def _text_fault(text: str, limits: BodyLimits) -> str | None:
+def _text_fault(text: str, limits: core.BodyLimits) -> str | None:
     if len(text) > limits.text_chars:
         return f"must have at most {limits.text_chars} characters"
     if "\0" in text:
@@ -279,7 +270,7 @@ def has_slash(raw: bytes) -> bool:
 
 def slash_in_id() -> Invalid:
     """Returns the error for an encoded slash in an id."""
-    return Invalid(f"An id in a path {RULE}.")
+    return Invalid(f"An id in a path {core.RULE}.")
 
 
 def checked_query(query: bytes, known: frozenset[str]) -> dict[str, str]:
@@ -311,10 +302,10 @@ def checked_query(query: bytes, known: frozenset[str]) -> dict[str, str]:
 
 Limit = Annotated[int, Query(ge=1, le=100, description="Most items on a page.")]
 AfterSeq = Annotated[
-    int | None, Query(ge=0, le=MAX_SEQ, description="Made from a message after this one. Needs `session_id`.")
+    int | None, Query(ge=0, le=core.MAX_SEQ, description="Made from a message after this one. Needs `session_id`.")
 ]
 BeforeSeq = Annotated[
-    int | None, Query(ge=0, le=MAX_SEQ, description="Made from a message before this one. Needs `session_id`.")
+    int | None, Query(ge=0, le=core.MAX_SEQ, description="Made from a message before this one. Needs `session_id`.")
 ]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
 
@@ -325,8 +316,8 @@ InListing = Annotated[Listing, Query()]
 class RecordQuery(BaseModel):
     """What a list asks of owner, metadata and fields in the query string."""
 
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
+    agent_id: core.Identifier | None = None
+    user_id: core.Identifier | None = None
     metadata: str | None = Field(
         None,
         max_length=8_192,
@@ -343,11 +334,11 @@ class RecordQuery(BaseModel):
         names. Raises Invalid."""
         given = self.model_dump()
         given["metadata"] = _filter("metadata", self.metadata, condition_of)
-        given["filters"] = _filter("filters", self.filters, lambda entries: owner_of(entries, fields, given))
-        return {**given, **owner_of(given["filters"] or {}, fields, {})}
+        given["filters"] = _filter("filters", self.filters, lambda entries: core.owner_of(entries, fields, given))
+        return {**given, **core.owner_of(given["filters"] or {}, fields, {})}
 
 
-def _filter(name: str, given: str | None, check: Callable[[JsonObject], object]) -> JsonObject | None:
+def _filter(name: str, given: str | None, check: Callable[[core.JsonObject], object]) -> core.JsonObject | None:
     """Returns a filter in the query string. Raises Invalid if it is none."""
     if given is None:
         return None
@@ -359,7 +350,7 @@ def _filter(name: str, given: str | None, check: Callable[[JsonObject], object])
     return entries
 
 
-def object_in_query(name: str, given: str) -> JsonObject:
+def object_in_query(name: str, given: str) -> core.JsonObject:
     """Returns the object in a parameter of the query string. Raises Invalid if it is none."""
     entries = _parsed(name, given, "object")
     if not isinstance(entries, dict):
@@ -380,7 +371,7 @@ def texts_in_query(name: str, given: str | None, valid: TypeAdapter[list[str]]) 
 def _parsed(name: str, given: str, kind: str) -> Any:
     """Returns the JSON value of a parameter."""
     try:
-        return parse(given.encode(), BODY_LIMITS)
+        return parse(given.encode(), core.BODY_LIMITS)
     except (BadRequest, Invalid) as error:
         fault = error.detail.replace("The body", "it")
         raise invalid(f"/query/{name}", f"must be a JSON {kind}: {fault}") from error
@@ -466,7 +457,7 @@ class StrictRequest(Request):
     only_read: bool = False
     """Whether the endpoint only reads, as `POST /v1/memories/search` does. Then nothing is kept and no answer warns,
     but a model may be given the texts."""
-    warnings: Sequence[TextWarning] = ()
+    warnings: Sequence[core.TextWarning] = ()
     """What was found, for the answer."""
 
     async def body(self) -> bytes:
@@ -491,9 +482,9 @@ class StrictRequest(Request):
         those of a tenant one after the other. Raises BadRequest, Invalid or RequestValidationError."""
         body = await self.body()
         if len(body) <= LARGE_BODY:
-            value = parse(body, BODY_LIMITS, self.lenient)
+            value = parse(body, core.BODY_LIMITS, self.lenient)
         else:
-            value = await in_turn(parse, body, BODY_LIMITS, self.lenient)
+            value = await in_turn(parse, body, core.BODY_LIMITS, self.lenient)
         if self.secrets != "off" and not (self.only_read and self.secrets == "flag"):
             await off_loop(len(body), self.screen, value)
         return value if len(body) <= LARGE_BODY else await in_turn(self.validated, value)
@@ -531,7 +522,7 @@ MOST_WARNINGS = 100
 """Most secrets that one answer names."""
 
 
-def _warning(where: str, secret: Secret, policy: SecretPolicy) -> TextWarning:
+def _warning(where: str, secret: Secret, policy: SecretPolicy) -> core.TextWarning:
     """Returns what an answer says of a secret: what and where (`/items/0/content`), never the value."""
     kind, span = secret.kind, f"characters {secret.start} to {secret.end}"
     if policy == "flag":

@@ -18,8 +18,8 @@ from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.audit.trail import Actor, audit_entries
+from app.core import schemas as core
 from app.core.clock import Clock, parse_rfc3339, rfc3339
-from app.core.schemas import TENANT, TENANT_RULE, Count, identifier, shown
 from app.errors import Conflict, Forbidden, Invalid, LastAdminKey, NotFound, Unauthorized, invalid, no_such
 from app.storage.changes import Change, CommitConflict, Insert, Update, total
 from app.storage.protocol import Store
@@ -60,7 +60,7 @@ def unauthenticated(name: str) -> Principal:
 KeyId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", examples=["0123456789abcdef"])]
 
 
-@shown
+@core.shown
 class ApiKey(TypedDict, total=False):
     """A key without its secret."""
 
@@ -75,7 +75,7 @@ class ApiKey(TypedDict, total=False):
     revoked_at: str | None
     replaces: Annotated[str | None, Field(description="The key that this one was made in place of.")]
     replaced_by: str | None
-    version: Count
+    version: core.Count
     created_at: str
     updated_at: str
 
@@ -122,8 +122,8 @@ class NewKey:
 
     def checked(self) -> "NewKey":
         """Returns the description with composed ids. Raises Invalid with a pointer to the invalid field."""
-        if not TENANT.fullmatch(self.tenant):
-            raise invalid("/tenant", TENANT_RULE)
+        if not core.TENANT.fullmatch(self.tenant):
+            raise invalid("/tenant", core.TENANT_RULE)
         agents, users = _composed("/agents", self.agents), _composed("/users", self.users)
         if not self.name.strip():
             raise invalid("/name", "must not be empty")
@@ -136,7 +136,7 @@ class NewKey:
 
 def _composed(pointer: str, ids: Sequence[str]) -> list[str]:
     try:
-        return [identifier(text) for text in ids]
+        return [core.identifier(text) for text in ids]
     except ValueError as error:
         raise invalid(pointer, str(error)) from None
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal, TypeVar, cast
 from pydantic import Field
 from typing_extensions import TypeAliasType, TypedDict
 
+from app.core import schemas as core
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import WHOLE, Count, Flag, NextCursor, Owned, Schema, Timestamp, example, shown
 from app.errors import invalid
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.repository import FactRepository, View, along, of_partitions
@@ -27,33 +27,33 @@ PathBound = TypeAliasType("PathBound", Literal["nodes", "edges", "time", "paths"
 StepDirection = TypeAliasType("StepDirection", Literal["out", "in"])
 
 
-@shown
+@core.shown
 class Entity(TypedDict):
     name: Annotated[str, Field(description="As the latest fact has it.")]
     key: Annotated[str, Field(description="What it is compared by.")]
-    degree: Annotated[Count, Field(description="Facts that begin or end at it.")]
+    degree: Annotated[core.Count, Field(description="Facts that begin or end at it.")]
 
 
-@shown
+@core.shown
 class EntityList(TypedDict):
     """Those with the most facts first."""
 
     items: list[Entity]
-    next_cursor: NextCursor
-    total: Count
+    next_cursor: core.NextCursor
+    total: core.Count
     truncated: Annotated[
         Bound | None, Field(description="The bound that was met: then these are of the facts known last.")
     ]
 
 
-@shown
+@core.shown
 class Node(TypedDict):
     name: str
     key: str
-    depth: Annotated[Count, Field(description="Hops from the entity that was asked for.")]
+    depth: Annotated[core.Count, Field(description="Hops from the entity that was asked for.")]
 
 
-@shown
+@core.shown
 class Edge(TypedDict):
     fact_id: str
     subject: Annotated[str, Field(description="As the fact has it: an entity may have other names.")]
@@ -61,7 +61,7 @@ class Edge(TypedDict):
     predicate: str
     object: str
     object_key: str
-    depth: Annotated[Count, Field(description="The hop that found it.")]
+    depth: Annotated[core.Count, Field(description="The hop that found it.")]
     cardinality: Cardinality
     confidence: float
     trust: float
@@ -71,7 +71,7 @@ class Edge(TypedDict):
     known_until: str | None
 
 
-@shown
+@core.shown
 class Neighbors(TypedDict):
     entity: str
     key: Annotated[str, Field(description="What it is compared by.")]
@@ -81,7 +81,7 @@ class Neighbors(TypedDict):
     took_ms: float
 
 
-class GraphStep(Schema):
+class GraphStep(core.Schema):
     predicate: FactName
     direction: StepDirection = Field(
         "out", description="`out`: from the subject to the object. `in`: from the object back to the subject."
@@ -91,8 +91,8 @@ class GraphStep(Schema):
 PathStep = TypeAliasType("PathStep", FactName | GraphStep)
 
 
-class GraphQuery(Owned):
-    model_config = example(
+class GraphQuery(core.Owned):
+    model_config = core.example(
         {"user_id": "ada", "start": "time-out", "path": [{"predicate": "had", "direction": "in"}, "uses"]}
     )
 
@@ -100,21 +100,21 @@ class GraphQuery(Owned):
     path: Annotated[list[PathStep], Field(min_length=1, max_length=5)] = Field(
         description="The predicates to go along, in order; a text is a step with the direction `out`."
     )
-    include_shared: Flag = True
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
-    limit: Annotated[int, Field(strict=True, ge=1, le=1000), WHOLE] = Field(
+    include_shared: core.Flag = True
+    as_of: core.Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: core.Timestamp | None = Field(None, description="As it was known then; default: now.")
+    limit: Annotated[int, Field(strict=True, ge=1, le=1000), core.WHOLE] = Field(
         100, description="The most entities that are returned."
     )
 
 
-@shown
+@core.shown
 class ReachedNode(TypedDict):
     name: str
     key: str
 
 
-@shown
+@core.shown
 class PathFact(TypedDict):
     fact_id: str
     subject: str
@@ -126,13 +126,13 @@ class PathFact(TypedDict):
     valid_until: str | None
 
 
-@shown
+@core.shown
 class GraphPath(TypedDict):
     node: Annotated[str, Field(description="The key of the entity at its end.")]
     facts: Annotated[list[PathFact], Field(description="One for each step.")]
 
 
-@shown
+@core.shown
 class GraphAnswer(TypedDict):
     nodes: Annotated[list[ReachedNode], Field(description="The entities at the end of the path, by key.")]
     paths: Annotated[list[GraphPath], Field(description="The facts that lead to each of them.")]

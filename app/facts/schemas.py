@@ -9,22 +9,7 @@ import orjson
 from pydantic import Field, StringConstraints, model_validator
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import (
-    FilteredSearch,
-    Flag,
-    Identifier,
-    JsonObject,
-    Object,
-    Owned,
-    Schema,
-    Share,
-    Text,
-    Timestamp,
-    TopK,
-    example,
-    shown,
-    shown_as,
-)
+from app.core import schemas as core
 from app.memories.schemas import AlwaysKind, ImportOrigin, Source, SourceIn
 from app.retrieval.ranking import SearchMode
 from app.retrieval.retriever import HowSearched
@@ -43,7 +28,7 @@ MAX_NAME = 256
 FactName = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME, pattern=r"\S")]
 
 
-@shown
+@core.shown
 class Fact(TypedDict, total=False):
     fact_id: str
     lineage_id: Annotated[
@@ -67,7 +52,7 @@ class Fact(TypedDict, total=False):
     supersedes: Annotated[list[str], Field(description="Facts in whose place it stands.")]
     superseded_by: Annotated[list[str], Field(description="Facts that stand in its place.")]
     disputes: Annotated[list[str], Field(description="Of more trust, when it was asserted: why it is disputed.")]
-    metadata: Object
+    metadata: core.Object
     source: Source
     version: int
     created_at: str
@@ -250,8 +235,8 @@ shown; `usual` is `many` once a fact of the group was stated so."""
 # --- Requests and answers ---------------------------------------------------------------------------------------------
 
 
-class FactCreate(Owned):
-    model_config = example(
+class FactCreate(core.Owned):
+    model_config = core.example(
         {
             "agent_id": "support",
             "user_id": "ada",
@@ -262,8 +247,10 @@ class FactCreate(Owned):
         }
     )
 
-    agent_id: Identifier | None = Field(None, description="Whose fact it is; null: every agent of the user may know.")
-    user_id: Identifier | None = Field(
+    agent_id: core.Identifier | None = Field(
+        None, description="Whose fact it is; null: every agent of the user may know."
+    )
+    user_id: core.Identifier | None = Field(
         None, description="Whom it belongs to; null: the agent knows it for all its users."
     )
     subject: FactName = Field(
@@ -274,20 +261,22 @@ class FactCreate(Owned):
         description="What is said of it. `lives in`, `lives_in`, `livesIn` and `Lives-In` are one; the spelling that "
         "the scope had first is shown."
     )
-    object: Text = Field(description="What it is: the name of another entity, or a literal.")
+    object: core.Text = Field(description="What it is: the name of another entity, or a literal.")
     object_type: ObjectType | None = Field(
         None, description="Default: entity for a short text that is no number or date, else literal."
     )
-    confidence: Share = Field(1.0, description="Ranks, decides nothing.")
-    trust: Share = Field(1.0, description="How far it is to be believed; less never takes anything from more.")
-    valid_from: Timestamp | None = Field(
+    confidence: core.Share = Field(1.0, description="Ranks, decides nothing.")
+    trust: core.Share = Field(1.0, description="How far it is to be believed; less never takes anything from more.")
+    valid_from: core.Timestamp | None = Field(
         None, description="From when it is true; null: always was. Left out: from now on, or as what it ends."
     )
-    valid_until: Timestamp | None = Field(None, description="Until when, that moment excluded; null: no end is known.")
+    valid_until: core.Timestamp | None = Field(
+        None, description="Until when, that moment excluded; null: no end is known."
+    )
     origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
-    metadata: Object = Field({}, description="What you wish to find it by. It stays as first given.")
+    metadata: core.Object = Field({}, description="What you wish to find it by. It stays as first given.")
     source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
     cardinality: Cardinality | None = Field(
         None,
@@ -313,8 +302,8 @@ class FactCreate(Owned):
         return self
 
 
-class FactBatch(Schema):
-    model_config = example(
+class FactBatch(core.Schema):
+    model_config = core.example(
         {"items": [{"user_id": "ada", "subject": "Ada", "predicate": "knows", "object": "Ben", "cardinality": "many"}]}
     )
 
@@ -323,14 +312,14 @@ class FactBatch(Schema):
     ]
 
 
-@shown
+@core.shown
 class EndedFact(TypedDict):
     fact_id: str
     object: str
     valid_from: str | None
     valid_until: str | None
     keep_both: Annotated[
-        JsonObject | None,
+        core.JsonObject | None,
         Field(
             description="What to send to `POST /v1/facts` if both are true. From then on the predicate takes `many` "
             "objects. Null: the profile has one value at a time."
@@ -338,7 +327,7 @@ class EndedFact(TypedDict):
     ]
 
 
-@shown
+@core.shown
 class AssertedFact(Fact, total=False):
     superseded: Annotated[
         list[EndedFact],
@@ -348,39 +337,39 @@ class AssertedFact(Fact, total=False):
     ]
 
 
-@shown
+@core.shown
 class FactBatchAsserted(TypedDict):
     items: list[AssertedFact]
 
 
-class Resolution(Schema):
-    model_config = example({"keep": "fact_01a2003d395076f9a13acea58faaf745"})
+class Resolution(core.Schema):
+    model_config = core.example({"keep": "fact_01a2003d395076f9a13acea58faaf745"})
 
-    keep: Identifier = Field(
+    keep: core.Identifier = Field(
         description="The disputed fact, to let it take the place of those it contends with; one of these, to retract "
         "the disputed one; or `both`."
     )
 
 
-class FactSearch(FilteredSearch):
+class FactSearch(core.FilteredSearch):
     record_fields = FACT_FIELDS
-    model_config = example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
+    model_config = core.example({"query": "Where does she live?", "agent_id": "support", "user_id": "ada"})
 
-    query: Text
-    include_shared: Flag = True
+    query: core.Text
+    include_shared: core.Flag = True
     subject: FactName | None = None
     predicate: FactName | None = None
     object_type: ObjectType | None = None
     status: FactSearchStatus = "active"
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    known_at: Timestamp | None = Field(None, description="As it was known then; default: now.")
-    min_trust: Share | None = None
-    now: Timestamp | None = None
-    top_k: TopK = 10
+    as_of: core.Timestamp | None = Field(None, description="True at that time; default: now.")
+    known_at: core.Timestamp | None = Field(None, description="As it was known then; default: now.")
+    min_trust: core.Share | None = None
+    now: core.Timestamp | None = None
+    top_k: core.TopK = 10
     mode: SearchMode = "hybrid"
 
 
-@shown
+@core.shown
 class FoundFact(TypedDict):
     fact: Fact
     score: Annotated[
@@ -392,14 +381,14 @@ class FoundFact(TypedDict):
     ]
 
 
-@shown
+@core.shown
 class FactSearchResult(HowSearched):
     items: list[FoundFact]
 
 
 def render(fact: FactRecord) -> Fact:
     """Returns a fact as answers show it."""
-    return shown_as(Fact, fact)
+    return core.shown_as(Fact, fact)
 
 
 # --- The type of an object --------------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from app.api.errors import at_fault
 from app.api.strict import DECODER, faults_of
 from app.auth.keys import Principal
+from app.core import schemas as core
 from app.core.prompt_text import map_strings, unquote
-from app.core.schemas import BODY_LIMITS, OWNED, Json, Schema, identifier
 from app.core.work import characters, off_loop
 from app.errors import BadRequest, Forbidden, invalid, shortened
 from app.mcp import schemas as args
@@ -58,7 +58,7 @@ def tool(title: str, *, reads: bool = False, destroys: bool = False, idempotent:
 
 
 @tool("Remember", idempotent=True)
-async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
+async def remember(call: ToolRequest, body: args.RememberArguments) -> core.Json:
     """Store one lasting fact, preference or lesson; no small talk, no secrets. An equal memory is not stored twice. To
     correct one, give its memory_id in supersedes."""
     fields = given(body, "shared") | ({"agent_id": None} if body.shared else {})
@@ -71,7 +71,7 @@ async def remember(call: ToolRequest, body: args.RememberArguments) -> Json:
 
 
 @tool("Recall", reads=True)
-async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
+async def recall(call: ToolRequest, body: args.RecallArguments) -> core.Json:
     """Search long-term memory by meaning, names and words. Use it before answering what may depend on earlier
     conversations. Gives memories with memory_id and match, best first; a weak match seldom answers."""
     if body.limit is not None and "top_k" in body.model_fields_set and body.limit != body.top_k:
@@ -83,7 +83,7 @@ async def recall(call: ToolRequest, body: args.RecallArguments) -> Json:
     return {"items": items, **warned(answer)}
 
 
-def _for_model(memory: Json) -> Json:
+def _for_model(memory: core.Json) -> core.Json:
     """Returns the fields of a memory that help a model."""
     shown = {
         "memory_id": memory["memory_id"],
@@ -108,7 +108,7 @@ async def get_context(call: ToolRequest, body: args.GetContext) -> str:
 
 
 @tool("Log an action")
-async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
+async def log_action(call: ToolRequest, body: args.LogAction) -> core.Json:
     """Record what you did and how it ended, once per task or tool call that matters, so that later runs learn from
     it."""
     if body.procedure_id is not None and body.outcome is None:
@@ -127,7 +127,7 @@ async def log_action(call: ToolRequest, body: args.LogAction) -> Json:
 
 
 @tool("Find a procedure", reads=True)
-async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
+async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> core.Json:
     """Look up how something is done here, with steps and how often they worked. Use it before a task of more than one
     step."""
     answer = await call("POST", "/v1/procedures/search", given(body))
@@ -140,7 +140,7 @@ async def find_procedure(call: ToolRequest, body: args.FindProcedure) -> Json:
 
 
 @tool("Update a task")
-async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
+async def update_task(call: ToolRequest, body: args.UpdateTask) -> core.Json:
     """Keep the state of long work outside the conversation: begin a task, set its plan, mark a step, note something,
     end it. Answers the task's working memory; with task_id alone it only reads it."""
     # several calls of the API: if one fails, the error says which were done
@@ -170,7 +170,7 @@ async def update_task(call: ToolRequest, body: args.UpdateTask) -> Json:
     return {"task_id": task_id, "status": task["status"], "working_memory": Fenced(state), **context}
 
 
-def _place(number: int | None, plan: list[Json]) -> int:
+def _place(number: int | None, plan: list[core.Json]) -> int:
     """Returns the place from 0 of the step with this number, which is the one that the working memory shows."""
     numbers = [step["step"] for step in plan]
     if number not in numbers:
@@ -180,11 +180,11 @@ def _place(number: int | None, plan: list[Json]) -> int:
     return numbers.index(number)
 
 
-def _plan(body: args.UpdateTask) -> list[Json]:
+def _plan(body: args.UpdateTask) -> list[core.Json]:
     return [{"action": action} for action in body.plan or []]
 
 
-def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
+def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, core.Json]]:
     """Yields (name, method, path below the task, body) of each change. The task's status comes last, since it may end
     the task."""
     if body.task_id is not None:
@@ -206,7 +206,7 @@ def _changes(body: args.UpdateTask) -> Iterator[tuple[str, str, str, Json]]:
 
 
 @tool("Memory feedback", idempotent=True)
-async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
+async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> core.Json:
     """After answering: say which recalled memories helped and which misled, so that later searches rank better."""
     verdicts = dict.fromkeys(body.helpful, True)
     for number, memory_id in enumerate(body.misleading):
@@ -218,7 +218,7 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
     if not items:
         raise ToolError("Name memories that helped or misled, by the memory_ids that recall gave.")
     given = (await call.write("/v1/memories/feedback", {"items": items})).body["items"]
-    answer: Json = {"counted": [feedback["memory_id"] for feedback in given if feedback["applied"]]}
+    answer: core.Json = {"counted": [feedback["memory_id"] for feedback in given if feedback["applied"]]}
     for feedback in given:
         if not feedback["applied"]:
             answer.setdefault(feedback["reason"], []).append(feedback["memory_id"])
@@ -226,15 +226,15 @@ async def memory_feedback(call: ToolRequest, body: args.MemoryFeedback) -> Json:
 
 
 @tool("List memories", reads=True)
-async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
+async def list_memories(call: ToolRequest, body: args.ListMemories) -> core.Json:
     """Page through what is remembered, newest first. For a question use recall."""
     # for an agent with a user these are the ones that recall searches about the user: the agent's own and the shared
     # ones, which the API lists only together with those of the user's other agents
     if body.agent_id is None and body.user_id is None:
-        raise ToolError(OWNED)
+        raise ToolError(core.OWNED)
     both = body.agent_id is not None and body.user_id is not None
     where = given(body, "limit", "cursor") | ({"agent_id": None} if both else {})
-    items, cursor = list[Json](), body.cursor
+    items, cursor = list[core.Json](), body.cursor
     for _ in range(_PAGES):
         page = (await call("GET", "/v1/memories" + query(**where, limit=body.limit - len(items), cursor=cursor))).body
         items += [
@@ -247,10 +247,10 @@ async def list_memories(call: ToolRequest, body: args.ListMemories) -> Json:
 
 
 @tool("What is coming", reads=True)
-async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> Json:
+async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> core.Json:
     """Plans, what is due, and what ceases to hold, the soonest first."""
     page = (await call("GET", "/v1/upcoming" + query(**given(body)))).body
-    items = list[Json]()
+    items = list[core.Json]()
     for item in page["items"]:
         record = {"memory": _for_model, "fact": _fact, "task": _due_task}
         shown = next(show(item[name]) for name, show in record.items() if item[name])
@@ -258,25 +258,25 @@ async def list_upcoming(call: ToolRequest, body: args.ListUpcoming) -> Json:
     return {"items": items, **filled(page, "next_cursor")}
 
 
-def _due_task(task: Json) -> Json:
+def _due_task(task: core.Json) -> core.Json:
     return {name: task[name] for name in ("task_id", "goal", "status")}
 
 
 @tool("Get a memory", reads=True)
-async def get_memory(call: ToolRequest, body: args.GetMemory) -> Json:
+async def get_memory(call: ToolRequest, body: args.GetMemory) -> core.Json:
     """Read one memory in full, with its source and status."""
     return _whole((await call("GET", f"/v1/memories/{segment(body.memory_id)}")).body)
 
 
 @tool("Update a memory", idempotent=True)
-async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> Json:
+async def update_memory(call: ToolRequest, body: args.UpdateMemory) -> core.Json:
     """Fix a memory that was stored wrongly; only the fields given change. If the world changed, use remember with
     supersedes."""
     fields = changed(body, "memory_id")
     return _whole((await call("PATCH", f"/v1/memories/{segment(body.memory_id)}", fields)).body)
 
 
-def _whole(memory: Json) -> Json:
+def _whole(memory: core.Json) -> core.Json:
     """Returns all that a model may want to know of a memory."""
     owners = {name: memory[name] for name in ("agent_id", "user_id")}
     more = filled(memory, "importance", "pinned", "metadata", "event_at_precision", "surface_at", "done_at")
@@ -288,7 +288,7 @@ def _whole(memory: Json) -> Json:
 
 
 @tool("Forget", destroys=True, idempotent=True)
-async def forget(call: ToolRequest, body: args.Forget) -> Json:
+async def forget(call: ToolRequest, body: args.Forget) -> core.Json:
     """Delete memories for good, by the memory_ids that recall gave, with the ones that they superseded. Only when the
     user asks; to correct one, use remember with supersedes."""
     forgotten, missing = list[str](), list[str]()
@@ -306,7 +306,7 @@ async def forget(call: ToolRequest, body: args.Forget) -> Json:
 
 
 @tool("Assert a fact", idempotent=True)
-async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
+async def assert_fact(call: ToolRequest, body: args.AssertFact) -> core.Json:
     """Record subject, predicate and object with the time when it is true, such as who lives or works where. It ends the
     earlier fact that it contradicts."""
     fields = given(body, "many", "shared", "valid_from") | ({"agent_id": None} if body.shared else {})
@@ -314,7 +314,7 @@ async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
         fields["valid_from"] = body.valid_from
     result = await call.write("/v1/facts", fields | ({"cardinality": "many"} if body.many else {}))
     answer = {"new": result.status == 201} | _fact(result.body) | filled(result.body, "disputes")
-    ended = list[Json]()
+    ended = list[core.Json]()
     for old in result.body["superseded"]:
         shown = filled(old, "fact_id", "object", "valid_from", "valid_until")
         if (again := old["keep_both"]) is not None:  # as arguments of this tool
@@ -325,21 +325,21 @@ async def assert_fact(call: ToolRequest, body: args.AssertFact) -> Json:
 
 
 @tool("Find facts", reads=True)
-async def find_facts(call: ToolRequest, body: args.FindFacts) -> Json:
+async def find_facts(call: ToolRequest, body: args.FindFacts) -> core.Json:
     """Ask facts: what is true now, was true at a time (as_of), or was known at one (known_at)."""
     answer = (await call("POST", "/v1/facts/search", given(body))).body
     items = [_fact(item["fact"]) | matched(item["score"], answer["mode_used"]) for item in answer["items"]]
     return {"items": items, **warned(answer)}
 
 
-def _fact(fact: Json) -> Json:
+def _fact(fact: core.Json) -> core.Json:
     shown = {name: fact[name] for name in ("fact_id", "subject", "predicate", "object")}
     status = {} if fact["status"] == "active" else {"status": fact["status"]}
     return {**shown, **filled(fact, "valid_from", "valid_until", "known_from", "known_until"), **status}
 
 
 @tool("Append messages")
-async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
+async def append_messages(call: ToolRequest, body: args.AppendMessages) -> core.Json:
     """Keep the wording of a conversation, in order. Its messages become memories."""
     messages = [given(message) for message in body.messages]
     fields = given(body, "session_id", "messages") | {"messages": messages}
@@ -352,10 +352,10 @@ async def append_messages(call: ToolRequest, body: args.AppendMessages) -> Json:
 
 
 @tool("Get the profile", reads=True)
-async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
+async def get_profile(call: ToolRequest, body: args.GetProfile) -> core.Json:
     """What is known of the user for good: name, home, interests, preferences."""
     try:
-        profile: Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
+        profile: core.Json = (await call("GET", f"/v1/users/{segment(body.user_id)}/profile")).body
     except ToolError as error:
         if error.code != "not_found":
             raise
@@ -370,10 +370,10 @@ async def get_profile(call: ToolRequest, body: args.GetProfile) -> Json:
 
 
 @tool("Update the profile", idempotent=True)
-async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> Json:
+async def update_profile(call: ToolRequest, body: args.UpdateProfile) -> core.Json:
     """Add to the user's profile: lists grow, the rest is overwritten, null clears."""
     path = f"/v1/users/{segment(body.user_id)}/profile"
-    result: Json = (await call("PATCH", path, changed(body, "user_id"))).body
+    result: core.Json = (await call("PATCH", path, changed(body, "user_id"))).body
     return result
 
 
@@ -406,7 +406,7 @@ class Whom:
         """The names of the fixed owners."""
         return frozenset(self.values())
 
-    def values(self) -> Json:
+    def values(self) -> core.Json:
         """Returns the fixed owners by name."""
         named = {"agent_id": self.agent_id, "user_id": self.user_id}
         return {name: value for name, value in named.items() if value is not None}
@@ -424,7 +424,7 @@ def connected(principal: Principal, given: Whom, pointer: str, *, rules: bool = 
                 (named[name],) = bound
             continue
         try:
-            named[name] = identifier(named[name])
+            named[name] = core.identifier(named[name])
         except ValueError as error:
             raise invalid(pointer.format(name), str(error)) from None
         if bound is not None and named[name] not in bound:
@@ -444,7 +444,7 @@ class Toolbox:
     instructions: bool = False
     every: bool = False
 
-    async def call(self, name: str, arguments: Json, key: str | None = None) -> Result:
+    async def call(self, name: str, arguments: core.Json, key: str | None = None) -> Result:
         """Runs a tool. Raises ToolError, and KeyError for an unknown tool."""
         tool = TOOLS[name]
         body = await off_loop(characters(arguments), self._read, tool.arguments, arguments)
@@ -458,7 +458,7 @@ class Toolbox:
             log.exception("tool failed", extra={"tool": name})
             raise ToolError("Something went wrong in the service; its log says what.", code="internal_error") from error
 
-    def _read(self, wanted: type[Schema], arguments: Json) -> Schema:
+    def _read(self, wanted: type[core.Schema], arguments: core.Json) -> core.Schema:
         faults = [
             f"{fault.pointer or '/'}: {fault.detail}" for fault in islice(faults_of(arguments, _WIDTHS), MAX_ERRORS)
         ]
@@ -477,19 +477,19 @@ class Toolbox:
             faults = [f"{field.pointer or '/'}: {field.detail}" for field in fields]
             raise ToolError("The arguments are not valid.", errors=tuple(faults)) from error
 
-    async def profile(self, user_id: str) -> Json:
+    async def profile(self, user_id: str) -> core.Json:
         """Returns a user's profile, which may be empty. Raises ToolError."""
         if self.whom.user_id not in (None, user_id):
             raise ToolError("There is no such record.", code="not_found")
         return await get_profile(ToolRequest(self.api), args.GetProfile(user_id=user_id))
 
 
-_WIDTHS = replace(BODY_LIMITS, text_chars=sys.maxsize)
+_WIDTHS = replace(core.BODY_LIMITS, text_chars=sys.maxsize)
 """Of objects and lists, before they are read: 150,000 unknown arguments would be as many errors. Texts have their limit
 without the entities that they are quoted with."""
 
 
-def _validated(wanted: type[Schema], arguments: Json) -> Schema:
+def _validated(wanted: type[core.Schema], arguments: core.Json) -> core.Schema:
     """Returns the arguments. Several clients send lists, objects and numbers as JSON in a string (`"[1, 2]"`): such a
     string is parsed once, where no string is wanted. Raises ValidationError."""
     try:
@@ -525,6 +525,6 @@ def _parsed_at(value: Any, place: Sequence[int | str]) -> Any:
 def _is_id(given: Any, fixed: str) -> bool:
     """Returns whether an argument is the id that the connection fixes, in any spelling."""
     try:
-        return isinstance(given, str) and identifier(given) == fixed
+        return isinstance(given, str) and core.identifier(given) == fixed
     except ValueError:
         return False

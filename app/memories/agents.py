@@ -9,8 +9,8 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
+from app.core import schemas as core
 from app.core.clock import to_ms
-from app.core.schemas import UNSET, WHOLE, Count, Share, Text, shown
 from app.memories.schemas import Memory, MemoryRecord, Source, render
 from app.retrieval.decay import DEFAULT_DECAY, DecayCurve, fading_one_by_one
 from app.storage.protocol import Store
@@ -30,17 +30,17 @@ LessonList = Literal[
 """The lists of lessons in an agent's experience."""
 
 
-@shown
+@core.shown
 class Lesson(TypedDict, total=False):
     text: str
-    seen: Annotated[Count, Field(description="How often it was learned.")]
+    seen: Annotated[core.Count, Field(description="How often it was learned.")]
     learned_at: Annotated[str, Field(description="When it was learned last.")]
     first_learned_at: Annotated[str, Field(description="When it was learned first.")]
     source: Source
     copied_from: Annotated[str | None, Field(default=None, description="The agent that it was copied from.")]
 
 
-@shown
+@core.shown
 class Experience(TypedDict, total=False):
     procedural_knowledge: str
     common_scenarios: list[Lesson]
@@ -57,21 +57,21 @@ def _unless_said(value: float) -> FieldInfo:
     return cast(FieldInfo, Field(json_schema_extra={"default": value}))
 
 
-@shown
+@core.shown
 class Decay(TypedDict, total=False):
     """How what this agent remembers fades (docs/contributing/ranking.md)."""
 
     factor: Annotated[float, Field(strict=True, gt=0, le=1), _unless_said(0.95)]
     grace_days: Annotated[float, Field(strict=True, ge=0, le=36500), _unless_said(30.0)]
-    floor: Annotated[Share, _unless_said(0.1)]
+    floor: Annotated[core.Share, _unless_said(0.1)]
 
 
-@shown
+@core.shown
 class AgentSettings(TypedDict, total=False):
-    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), WHOLE, _unless_said(8000)]
-    min_importance: Annotated[Share, _unless_said(0.0)]
-    decay: Annotated[Decay, UNSET]
-    extraction_instructions: Annotated[Text | None, UNSET]
+    max_context_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), core.WHOLE, _unless_said(8000)]
+    min_importance: Annotated[core.Share, _unless_said(0.0)]
+    decay: Annotated[Decay, core.UNSET]
+    extraction_instructions: Annotated[core.Text | None, core.UNSET]
 
 
 DEFAULT_SETTINGS: AgentSettings = {

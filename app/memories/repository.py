@@ -23,25 +23,7 @@ from app.core.work import characters, in_parts, off_loop
 from app.embedding.embedder import Embedder
 from app.embedding.model import Vectors
 from app.errors import Conflict, EmbeddingUnavailable, Forbidden, invalid
-from app.memories.schemas import (
-    FEEDBACK,
-    FILE,
-    HISTORY,
-    KEPT_AS_IS,
-    MEMORIES,
-    NOT_EMBEDDED,
-    RULE_MARK,
-    SMALL_TALK,
-    STATEMENTS,
-    EmbeddingInfo,
-    EmbeddingStatus,
-    EventPrecision,
-    HistoryRecord,
-    MemoryChange,
-    MemoryRecord,
-    MemoryStatus,
-    Source,
-)
+from app.memories import schemas
 from app.storage.changes import Change, Delete, DeleteWhere, IndexEntry, Insert, Update
 from app.storage.protocol import Store
 from app.storage.record_filters import metadata_terms
@@ -133,9 +115,9 @@ class Embeddings:
         halves = texts[:middle], texts[middle:]
         return [entry for half in halves for entry in await self.entries_each(half)]
 
-    def info(self, entry: IndexEntry) -> EmbeddingInfo:
+    def info(self, entry: IndexEntry) -> schemas.EmbeddingInfo:
         """Returns the value of a record's field `embedding`."""
-        status: EmbeddingStatus = "pending" if entry.vector is None else "ready"
+        status: schemas.EmbeddingStatus = "pending" if entry.vector is None else "ready"
         return {"model": self._embedder.name, "dim": self._embedder.dim, "status": status}
 
 
@@ -182,14 +164,14 @@ class Embeddable(Generic[R]):
 
     collection: Collection[R]
     text_to_index: Callable[[R], TextToIndex]
-    fields: Callable[[EmbeddingInfo], R]
+    fields: Callable[[schemas.EmbeddingInfo], R]
     needs_new_entry: Callable[[R], bool] = lambda changed: True
     """Returns whether a change of these fields needs a new index entry."""
 
 
 # --- New and revised memories -----------------------------------------------------------------------------------------
 
-SOURCE: Source = {
+SOURCE: schemas.Source = {
     "origin": "api",
     "session_id": None,
     "message_seq": None,
@@ -234,13 +216,13 @@ TIMELESS = "9999-12-31T00:00:00.000Z"
 """Where the decay of a memory begins that does not fade."""
 
 
-def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) -> MemoryRecord:
+def new_memory(fields: schemas.MemoryRecord, source: schemas.Source, now: str, *, unique: bool) -> schemas.MemoryRecord:
     """Returns a new memory of `fields` (those of `MemoryCreate`).
 
     `unique`: no equal active memory may exist in its partition.
     """
     importance = fields["importance"]
-    memory: MemoryRecord = {
+    memory: schemas.MemoryRecord = {
         "memory_id": new_id("mem"),
         "agent_id": fields.get("agent_id"),
         "user_id": fields.get("user_id"),
@@ -272,9 +254,9 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
         "access_count": 0,
         "helpful_count": 0,
         "misleading_count": 0,
-        "anchored_at": TIMELESS if fields["memory_type"] in KEPT_AS_IS else now,
+        "anchored_at": TIMELESS if fields["memory_type"] in schemas.KEPT_AS_IS else now,
         "content_hash": content_hash(fields["content"]),
-        "embedding": {**NOT_EMBEDDED},
+        "embedding": {**schemas.NOT_EMBEDDED},
         "version": 1,
         "created_at": now,
         "updated_at": now,
@@ -286,7 +268,7 @@ def new_memory(fields: MemoryRecord, source: Source, now: str, *, unique: bool) 
     return memory
 
 
-def own_time(event_at: str | None, precision: EventPrecision | None) -> MemoryChange:
+def own_time(event_at: str | None, precision: schemas.EventPrecision | None) -> schemas.MemoryChange:
     """Returns the fields that say when a memory happens: `event_until` of 2026-12 is 2026-12-31T23:59:59.999Z."""
     if event_at is None or precision in (None, "instant"):
         return {
@@ -311,7 +293,7 @@ DAY_BEFORE = timedelta(days=1)
 """What is due shows so long before in prompts."""
 
 
-def when_due(fields: MemoryRecord) -> MemoryChange:
+def when_due(fields: schemas.MemoryRecord) -> schemas.MemoryChange:
     """Returns the fields that say what is to be done. What recurs and was done is due at its next time, which surfaces
     as long before it; at its last time it is done."""
     due_at, surface_at, rrule = fields.get("due_at"), fields.get("surface_at"), fields.get("rrule")
@@ -337,36 +319,36 @@ def when_due(fields: MemoryRecord) -> MemoryChange:
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
-def told_at(memory: MemoryRecord) -> str:
+def told_at(memory: schemas.MemoryRecord) -> str:
     """Returns when a memory was told: in its message, else when it was stored. Who stores what happened before tells of
     that time: an import of May's notes is known in May. As a filter it is `told_by` (memories/search.py)."""
     stored = memory["created_at"]
     return memory["source"].get("said_at") or min(memory["event_at"] or stored, stored)
 
 
-def is_rule(memory: MemoryRecord) -> bool:
+def is_rule(memory: schemas.MemoryRecord) -> bool:
     """Returns whether a memory is a rule: pinned, or an instruction."""
     return bool(memory.get("pinned")) or memory.get("memory_type") == "instruction"
 
 
-def standing(memory: MemoryRecord) -> str | None:
+def standing(memory: schemas.MemoryRecord) -> str | None:
     """Returns the mark of a file, of a rule, or of a message that searches leave out ("ok, thanks"), or None."""
-    if memory["memory_type"] == FILE:
-        return FILE
+    if memory["memory_type"] == schemas.FILE:
+        return schemas.FILE
     if is_rule(memory):
-        return RULE_MARK
+        return schemas.RULE_MARK
     unimportant = memory["memory_type"] == "message" and memory["base_importance"] <= SMALL_TALK_IMPORTANCE
-    return SMALL_TALK if unimportant and says_nothing(memory["content"]) else None
+    return schemas.SMALL_TALK if unimportant and says_nothing(memory["content"]) else None
 
 
-def happened_at(memory: MemoryRecord) -> str | None:
+def happened_at(memory: schemas.MemoryRecord) -> str | None:
     """Returns the time that distinguishes a memory from equal ones: `event_at`, or, of a learned experience without
     one, when it was told."""
     learned = memory["source"]["origin"] == "extraction" and memory["memory_type"] == "experience"
     return memory["event_at"] or (memory["source"].get("said_at") if learned else None)
 
 
-def identity_hash(memory: MemoryRecord) -> int:
+def identity_hash(memory: schemas.MemoryRecord) -> int:
     """Returns a signed 64-bit hash of the `IDENTITY` fields, with `happened_at` in place of `event_at`. Texts that
     differ only in case, width or white space are equal.
 
@@ -384,7 +366,7 @@ def identity_hash(memory: MemoryRecord) -> int:
     return int.from_bytes(blake2b(orjson.dumps(parts), digest_size=8).digest(), "big", signed=True)
 
 
-def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChange:
+def revision(memory: schemas.MemoryRecord, fields: schemas.MemoryChange, now: str) -> schemas.MemoryChange:
     """Returns the stored fields that a caller's change sets, including computed ones; empty if nothing changes."""
     if "event_at" in fields or "event_at_precision" in fields:  # a new time without a precision is an instant
         fields = fields | own_time(fields.get("event_at", memory["event_at"]), fields.get("event_at_precision"))
@@ -393,11 +375,11 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     if "tags" in fields:
         fields = fields | {"tags": list(dict.fromkeys(fields["tags"]))}
     changed = differing(memory, fields)
-    if "memory_type" in changed and FILE in (memory["memory_type"], changed["memory_type"]):
+    if "memory_type" in changed and schemas.FILE in (memory["memory_type"], changed["memory_type"]):
         raise invalid("/memory_type", "a file stays a file, and nothing else becomes one")
     changed.pop("importance", None)  # .8 that has faded to .3 is set to .8 anew, though .8 is what is stored
     if "importance" in fields:
-        anchor = TIMELESS if memory["memory_type"] in KEPT_AS_IS else now
+        anchor = TIMELESS if memory["memory_type"] in schemas.KEPT_AS_IS else now
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": anchor}
     if "metadata" in changed:
         changed["metadata_terms"] = metadata_terms(changed["metadata"])
@@ -416,12 +398,14 @@ def revision(memory: MemoryRecord, fields: MemoryChange, now: str) -> MemoryChan
     return changed
 
 
-def gains_of_repeat(memory: MemoryRecord, fields: MemoryRecord, importance: float, now: str) -> MemoryChange:
+def gains_of_repeat(
+    memory: schemas.MemoryRecord, fields: schemas.MemoryRecord, importance: float, now: str
+) -> schemas.MemoryChange:
     """Returns the fields that a stored memory gains from an equal one: higher trust or importance, more tags, a pin.
 
     `importance`: the current importance of `memory`. If the importance rises, decay starts anew.
     """
-    gains: MemoryChange = {
+    gains: schemas.MemoryChange = {
         "tags": [*memory["tags"], *fields["tags"]],
         "pinned": memory["pinned"] or fields["pinned"],
         "always": memory.get("always") or fields.get("always"),
@@ -432,21 +416,23 @@ def gains_of_repeat(memory: MemoryRecord, fields: MemoryRecord, importance: floa
     return revision(memory, gains, now)
 
 
-def says_its_source(memory: MemoryRecord, original: MemoryRecord) -> bool:
+def says_its_source(memory: schemas.MemoryRecord, original: schemas.MemoryRecord) -> bool:
     """Returns whether a learned memory has exactly the text of the memory `original` that it was learned from."""
     learned = original["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
     return learned and memory["content_hash"] == original["content_hash"]
 
 
-def source_said_alike(memory: MemoryRecord, by_id: Mapping[str, MemoryRecord]) -> MemoryRecord | None:
+def source_said_alike(
+    memory: schemas.MemoryRecord, by_id: Mapping[str, schemas.MemoryRecord]
+) -> schemas.MemoryRecord | None:
     """Returns the one of these memories that a memory was learned from word for word, or None."""
     originals = (by_id.get(memory_id) for memory_id in memory["source"]["memory_ids"])
     return next((each for each in originals if each is not None and says_its_source(memory, each)), None)
 
 
-def text_to_index(memory: MemoryRecord) -> TextToIndex:
+def text_to_index(memory: schemas.MemoryRecord) -> TextToIndex:
     """Returns the text by which a memory is found; of a file, which is not found, a word that says nothing of it."""
-    if memory["memory_type"] == FILE:
+    if memory["memory_type"] == schemas.FILE:
         return TextToIndex(HARMLESS)
     event_at, tags = memory["event_at"] or memory.get("due_at"), tuple(memory["tags"])
     time = parse_rfc3339(event_at) if event_at else None
@@ -455,17 +441,17 @@ def text_to_index(memory: MemoryRecord) -> TextToIndex:
     return TextToIndex(memory["content"], memory["context"], time, tags)
 
 
-def needs_new_entry(changed: MemoryChange) -> bool:
+def needs_new_entry(changed: schemas.MemoryChange) -> bool:
     """Returns whether a change of these fields needs a new vector: that of a memory is of its content alone."""
     return "content" in changed
 
 
-def needs_new_terms(changed: MemoryChange) -> bool:
+def needs_new_terms(changed: schemas.MemoryChange) -> bool:
     """Returns whether a change of these fields changes the words by which a memory is found (`text_to_index`)."""
     return not changed.keys().isdisjoint(("content", "context", "event_at", "event_at_precision", "due_at", "tags"))
 
 
-def speaker_of(source: Source) -> str | None:
+def speaker_of(source: schemas.Source) -> str | None:
     """Returns who said what a memory holds, as it can stand before the text. None: nobody is named."""
     role, name = source.get("role"), source.get("speaker")
     return prompt_text.speaker(role, name) if role and name else None
@@ -494,7 +480,9 @@ class VersionedRepository(Repository[R]):
     `rewritten_with` is given its entry. `as_updated` returns the record as these leave it, without any change.
     """
 
-    def __init__(self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[HistoryRecord[R]]) -> None:
+    def __init__(
+        self, store: Store, scope: Scope, kind: Embeddable[R], history: Collection[schemas.HistoryRecord[R]]
+    ) -> None:
         super().__init__(store, scope, kind.collection)
         self._kind, self.history = kind, Repository(store, scope, history)
 
@@ -539,7 +527,7 @@ class VersionedRepository(Repository[R]):
 
     def revise(self, record: R, changed: R, now: str, entry: IndexEntry | None = None) -> list[Change]:
         """Returns the changes that replace fields and store the outgoing version as history."""
-        past: HistoryRecord[R] = {
+        past: schemas.HistoryRecord[R] = {
             "tenant_id": self.scope.tenant,
             "agent_id": record["agent_id"],
             "user_id": record["user_id"],
@@ -559,22 +547,22 @@ class VersionedRepository(Repository[R]):
         return [*deletes, DeleteWhere(self.history.collection, self.scope.tenant, In("record_id", ids))]
 
 
-MEMORY: Embeddable[MemoryRecord] = Embeddable(
-    MEMORIES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry
+MEMORY: Embeddable[schemas.MemoryRecord] = Embeddable(
+    schemas.MEMORIES, text_to_index, lambda embedding: {"embedding": embedding}, needs_new_entry
 )
 
 
-class MemoryRepository(VersionedRepository[MemoryRecord]):
+class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
     """Memories, with their history and feedback."""
 
     def __init__(self, store: Store, scope: Scope) -> None:
-        super().__init__(store, scope, MEMORY, HISTORY)
+        super().__init__(store, scope, MEMORY, schemas.HISTORY)
 
-    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[MemoryRecord]:
+    async def with_key(self, agent: str | None, user: str | None, key: str) -> list[schemas.MemoryRecord]:
         """Returns the active memory with this key in a partition: at most one, and it may have expired."""
         return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
-    async def free_key(self, memory: MemoryRecord, key: str, besides: Sequence[str], now: str) -> list[Change]:
+    async def free_key(self, memory: schemas.MemoryRecord, key: str, besides: Sequence[str], now: str) -> list[Change]:
         """Returns the changes that free `key` for `memory`: an expired memory with it is removed.
 
         Raises Conflict if an active memory of the partition, besides those of these ids, has it.
@@ -587,7 +575,9 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             )
         return self.remove(others) if others else []
 
-    async def equal(self, memory: MemoryRecord, now: str, status: MemoryStatus = "active") -> list[MemoryRecord]:
+    async def equal(
+        self, memory: schemas.MemoryRecord, now: str, status: schemas.MemoryStatus = "active"
+    ) -> list[schemas.MemoryRecord]:
         """Returns the memories of this status, partition and type that are equal to `memory`, a new one, in the
         `IDENTITY` fields.
 
@@ -601,15 +591,17 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             Eq("status", status),
         )
         wanted = memory["identity_hash"]
-        equal = list[MemoryRecord]()
-        async for page in pages(partial(self.find, where), MEMORIES, EQUAL_AT_ONCE):
+        equal = list[schemas.MemoryRecord]()
+        async for page in pages(partial(self.find, where), schemas.MEMORIES, EQUAL_AT_ONCE):
             equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]
             # `expires_at` is in `IDENTITY`, so equal memories have that of `memory`: all are read only if it has passed
             if any(not expired(other, now) for other in equal):
                 break
         return equal
 
-    async def of_same_partition(self, memory: MemoryRecord, memory_ids: Sequence[str]) -> list[MemoryRecord]:
+    async def of_same_partition(
+        self, memory: schemas.MemoryRecord, memory_ids: Sequence[str]
+    ) -> list[schemas.MemoryRecord]:
         """Returns those of `memory_ids` that exist and belong to the partition of `memory`, in the order given."""
         memories = await self.get_many(memory_ids)
         named = (memories.get(memory_id) for memory_id in dict.fromkeys(memory_ids))
@@ -617,7 +609,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
 
     # --- Changes ------------------------------------------------------------------------------------------------------
 
-    def require_write(self, doc: MemoryRecord) -> None:
+    def require_write(self, doc: schemas.MemoryRecord) -> None:
         """Raises Conflict for a passage of a document, and Forbidden if the caller may not store, change or delete this
         memory: it is of others, or it is a rule and the caller is a model, which may have read what it writes in a page
         or a mail."""
@@ -630,7 +622,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
                 "use preference. The service's setting RECALLD_MCP_INSTRUCTIONS=on allows it."
             )
 
-    def delete(self, doc: MemoryRecord) -> Delete:
+    def delete(self, doc: schemas.MemoryRecord) -> Delete:
         """As of any record, and its links must not have changed: of "one", "two", "three", each of which supersedes the
         one before, a deletion of "two" hands "one" over to "three", whose version stays."""
         made = super().delete(doc)
@@ -638,15 +630,15 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             made, expect={**made.expect, **{name: doc.get(name) for name in ("supersedes", "superseded_by")}}
         )
 
-    def remove(self, records: Sequence[MemoryRecord]) -> list[Change]:
+    def remove(self, records: Sequence[schemas.MemoryRecord]) -> list[Change]:
         """Returns the changes that delete memories, at the versions that were read, with their history, feedback notes
         and statements."""
         of_memories = In("memory_id", tuple(memory["memory_id"] for memory in records))
-        others: tuple[Collection, ...] = (FEEDBACK, STATEMENTS)
+        others: tuple[Collection, ...] = (schemas.FEEDBACK, schemas.STATEMENTS)
         return [*super().remove(records), *(DeleteWhere(each, self.scope.tenant, of_memories) for each in others)]
 
     def revise(
-        self, record: MemoryRecord, changed: MemoryRecord, now: str, entry: IndexEntry | None = None
+        self, record: schemas.MemoryRecord, changed: schemas.MemoryRecord, now: str, entry: IndexEntry | None = None
     ) -> list[Change]:
         """Returns the changes that replace fields and store the outgoing version as history. Without a new entry a new
         context or time, or new tags, replace the terms alone, and the vectors stay."""
@@ -655,7 +647,7 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
             update = replace(update, terms=text_to_index(record | changed).indexed())
         return [update, *past]
 
-    def supersede(self, memory: MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:
+    def supersede(self, memory: schemas.MemoryRecord, by: str, now: str, *, merged: bool = False) -> list[Change]:
         """Returns the changes that mark a memory as superseded.
 
         `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.
@@ -663,6 +655,6 @@ class MemoryRepository(VersionedRepository[MemoryRecord]):
         return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
 
-async def _identities(memories: Sequence[MemoryRecord]) -> list[int]:
+async def _identities(memories: Sequence[schemas.MemoryRecord]) -> list[int]:
     size = characters([[memory["content"], memory["context"], memory["metadata"]] for memory in memories])
     return await off_loop(size, lambda: list(map(identity_hash, memories)))

@@ -17,25 +17,8 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType, TypedDict
 
+from app.core import schemas as core
 from app.core.clock import recurrence
-from app.core.schemas import (
-    BODY_LIMITS,
-    CLEARS_LIST,
-    CLEARS_OBJECT,
-    MAX_SEQ,
-    WHOLE,
-    Count,
-    Flag,
-    Identifier,
-    NotNull,
-    Object,
-    Owned,
-    Schema,
-    Share,
-    Timestamp,
-    example,
-    shown,
-)
 from app.storage.schema import Absent, And, Collection, Eq, Not, OwnedRecord, R, SearchSchema, Unique, both
 from app.storage.text import HAS_EVENT_TIME, PASSAGE, SAID_BY_ASSISTANT, SAID_BY_USER, SUMMARY
 
@@ -105,7 +88,7 @@ Origin = TypeAliasType("Origin", Literal["api", "message", "extraction", "consol
 FeedbackReason = TypeAliasType("FeedbackReason", Literal["already_today", "not_found", "forbidden"])
 
 
-@shown
+@core.shown
 class PassagePlace(TypedDict):
     """Where a passage stands in a document. `start` and `end` count characters of its text."""
 
@@ -113,11 +96,11 @@ class PassagePlace(TypedDict):
     name: str
     headings: Annotated[list[str], Field(description="From the chapter down to the section.")]
     page: Annotated[int | None, Field(description="Of a PDF, from 1.")]
-    start: Count
-    end: Count
+    start: core.Count
+    end: core.Count
 
 
-@shown
+@core.shown
 class Source(TypedDict, total=False):
     """Where a record comes from: what the caller said, and what the service adds."""
 
@@ -152,7 +135,7 @@ class Source(TypedDict, total=False):
     ]
 
 
-@shown
+@core.shown
 class EmbeddingInfo(TypedDict):
     model: str
     dim: int
@@ -185,7 +168,7 @@ class ReplacementLink(EvidenceName, total=False):
     said: EvidenceName
 
 
-@shown
+@core.shown
 class Memory(TypedDict, total=False):
     memory_id: str
     agent_id: str | None
@@ -198,7 +181,7 @@ class Memory(TypedDict, total=False):
     base_importance: float
     trust: float
     tags: list[str]
-    metadata: Object
+    metadata: core.Object
     pinned: bool
     always: AlwaysKind | None
     status: MemoryStatus
@@ -226,16 +209,16 @@ class Memory(TypedDict, total=False):
     valid_until: str | None
     expires_at: str | None
     last_accessed: str | None
-    access_count: Count
-    helpful_count: Annotated[Count, Field(description="How often feedback said that it helped.")]
-    misleading_count: Annotated[Count, Field(description="How often feedback said that it misled.")]
+    access_count: core.Count
+    helpful_count: Annotated[core.Count, Field(description="How often feedback said that it helped.")]
+    misleading_count: Annotated[core.Count, Field(description="How often feedback said that it misled.")]
     embedding: EmbeddingInfo
     version: int
     created_at: str
     updated_at: str
 
 
-@shown
+@core.shown
 class Similar(TypedDict):
     memory_id: str
     content: str
@@ -243,7 +226,7 @@ class Similar(TypedDict):
     superseded: bool
 
 
-@shown
+@core.shown
 class MemoryCreated(Memory, total=False):
     similar: Annotated[list[Similar], Field(description="Near-duplicates, cosine 0.95 and above.")]
 
@@ -416,7 +399,7 @@ def history(name: str, internal: frozenset[str]) -> Collection[HistoryRecord[R]]
 HISTORY: Collection[HistoryRecord[MemoryRecord]] = history("memory_history", INTERNAL)
 
 
-@shown
+@core.shown
 class HistoryEntry(TypedDict):
     version: int
     changed_at: Annotated[str, Field(description="When this version was replaced.")]
@@ -436,7 +419,7 @@ class FeedbackNote(OwnedRecord, total=False):
     expires_at: str
 
 
-@shown
+@core.shown
 class FeedbackApplied(TypedDict):
     memory_id: str
     applied: Annotated[bool, Field(description="False: nothing was changed, and `reason` says why.")]
@@ -453,8 +436,8 @@ class FeedbackApplied(TypedDict):
     ]
     importance: Annotated[float | None, Field(description="Of the memory after this; null where `reason` hides it.")]
     base_importance: float | None
-    helpful_count: Count | None
-    misleading_count: Count | None
+    helpful_count: core.Count | None
+    misleading_count: core.Count | None
 
 
 FEEDBACK: Collection[FeedbackNote] = Collection(
@@ -541,22 +524,22 @@ MemoryTypeIn = TypeAliasType(
 )
 """What a caller may store: passages come from a file (`POST /v1/documents`)."""
 MemoryKey = Annotated[str, StringConstraints(min_length=1, max_length=256)]
-Importance = Annotated[Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
-Trust = Annotated[Share, Field(description="How far it is to be believed, 0 to 1.")]
+Importance = Annotated[core.Share, Field(description="How much it matters, 0 to 1; fades while nobody asks for it.")]
+Trust = Annotated[core.Share, Field(description="How far it is to be believed, 0 to 1.")]
 
 
-MessageSeq = Annotated[int, Field(strict=True, ge=1, le=MAX_SEQ), WHOLE]
+MessageSeq = Annotated[int, Field(strict=True, ge=1, le=core.MAX_SEQ), core.WHOLE]
 
 
-class SourceIn(Schema):
+class SourceIn(core.Schema):
     """Where a record comes from, as the caller says. It never changes afterwards, and nothing in it is looked up."""
 
-    session_id: Identifier | None = Field(None, description="The session that it comes from.")
+    session_id: core.Identifier | None = Field(None, description="The session that it comes from.")
     message_seq: MessageSeq | None = Field(None, description="The message of that session.")
-    said_at: Timestamp | None = Field(
+    said_at: core.Timestamp | None = Field(
         None, description="When it was told there. With `now`, a search hides what was told later."
     )
-    action_ids: Annotated[list[Identifier], Field(max_length=100)] = Field(
+    action_ids: Annotated[list[core.Identifier], Field(max_length=100)] = Field(
         [], description="The actions that it comes from."
     )
     url: Annotated[str, StringConstraints(min_length=1, max_length=2048)] | None = None
@@ -580,18 +563,18 @@ RRule = Annotated[
 ]
 
 
-class _Times(Schema):
-    event_at: Timestamp | None = Field(None, description="Its own time: when it happened, or is to happen.")
+class _Times(core.Schema):
+    event_at: core.Timestamp | None = Field(None, description="Its own time: when it happened, or is to happen.")
     event_at_precision: EventPrecision | None = Field(
         None,
         description="How exact `event_at` is; default: instant. Of a day, a month or a year the date counts as it is "
         "written: 2026-12-04T00:00:00+01:00 is 4 December.",
     )
-    due_at: Timestamp | None = Field(None, description="When it is to be done.")
-    surface_at: Timestamp | None = Field(
+    due_at: core.Timestamp | None = Field(None, description="When it is to be done.")
+    surface_at: core.Timestamp | None = Field(
         None, description="Before then no prompt shows that it is due. To snooze it, set it later."
     )
-    done_at: Timestamp | None = Field(
+    done_at: core.Timestamp | None = Field(
         None, description="When it was done. What recurs is then due at its next time, and `done_at` stays null."
     )
     rrule: RRule | None = Field(
@@ -599,9 +582,9 @@ class _Times(Schema):
         description="How it recurs, in UTC (RFC 5545): FREQ of DAILY, WEEKLY, MONTHLY or YEARLY, with INTERVAL, UNTIL, "
         "BYDAY, BYMONTHDAY, BYMONTH. It needs `due_at`.",
     )
-    valid_from: Timestamp | None = Field(None, description="From when it is true.")
-    valid_until: Timestamp | None = Field(None, description="Until when it is true, that moment excluded.")
-    expires_at: Timestamp | None = Field(None, description="From when on it is forgotten.")
+    valid_from: core.Timestamp | None = Field(None, description="From when it is true.")
+    valid_until: core.Timestamp | None = Field(None, description="Until when it is true, that moment excluded.")
+    expires_at: core.Timestamp | None = Field(None, description="From when on it is forgotten.")
 
     @model_validator(mode="wrap")
     @classmethod
@@ -620,8 +603,8 @@ class _Times(Schema):
         return self
 
 
-class MemoryCreate(_Times, Owned):
-    model_config = example(
+class MemoryCreate(_Times, core.Owned):
+    model_config = core.example(
         {
             "agent_id": "support",
             "user_id": "user-456",
@@ -636,8 +619,10 @@ class MemoryCreate(_Times, Owned):
         description="`file`: a text under a key that no search finds, at most 100,000 bytes and possibly empty.",
     )
     content: MemoryText
-    agent_id: Identifier | None = Field(None, description="Whose memory it is; null: every agent of the user may know.")
-    user_id: Identifier | None = Field(
+    agent_id: core.Identifier | None = Field(
+        None, description="Whose memory it is; null: every agent of the user may know."
+    )
+    user_id: core.Identifier | None = Field(
         None, description="Whom it is about; null: the agent knows it for all its users."
     )
     key: MemoryKey | None = Field(
@@ -647,19 +632,19 @@ class MemoryCreate(_Times, Owned):
     importance: Importance = 0.5
     trust: Trust = 1.0
     tags: Tags = []
-    metadata: Object = {}
-    pinned: Flag = Field(False, description="Never fades, is never forgotten by policy.")
+    metadata: core.Object = {}
+    pinned: core.Flag = Field(False, description="Never fades, is never forgotten by policy.")
     always: AlwaysKind | None = Field(
         None, description="Stands in every prompt about the user: health, who they are, how they wish to be treated."
     )
-    supersedes: list[Identifier] = Field(
+    supersedes: list[core.Identifier] = Field(
         [], description="Memories of the same agent_id and user_id that this one replaces."
     )
     origin: ImportOrigin | None = Field(
         None, description="`import`: it comes from another system, and its source says so. Nothing else can be said."
     )
     source: SourceIn | None = Field(None, description="Where it comes from. It stays as first given.")
-    deduplicate: Flag = Field(
+    deduplicate: core.Flag = Field(
         True,
         description="Answer an equal memory in place of a second one: same agent_id, user_id, type and text, and the "
         "same context, times, metadata and key. It takes the higher trust and importance, and the new tags.",
@@ -674,8 +659,8 @@ class MemoryCreate(_Times, Owned):
         # `info.data` has the fields that are declared before `content`
         if info.data.get("memory_type") == FILE and isinstance(content, str):
             return _file_text(content)
-        if isinstance(content, str) and len(content) > BODY_LIMITS.text_chars and info.context != JOINED:
-            raise ValueError(f"must have at most {BODY_LIMITS.text_chars} characters")
+        if isinstance(content, str) and len(content) > core.BODY_LIMITS.text_chars and info.context != JOINED:
+            raise ValueError(f"must have at most {core.BODY_LIMITS.text_chars} characters")
         return validate(content)
 
     @model_validator(mode="after")
@@ -689,8 +674,8 @@ class MemoryCreate(_Times, Owned):
         return self
 
 
-class MemoryBatch(Schema):
-    model_config = example({"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]})
+class MemoryBatch(core.Schema):
+    model_config = core.example({"items": [{"user_id": "user-456", "content": "Lives in Boston", "key": "home"}]})
     LENIENT: ClassVar = MemoryCreate.LENIENT
 
     items: Annotated[list[MemoryCreate], Field(min_length=1, description="At most 500; all are stored or none.")]
@@ -699,53 +684,53 @@ class MemoryBatch(Schema):
 class MemoryPatch(_Times):
     """What is absent stays; null clears what can be empty."""
 
-    model_config = example({"importance": 0.9, "tags": ["style"], "key": None})
+    model_config = core.example({"importance": 0.9, "tags": ["style"], "key": None})
     LENIENT: ClassVar = frozenset({"content"})
 
-    content: Annotated[Annotated[str, AfterValidator(_file_text)] | None, NotNull] = Field(
+    content: Annotated[Annotated[str, AfterValidator(_file_text)] | None, core.NotNull] = Field(
         None, description="Not blank, at most 32,000 characters; of a `file` possibly empty, at most 100,000 bytes."
     )
     context: str | None = None
     key: MemoryKey | None = None
-    memory_type: Annotated[MemoryTypeIn | None, NotNull] = None
-    importance: Annotated[Importance | None, NotNull] = Field(None, description="Starts to fade anew from here.")
-    trust: Annotated[Trust | None, NotNull] = None
-    tags: Annotated[Tags | None, CLEARS_LIST] = None
-    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
-    pinned: Annotated[Flag | None, NotNull] = None
+    memory_type: Annotated[MemoryTypeIn | None, core.NotNull] = None
+    importance: Annotated[Importance | None, core.NotNull] = Field(None, description="Starts to fade anew from here.")
+    trust: Annotated[Trust | None, core.NotNull] = None
+    tags: Annotated[Tags | None, core.CLEARS_LIST] = None
+    metadata: Annotated[core.Object | None, core.CLEARS_OBJECT] = None
+    pinned: Annotated[core.Flag | None, core.NotNull] = None
     always: AlwaysKind | None = None
-    status: Annotated[SettableStatus | None, NotNull] = None
+    status: Annotated[SettableStatus | None, core.NotNull] = None
 
 
-@shown
+@core.shown
 class MemoryBatchCreated(TypedDict):
     items: list[MemoryCreated]
 
 
-@shown
+@core.shown
 class Deleted(TypedDict):
     deleted: int
 
 
-class DisputeResolution(Schema):
-    model_config = example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
+class DisputeResolution(core.Schema):
+    model_config = core.example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
 
-    keep: Identifier = Field(
+    keep: core.Identifier = Field(
         description="The disputed memory, to let it replace the ones that it contradicts; one of these, to retire the "
         "disputed one; or `both`."
     )
 
 
-class FeedbackItem(Schema):
-    memory_id: Identifier
-    helpful: Flag = Field(description="True: it helped to answer. False: it misled.")
+class FeedbackItem(core.Schema):
+    memory_id: core.Identifier
+    helpful: core.Flag = Field(description="True: it helped to answer. False: it misled.")
     query: MemoryText | None = Field(
         None, description="The query that it was found by. Kept for two days with a memory of a user, else not at all."
     )
 
 
-class FeedbackRequest(Schema):
-    model_config = example(
+class FeedbackRequest(core.Schema):
+    model_config = core.example(
         {"items": [{"memory_id": "mem_01a2003d395076f9a13acea58faaf745", "helpful": True, "query": "Where do I live?"}]}
     )
 
@@ -754,7 +739,7 @@ class FeedbackRequest(Schema):
     )
 
 
-@shown
+@core.shown
 class FeedbackResult(TypedDict):
     items: Annotated[list[FeedbackApplied], Field(description="In the order of the request.")]
 

@@ -12,41 +12,13 @@ import orjson
 from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
 from typing_extensions import TypeAliasType, TypedDict
 
+from app.core import schemas as core
 from app.core.characters import says_nothing
 from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import (
-    METADATA_FILTER,
-    FilteredSearch,
-    Flag,
-    Identifier,
-    MetadataFilter,
-    RecordFilters,
-    Schema,
-    Share,
-    Timestamp,
-    TimeZone,
-    TopK,
-    example,
-    shown,
-)
 from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import invalid
+from app.memories import schemas
 from app.memories.agents import Decays
-from app.memories.schemas import (
-    FINDABLE,
-    MEMORIES,
-    NO_FILE,
-    SMALL_TALK,
-    Memory,
-    MemoryRecord,
-    MemoryStatus,
-    MemoryText,
-    MemoryType,
-    Origin,
-    Tags,
-    render,
-    rounded,
-)
 from app.resources import AccessLog, HitOrder
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.query import leading_part
@@ -64,8 +36,8 @@ from app.storage.text import content_hash
 # --- Filters by tags and metadata, by the fields that lists name, and by valid time -----------------------------------
 
 MEMORY_FIELDS = fields_of(
-    MEMORIES,
-    Memory,
+    schemas.MEMORIES,
+    schemas.Memory,
     *("memory_type", "key", "tags", "pinned", "trust", "event_at", "due_at", "done_at", "expires_at", "created_at"),
     session_id="source.session_id",
     run_id="source.session_id",
@@ -74,13 +46,13 @@ MEMORY_FIELDS = fields_of(
 TagsMatch = TypeAliasType("TagsMatch", Literal["any", "all"])
 
 
-class TagAndMetadataFilters(Schema):
+class TagAndMetadataFilters(core.Schema):
     """What a request asks of the tags and the metadata of memories."""
 
-    tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has these tags.")
+    tags: Annotated[schemas.Tags, Field(min_length=1)] | None = Field(None, description="Has these tags.")
     tags_match: TagsMatch = Field("any", description="`any`: has at least one of `tags`. `all`: has each of them.")
-    exclude_tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has none of these.")
-    metadata: MetadataFilter | None = Field(None, description=METADATA_FILTER)
+    exclude_tags: Annotated[schemas.Tags, Field(min_length=1)] | None = Field(None, description="Has none of these.")
+    metadata: core.MetadataFilter | None = Field(None, description=core.METADATA_FILTER)
 
 
 def by_tags(tags: Sequence[str] | None, match: TagsMatch, excluded: Sequence[str] | None) -> Filter:
@@ -111,11 +83,11 @@ class SourceSessionFilters(TypedDict, total=False):
     before_seq: int | None
 
 
-class MemoryFilters(RecordFilters, TagFilters, SourceSessionFilters, total=False):
+class MemoryFilters(core.RecordFilters, TagFilters, SourceSessionFilters, total=False):
     """What a list or a deletion asks of memories, beside their status. None or absent: nothing."""
 
-    memory_type: MemoryType | None
-    origin: Origin | None
+    memory_type: schemas.MemoryType | None
+    origin: schemas.Origin | None
     key: str | None
     key_prefix: str | None
     tag: str | None
@@ -147,7 +119,7 @@ def of_session(filters: SourceSessionFilters) -> list[Filter]:
 
 def listed(filters: MemoryListFilters) -> SplitFilter:
     """Returns the filter of a list or a deletion. Each filter matches exactly; shared memories are not added."""
-    status, (asked, keep) = filters["status"], split_filter(filters, MEMORY_FIELDS, MEMORIES)
+    status, (asked, keep) = filters["status"], split_filter(filters, MEMORY_FIELDS, schemas.MEMORIES)
     origin, tag, prefix = filters.get("origin"), filters.get("tag"), filters.get("key_prefix")
     where = both(
         having(filters, "agent_id", "user_id", "key", "memory_type"),
@@ -190,59 +162,59 @@ def true_at(moment: str) -> tuple[Filter, Filter]:
 
 
 def _known_field(name: str) -> str:
-    if name in Memory.__annotations__:
+    if name in schemas.Memory.__annotations__:
         return name
-    nearest = get_close_matches(name[:64], Memory.__annotations__, 1, 0)[0]
+    nearest = get_close_matches(name[:64], schemas.Memory.__annotations__, 1, 0)[0]
     raise ValueError(f"a memory has no such field: did you mean `{nearest}`?")
 
 
 MemoryField = TypeAliasType(
     "MemoryField",
-    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*Memory.__annotations__]})],
+    Annotated[str, AfterValidator(_known_field), Field(json_schema_extra={"enum": [*schemas.Memory.__annotations__]})],
 )
 
 
-class SearchRequest(FilteredSearch, TagAndMetadataFilters):
+class SearchRequest(core.FilteredSearch, TagAndMetadataFilters):
     record_fields = MEMORY_FIELDS
-    model_config = example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
+    model_config = core.example({"query": "how do they like answers?", "agent_id": "support", "user_id": "user-456"})
 
-    query: MemoryText
-    everyone: Flag = Field(
+    query: schemas.MemoryText
+    everyone: core.Flag = Field(
         False,
         description="In place of both ids: over all agents and users, for a key with the verb admin and no bindings. "
         "Of equal texts the newest comes, and `repeated` counts the others.",
     )
-    include_shared: Flag = Field(
+    include_shared: core.Flag = Field(
         True, description="With both ids: also what the agent knows for all, and all agents of the user."
     )
-    session_id: Identifier | None = None
-    memory_types: Annotated[list[MemoryType], Field(min_length=1)] | None = None
-    min_importance: Share | None = Field(
+    session_id: core.Identifier | None = None
+    memory_types: Annotated[list[schemas.MemoryType], Field(min_length=1)] | None = None
+    min_importance: core.Share | None = Field(
         None, description="Least importance at the moment; default: the agent's setting."
     )
-    min_score: Share | None = Field(
+    min_score: core.Share | None = Field(
         None,
         description="Least score. Only with `mode: hybrid`, whose score is a probability; with another mode 422. "
         "503 where the embedding model does not answer.",
     )
-    min_trust: Share | None = None
-    since: Timestamp | None = Field(
+    min_trust: core.Share | None = None
+    since: core.Timestamp | None = Field(
         None, description="By event_at, with its precision, else when it was told: a plan for October is in October."
     )
-    until: Timestamp | None = Field(None, description="That moment excluded.")
-    status: MemoryStatus = "active"
-    as_of: Timestamp | None = Field(None, description="True at that time; default: now.")
-    now: Timestamp | None = Field(
+    until: core.Timestamp | None = Field(None, description="That moment excluded.")
+    status: schemas.MemoryStatus = "active"
+    as_of: core.Timestamp | None = Field(None, description="True at that time; default: now.")
+    now: core.Timestamp | None = Field(
         None,
         description="The time that fading and expiry are reckoned at, and that times in the query are relative to. "
         "What was told later is hidden: by the time of its message, else the earlier of `created_at` and `event_at`.",
     )
-    timezone: TimeZone | None = None
-    top_k: TopK = 10
+    timezone: core.TimeZone | None = None
+    top_k: core.TopK = 10
     mode: SearchMode = "hybrid"
     min_similarity: float | None = Field(None, strict=True, ge=-1, le=1, description="Least cosine.")
-    explain: Flag = False
-    record_access: Flag = True
+    explain: core.Flag = False
+    record_access: core.Flag = True
     fields: Annotated[list[MemoryField], Field(min_length=1)] | None = Field(
         None, description="Only these fields of each memory come, beside `memory_id`. Default: all."
     )
@@ -263,11 +235,11 @@ Scores = TypeAliasType("Scores", dict[str, float])
 
 
 @with_config(ConfigDict(extra="forbid", allow_inf_nan=False, json_schema_extra={"required": ["memory_id"]}))
-class FoundMemory(Memory, total=False):
+class FoundMemory(schemas.Memory, total=False):
     """A memory. If the request names `fields`, it has these and its id."""
 
 
-@shown
+@core.shown
 class Found(TypedDict):
     memory: FoundMemory
     score: Annotated[
@@ -319,15 +291,15 @@ UnderstoodTime = TypedDict(
 UnderstoodTime.__doc__ = (
     "The interval of time that a query speaks of. Memories from then rank higher; none is left out."
 )
-shown(UnderstoodTime)
+core.shown(UnderstoodTime)
 
 
-@shown
+@core.shown
 class Understood(TypedDict):
     time: Annotated[UnderstoodTime | None, Field(description="Null where the query speaks of no time.")]
 
 
-@shown
+@core.shown
 class SearchResult(HowSearched):
     items: list[Found]
     understood: Annotated[
@@ -347,7 +319,7 @@ class SearchResult(HowSearched):
 def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     """Returns the filter of a request, at the time `now`."""
     moment = now if body.as_of is None else body.as_of
-    asked, keep = split_filter(body.asked(), MEMORY_FIELDS, MEMORIES, searched=True)
+    asked, keep = split_filter(body.asked(), MEMORY_FIELDS, schemas.MEMORIES, searched=True)
     tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
     where = both(_of_status(body.status), unexpired(now), *true_at(moment), tags, asked, *_of_fields(body))
     return SplitFilter(where, keep)
@@ -358,12 +330,13 @@ def findable_filter(body: SearchRequest) -> SplitFilter:
     Where the request names the session, small talk is found, too. A query that is small talk itself finds small talk of
     its own words: "🎉" finds "🎉", and not "🎉🎈"."""
     if body.session_id is not None:
-        return SplitFilter(NO_FILE, None)
+        return SplitFilter(schemas.NO_FILE, None)
     if not says_nothing(body.query):
-        return SplitFilter(FINDABLE, None)
+        return SplitFilter(schemas.FINDABLE, None)
     of_query = content_hash(body.query)
     return SplitFilter(
-        NO_FILE, lambda memory: memory.get("standing") != SMALL_TALK or memory["content_hash"] == of_query
+        schemas.NO_FILE,
+        lambda memory: memory.get("standing") != schemas.SMALL_TALK or memory["content_hash"] == of_query,
     )
 
 
@@ -429,24 +402,24 @@ class MemoryFragment:
 
     __slots__ = ("_anchor_ms", "_base", "_pinned", "agent_id", "head")
 
-    def __init__(self, memory: MemoryRecord) -> None:
+    def __init__(self, memory: schemas.MemoryRecord) -> None:
         self.agent_id = memory["agent_id"]
         self._base, self._anchor_ms, self._pinned = (
             float(memory["base_importance"]),
             to_ms(memory["anchored_at"]),
             memory["pinned"],
         )
-        others = render(memory, 0)
+        others = schemas.render(memory, 0)
         del others["importance"]
         self.head = orjson.dumps(others)[:-1] + b',"importance":'
 
     def importance(self, faded: Callable[[float, int], float]) -> float:
         """Returns the current importance, rounded. `faded`: the result of `fading_one_by_one` for the agent's decay."""
-        return rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
+        return schemas.rounded(self._base if self._pinned else faded(self._base, self._anchor_ms))
 
 
 async def in_full(
-    found: Sequence[Hit[MemoryRecord]] | Sequence[Fetched[MemoryRecord]],
+    found: Sequence[Hit[schemas.MemoryRecord]] | Sequence[Fetched[schemas.MemoryRecord]],
     decays: Decays,
     now_ms: int,
     keep: Callable[[Any], bool] = lambda _: True,
@@ -474,7 +447,7 @@ class MemorySearch:
         self,
         store: Store,
         scope: Scope,
-        retriever: Retriever[MemoryRecord],
+        retriever: Retriever[schemas.MemoryRecord],
         decays: Decays,
         accesses: AccessLog,
         clock: Clock,
@@ -497,7 +470,7 @@ class MemorySearch:
         partitions = await partitions_of(
             self._store,
             self._scope,
-            MEMORIES,
+            schemas.MEMORIES,
             body.agent_id,  # this id and the next may be `ANY_ID`: {"filters": {"user_id": "*"}}
             body.user_id,
             include_shared=body.include_shared,
@@ -522,7 +495,7 @@ class MemorySearch:
                 merge_repetitions="always",
             )
         )
-        hits: Sequence[Hit[MemoryRecord]] = retrieved.hits
+        hits: Sequence[Hit[schemas.MemoryRecord]] = retrieved.hits
         # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
         if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
             as_of = body.as_of or rfc3339(now)
@@ -561,7 +534,7 @@ class MemorySearch:
             }
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
 
-    async def _fields(self, hits: Sequence[Hit[MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
+    async def _fields(self, hits: Sequence[Hit[schemas.MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
         """Returns the fields of the memories that the request names as JSON, with the ids."""
         named = {"memory_id", *(body.fields or ())}
         memories = [await self._decays.render_at(hit.doc, now_ms) for hit in hits]

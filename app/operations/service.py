@@ -9,8 +9,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from app.audit.tombstones import Tombstones
+from app.core import schemas as core
 from app.core.clock import Clock
-from app.core.schemas import Flag, Identifier, Page, Schema, example, shown
 from app.errors import Conflict, NotFound, invalid, no_such
 from app.jobs import queue
 from app.jobs.runner import Schedules
@@ -20,20 +20,20 @@ from app.storage.schema import Eq, In, both
 from app.writes.executor import WriteResult
 
 
-@shown
+@core.shown
 class Jobs(TypedDict):
     items: list[queue.JobInfo]
     next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
-class JobRun(Schema):
-    model_config = example({"dry_run": True})
+class JobRun(core.Schema):
+    model_config = core.example({"dry_run": True})
 
-    dry_run: Flag = False
-    agent_id: Identifier | None = Field(
+    dry_run: core.Flag = False
+    agent_id: core.Identifier | None = Field(
         None, description="For `consolidation`, `reflection` and `decay`: only what is of this agent."
     )
-    user_id: Identifier | None = Field(
+    user_id: core.Identifier | None = Field(
         None, description="For `consolidation`, `reflection` and `decay`: only what is of this user."
     )
 
@@ -79,7 +79,7 @@ class OperationService:
         body, changes = queue.start(self._operations.scope, kind, payload, self._clock.now(), **owner)
         return WriteResult(body, changes, 202)
 
-    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> Page[queue.Operation]:
+    async def page(self, filters: Mapping[str, str | None], listing: Listing) -> core.Page[queue.Operation]:
         """Returns a page of the operations whose fields equal the filters. None: any value."""
         render = partial(queue.render, now=self._clock.now())
         return await self._operations.listed(

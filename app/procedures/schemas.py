@@ -5,24 +5,7 @@ from typing import Annotated, Literal, NotRequired, cast
 from pydantic import BaseModel, Field, StringConstraints
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import (
-    CLEARS_LIST,
-    CLEARS_OBJECT,
-    Count,
-    Flag,
-    Identifier,
-    Json,
-    NotNull,
-    Object,
-    Owned,
-    Schema,
-    Share,
-    Text,
-    Timestamp,
-    TopK,
-    example,
-    shown,
-)
+from app.core import schemas as core
 from app.memories.schemas import EmbeddingInfo, HistoryRecord, Source, Tags, Trust, history
 from app.memories.search import Scores
 from app.retrieval.retriever import HowSearched
@@ -36,7 +19,7 @@ ProcedureVariant = TypeAliasType("ProcedureVariant", Literal["current", "revised
 ProcedureStatus = TypeAliasType("ProcedureStatus", Literal["active", "archived"])
 
 
-@shown
+@core.shown
 class ProcedureOutcome(TypedDict):
     success: bool
     note: str | None
@@ -47,13 +30,13 @@ class ProcedureOutcome(TypedDict):
     variant: Annotated[ProcedureVariant, Field(default="current", description="The steps that were used.")]
 
 
-@shown
+@core.shown
 class TrialCounts(TypedDict):
-    success_count: Count
-    failure_count: Count
+    success_count: core.Count
+    failure_count: core.Count
 
 
-@shown
+@core.shown
 class ProcedureTrial(TypedDict):
     """Revised steps that are tried beside the current ones. Both are served in turn."""
 
@@ -67,7 +50,7 @@ class ProcedureTrial(TypedDict):
     started_at: str
 
 
-@shown
+@core.shown
 class Procedure(TypedDict, total=False):
     procedure_id: str
     agent_id: str | None
@@ -77,15 +60,15 @@ class Procedure(TypedDict, total=False):
     preconditions: list[str]
     steps: list[str]
     notes: list[str]
-    success_count: Count
-    failure_count: Count
+    success_count: core.Count
+    failure_count: core.Count
     success_rate: Annotated[float, Field(description="(successes + 1) / (outcomes + 2): 0.5 where nothing is known.")]
     recent_outcomes: Annotated[list[ProcedureOutcome], Field(description="The last 20, oldest first.")]
     last_used: Annotated[str | None, Field(description="Time of the last outcome.")]
     status: ProcedureStatus
     trust: float
     tags: list[str]
-    metadata: Object
+    metadata: core.Object
     source: Source
     trial: Annotated[ProcedureTrial | None, Field(default=None)]
     embedding: EmbeddingInfo
@@ -160,8 +143,8 @@ Notes = Annotated[
 ]
 
 
-class ProcedureCreate(Owned):
-    model_config = example(
+class ProcedureCreate(core.Owned):
+    model_config = core.example(
         {
             "agent_id": "support",
             "name": "Refund a lost parcel",
@@ -176,72 +159,72 @@ class ProcedureCreate(Owned):
     steps: Steps = Field(description="What to do, in order.")
     preconditions: Preconditions = Field([], description="What must be so before.")
     notes: Notes = []
-    agent_id: Identifier | None = Field(None, description="Whose it is; null: every agent of the user may use it.")
-    user_id: Identifier | None = Field(None, description="For whom; null: the agent uses it for all its users.")
+    agent_id: core.Identifier | None = Field(None, description="Whose it is; null: every agent of the user may use it.")
+    user_id: core.Identifier | None = Field(None, description="For whom; null: the agent uses it for all its users.")
     trust: Trust = 1.0
     tags: Tags = []
-    metadata: Object = {}
+    metadata: core.Object = {}
 
 
-class ProcedurePatch(Schema):
+class ProcedurePatch(core.Schema):
     """What is absent stays; a list replaces the one that is there."""
 
-    model_config = example({"steps": ["Ask the carrier", "Refund the order"], "tags": ["money"]})
+    model_config = core.example({"steps": ["Ask the carrier", "Refund the order"], "tags": ["money"]})
 
-    name: Annotated[ProcedureName | None, NotNull] = None
-    trigger: Annotated[ProcedureLine | None, NotNull] = None
-    steps: Annotated[Steps | None, NotNull] = None
-    preconditions: Annotated[Preconditions | None, CLEARS_LIST] = None
-    notes: Annotated[Notes | None, CLEARS_LIST] = None
-    trust: Annotated[Trust | None, NotNull] = None
-    tags: Annotated[Tags | None, CLEARS_LIST] = None
-    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
-    status: Annotated[ProcedureStatus | None, NotNull] = Field(
+    name: Annotated[ProcedureName | None, core.NotNull] = None
+    trigger: Annotated[ProcedureLine | None, core.NotNull] = None
+    steps: Annotated[Steps | None, core.NotNull] = None
+    preconditions: Annotated[Preconditions | None, core.CLEARS_LIST] = None
+    notes: Annotated[Notes | None, core.CLEARS_LIST] = None
+    trust: Annotated[Trust | None, core.NotNull] = None
+    tags: Annotated[Tags | None, core.CLEARS_LIST] = None
+    metadata: Annotated[core.Object | None, core.CLEARS_OBJECT] = None
+    status: Annotated[ProcedureStatus | None, core.NotNull] = Field(
         None, description="Archived ones are found only if asked for."
     )
 
 
-class OutcomeIn(Schema):
-    model_config = example({"success": False, "note": "The carrier's site was down", "task_id": "task-7"})
+class OutcomeIn(core.Schema):
+    model_config = core.example({"success": False, "note": "The carrier's site was down", "task_id": "task-7"})
 
-    success: Flag
+    success: core.Flag
     note: ProcedureNote | None = Field(None, description="What is worth knowing next time: it joins the notes.")
-    action_id: Identifier | None = Field(None, description="The action that came of it.")
-    task_id: Identifier | None = None
+    action_id: core.Identifier | None = Field(None, description="The action that came of it.")
+    task_id: core.Identifier | None = None
     variant: ProcedureVariant | None = Field(
         None, description="During a trial: the steps that were used, as the search said; null: those it serves now."
     )
 
 
-@shown
+@core.shown
 class OutcomeRecorded(TypedDict):
     procedure: Procedure
     dropped_notes: Annotated[list[str], Field(description="Past 50 notes the oldest leave.")]
 
 
-@shown
+@core.shown
 class ProcedureVersion(TypedDict):
     version: int
     changed_at: Annotated[str, Field(description="When this version was replaced.")]
     changed_by: Annotated[str | None, Field(description="Id of the API key that replaced it.")]
-    record: Annotated[Json, Field(description="The procedure as it was.")]
+    record: Annotated[core.Json, Field(description="The procedure as it was.")]
 
 
-class ProcedureSearch(Owned):
-    model_config = example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
+class ProcedureSearch(core.Owned):
+    model_config = core.example({"situation": "parcel never arrived", "agent_id": "support", "min_success_rate": 0.5})
 
-    situation: Text = Field(description="What is to be done, or what has come up.")
-    include_shared: Flag = True
+    situation: core.Text = Field(description="What is to be done, or what has come up.")
+    include_shared: core.Flag = True
     tags: Annotated[Tags, Field(min_length=1)] | None = Field(None, description="Has at least one of these.")
-    min_success_rate: Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")
-    min_trust: Share | None = None
+    min_success_rate: core.Share | None = Field(None, description="Least `success_rate`; untried ones have 0.5.")
+    min_trust: core.Share | None = None
     status: ProcedureStatus = "active"
-    now: Timestamp | None = Field(None, description="The time that staleness is reckoned at.")
-    top_k: TopK = 10
-    explain: Flag = False
+    now: core.Timestamp | None = Field(None, description="The time that staleness is reckoned at.")
+    top_k: core.TopK = 10
+    explain: core.Flag = False
 
 
-@shown
+@core.shown
 class RecentRecord(TypedDict):
     """Of the last outcomes, the latest counting most."""
 
@@ -249,16 +232,16 @@ class RecentRecord(TypedDict):
         float,
         Field(description="As `success_rate`, with each outcome counting half as much three outcomes later."),
     ]
-    failed_in_a_row: Count
+    failed_in_a_row: core.Count
 
 
-@shown
+@core.shown
 class ProcedureWarning(TypedDict):
     code: ProcedureWarningCode
     detail: str
 
 
-@shown
+@core.shown
 class FoundProcedure(TypedDict):
     procedure: Procedure
     variant: Annotated[
@@ -282,7 +265,7 @@ class FoundProcedure(TypedDict):
     ]
 
 
-@shown
+@core.shown
 class ProcedureSearchResult(HowSearched):
     items: list[FoundProcedure]
 
@@ -290,13 +273,13 @@ class ProcedureSearchResult(HowSearched):
 class ProcedureQuery(BaseModel):
     """The filters of a list of procedures in the query string."""
 
-    agent_id: Identifier | None = None
-    user_id: Identifier | None = None
+    agent_id: core.Identifier | None = None
+    user_id: core.Identifier | None = None
     name: str | None = Field(None, min_length=1, max_length=200)
     tag: str | None = Field(None, min_length=1, max_length=128)
     status: ProcedureListStatus = "active"
-    since: Timestamp | None = Field(None, description="Created at or after.")
-    until: Timestamp | None = Field(None, description="Created before.")
+    since: core.Timestamp | None = Field(None, description="Created at or after.")
+    until: core.Timestamp | None = Field(None, description="Created before.")
 
 
 def render(procedure: ProcedureRecord) -> Procedure:

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from app.core import schemas as core
 from app.core.clock import rfc3339
-from app.core.schemas import Flag, Identifier, Json, Schema, Text, example
 from app.errors import Conflict, invalid
 from app.facts.ledger import OPEN_START
 from app.facts.profile import field_of
@@ -199,21 +199,21 @@ def carried_out(finding: FindingRecord, texts: Mapping[Name, str]) -> FindingRec
     return {**finding, "evidence": evidence}
 
 
-class ReflectRequest(Schema):
-    model_config = example({"agent_id": "support", "user_id": "ada", "dry_run": True})
+class ReflectRequest(core.Schema):
+    model_config = core.example({"agent_id": "support", "user_id": "ada", "dry_run": True})
 
-    agent_id: Identifier | None = Field(None, description="Only what is of this agent.")
-    user_id: Identifier | None = Field(None, description="Only what is of this user.")
+    agent_id: core.Identifier | None = Field(None, description="Only what is of this agent.")
+    user_id: core.Identifier | None = Field(None, description="Only what is of this user.")
     focus: Annotated[str, StringConstraints(min_length=1, max_length=1000, pattern=r"\S")] | None = Field(
         None, description="Only findings that have one of these words."
     )
-    dry_run: Flag = Field(False, description="Only say how much would be found.")
+    dry_run: core.Flag = Field(False, description="Only say how much would be found.")
 
 
-class Acceptance(Schema):
-    model_config = example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
+class Acceptance(core.Schema):
+    model_config = core.example({"keep": "mem_01a2003d395076f9a13acea58faaf745"})
 
-    keep: Text | None = Field(
+    keep: core.Text | None = Field(
         None,
         description="Of a finding that replaces one record by another (`supersede`): the id of the one that holds, "
         "which is then kept, whichever of the two the finding proposed. Default: as proposed.",
@@ -244,7 +244,7 @@ class Decisions:
         return queue.new_operation(self._scope, kind, now, agent_id=agent_id, user_id=user_id)[0]
 
     async def carried_out(
-        self, operation: queue.OperationRecord, changes: Sequence[Change], result: Json
+        self, operation: queue.OperationRecord, changes: Sequence[Change], result: core.Json
     ) -> list[Change]:
         """Returns the changes with those that store the operation and how to undo them."""
         now, by = self._tools.clock.now(), operation["operation_id"]

@@ -16,8 +16,8 @@ from app.actions.roll_ups import DescribeDay, cells, roll_ups
 from app.actions.schemas import ACTION_DAYS, ACTIONS, ActionDayRecord, ActionRecord, DayCell
 from app.actions.service import DAY_KEY
 from app.audit.trail import AUDIT
+from app.core import schemas as core
 from app.core.clock import Clock, new_id, parse_rfc3339, rfc3339, to_ms
-from app.core.schemas import Count, Flag, JsonObject, Owned, Share, example, shown
 from app.embedding.embedder import Embedder
 from app.jobs import queue
 from app.jobs.runner import Done, Run, undo_each
@@ -49,14 +49,14 @@ ACCESS_POINTS = 30
 ForgetReason = TypeAliasType("ForgetReason", Literal["recency", "type", "access"])
 
 
-@shown
+@core.shown
 class Reason(TypedDict):
     reason: ForgetReason
     points: Annotated[float, Field(description="Rounded to a whole number, as the score.")]
     detail: str
 
 
-@shown
+@core.shown
 class Forgettable(TypedDict):
     memory_id: str
     content: str
@@ -66,12 +66,12 @@ class Forgettable(TypedDict):
     reasons: list[Reason]
 
 
-@shown
+@core.shown
 class ForgetPlan(TypedDict):
     """What would be forgotten."""
 
     dry_run: Literal[True]
-    total: Count
+    total: core.Count
     items: Annotated[list[Forgettable], Field(description="The first 100, lowest score first.")]
 
 
@@ -89,7 +89,7 @@ def score(memory: MemoryRecord, now_ms: int) -> tuple[float, list[Reason]]:
 
 class PolicyIn(TagAndMetadataFilters):
     older_than_days: Annotated[float, Field(strict=True, ge=0, le=36500)] = 365
-    max_importance: Share | None = Field(None, description="Only what has faded to this or less.")
+    max_importance: core.Share | None = Field(None, description="Only what has faded to this or less.")
     max_score: Annotated[float, Field(strict=True, ge=0, le=1000)] | None = Field(
         None,
         description="Only what scores this or less, before it is rounded: up to 100 for recency, 50 for issues and "
@@ -119,11 +119,11 @@ class PolicyIn(TagAndMetadataFilters):
         )
 
 
-class ForgetRequest(Owned):
-    model_config = example({"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}})
+class ForgetRequest(core.Owned):
+    model_config = core.example({"agent_id": "support", "user_id": "ada", "policy": {"older_than_days": 365}})
 
     policy: PolicyIn
-    dry_run: Flag = Field(True, description="Only say what would go.")
+    dry_run: core.Flag = Field(True, description="Only say what would go.")
 
 
 BATCH = 200
@@ -476,7 +476,7 @@ def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
     return days
 
 
-def counts(day: Iterable[DayCell], actions: Iterable[ActionRecord], earlier: JsonObject) -> JsonObject:
+def counts(day: Iterable[DayCell], actions: Iterable[ActionRecord], earlier: core.JsonObject) -> core.JsonObject:
     """Returns the metadata of the day's summary: counts by outcome and by type, with tools, ratings and corrections if
     there are any. `day`: the figures of the day. `earlier`: the metadata so far; what else a caller has added stays."""
     outcomes, types, tools, ratings = (Counter[str]() for _ in range(4))
@@ -491,7 +491,7 @@ def counts(day: Iterable[DayCell], actions: Iterable[ActionRecord], earlier: Jso
         if correction := (action.get("feedback") or {}).get("correction"):
             what = {"action_id": action["action_id"], "action_type": action["action_type"]}
             corrections.append({**what, "correction": correction[:CORRECTION_CHARS]})
-    told: JsonObject = {**earlier, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
+    told: core.JsonObject = {**earlier, "outcomes": {**_sorted(outcomes)}, "types": {**_sorted(types)}}
     for name, numbers in (("tools", tools), ("ratings", ratings)):
         told |= {name: {**_sorted(numbers)}} if numbers else {}
     return told | ({"corrections": [*corrections[-MAX_CORRECTIONS:]]} if corrections else {})
@@ -506,7 +506,7 @@ def counted(action: ActionRecord) -> tuple[Day, list[DayCell]]:
     return day, cells([action])
 
 
-def _corrections(counts: JsonObject) -> list[JsonObject]:
+def _corrections(counts: core.JsonObject) -> list[core.JsonObject]:
     corrections = counts.get("corrections")
     given = corrections if isinstance(corrections, list) else []
     names = ("action_id", "action_type", "correction")
@@ -515,13 +515,13 @@ def _corrections(counts: JsonObject) -> list[JsonObject]:
     ]
 
 
-def text_of(counts: JsonObject) -> str | None:
+def text_of(counts: core.JsonObject) -> str | None:
     """Returns the language model's text about the day, or None."""
     text = counts.get(TEXT)
     return text if isinstance(text, str) else None
 
 
-def sentence(day: str, counts: JsonObject) -> str:
+def sentence(day: str, counts: core.JsonObject) -> str:
     """Returns the content of a day's summary: its counts, tools, ratings and last corrections, and the model's text if
     there is one."""
     outcomes, types, tools, ratings = (

@@ -20,22 +20,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import (
-    BODY_LIMITS,
-    CLEARS_OBJECT,
-    UNSET,
-    Count,
-    Identifier,
-    Json,
-    JsonObject,
-    NotNull,
-    Object,
-    Schema,
-    TextWarning,
-    Timestamp,
-    example,
-    shown,
-)
+from app.core import schemas as core
 from app.core.work import characters
 from app.storage.record_filters import fields_of
 from app.storage.schema import BaseRecord, Collection, Unique
@@ -53,7 +38,7 @@ Memorize = TypeAliasType(
 SessionStatus = TypeAliasType("SessionStatus", Literal["active", "ended"])
 
 
-@shown
+@core.shown
 class Session(TypedDict, total=False):
     session_id: str
     agent_id: str
@@ -63,10 +48,10 @@ class Session(TypedDict, total=False):
         str | None,
         Field(description="As the language model or a caller wrote it. A `summary` memory holds it, too."),
     ]
-    metadata: Object
+    metadata: core.Object
     memorize: Memorize
-    message_count: Annotated[Count, Field(description="Messages held now.")]
-    token_count: Annotated[Count, Field(description="Their o200k tokens.")]
+    message_count: Annotated[core.Count, Field(description="Messages held now.")]
+    token_count: Annotated[core.Count, Field(description="Their o200k tokens.")]
     last_message_at: str | None
     ended_at: str | None
     expires_at: str | None
@@ -85,7 +70,7 @@ class SessionRecord(Session, BaseRecord, total=False):
     revised: int
 
 
-CallArguments = TypeAliasType("CallArguments", str | JsonObject)
+CallArguments = TypeAliasType("CallArguments", str | core.JsonObject)
 
 
 @with_config(extra="allow", allow_inf_nan=False)
@@ -105,10 +90,10 @@ class ToolCall(TypedDict, total=False):
         str | None, Field(json_schema_extra={"default": None}, description="Of any length; some models give none.")
     ]
     type: Annotated[str, Field(json_schema_extra={"default": "function"})]
-    function: Annotated[FunctionCall | None, UNSET]
+    function: Annotated[FunctionCall | None, core.UNSET]
 
 
-@shown
+@core.shown
 @with_config(extra="allow")
 class Message(TypedDict, total=False):
     """A message, with the fields of its vendor as they were sent, such as `reasoning_content`."""
@@ -118,19 +103,19 @@ class Message(TypedDict, total=False):
     seq: Annotated[int, Field(description="1, 2, 3 …: no gaps, never restarts.")]
     role: MessageRole
     content: Annotated[
-        str | list[JsonObject] | None, GetPydanticSchema(lambda _, handler: handler(MessageContent | None))
+        str | list[core.JsonObject] | None, GetPydanticSchema(lambda _, handler: handler(MessageContent | None))
     ]
     name: str | None
-    tool_calls: Annotated[list[ToolCall] | None, GetPydanticSchema(lambda _, handler: handler(list[Json] | None))]
+    tool_calls: Annotated[list[ToolCall] | None, GetPydanticSchema(lambda _, handler: handler(list[core.Json] | None))]
     tool_call_id: str | None
     result: JsonValue
-    metadata: Object
+    metadata: core.Object
     refusal: str | None
     annotations: list[JsonValue] | None
     audio: JsonValue
     function_call: JsonValue
     timestamp: str
-    tokens: Count
+    tokens: core.Count
     edited_at: Annotated[str | None, Field(description="When it was edited last.")]
     deleted_at: Annotated[
         str | None,
@@ -148,7 +133,7 @@ class MessageRecord(Message, BaseRecord, total=False):
     user_id: str
     text: str
     own_text: str | None
-    extra: JsonObject
+    extra: core.JsonObject
 
 
 SUMMARY_INTERNAL = frozenset({"summary_id", "summary_seq"})
@@ -223,27 +208,29 @@ MessageName = Annotated[
 ]
 
 
-class SessionCreate(Schema):
-    model_config = example({"session_id": "chat-1", "agent_id": "support", "user_id": "ada"})
+class SessionCreate(core.Schema):
+    model_config = core.example({"session_id": "chat-1", "agent_id": "support", "user_id": "ada"})
 
-    session_id: Identifier | None = Field(None, description="Yours, unique in the tenant; made up if you give none.")
-    agent_id: Identifier
-    user_id: Identifier
+    session_id: core.Identifier | None = Field(
+        None, description="Yours, unique in the tenant; made up if you give none."
+    )
+    agent_id: core.Identifier
+    user_id: core.Identifier
     memorize: Memorize = "messages"
-    metadata: Object = {}
-    expires_at: Timestamp | None = None
+    metadata: core.Object = {}
+    expires_at: core.Timestamp | None = None
 
 
-class SessionPatch(Schema):
-    model_config = example({"summary": "Ada moved to Boston.", "expires_at": None})
+class SessionPatch(core.Schema):
+    model_config = core.example({"summary": "Ada moved to Boston.", "expires_at": None})
 
-    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
-    memorize: Annotated[Memorize | None, NotNull] = None
+    metadata: Annotated[core.Object | None, core.CLEARS_OBJECT] = None
+    memorize: Annotated[Memorize | None, core.NotNull] = None
     summary: str | None = None
-    expires_at: Timestamp | None = None
+    expires_at: core.Timestamp | None = None
 
 
-class ContentPart(Schema):
+class ContentPart(core.Schema):
     """A part of any vendor, kept as it is: `{"type": "text", "text": "Hi."}`, `{"type": "tool_result", "content": "41
     crates"}`. What it says is the message's text, wherever it stands in the part."""
 
@@ -281,7 +268,7 @@ def is_blob(text: str) -> bool:
     return _BLOB.match(text) is not None
 
 
-def is_thought(part: JsonObject) -> bool:
+def is_thought(part: core.JsonObject) -> bool:
     """Returns whether a part holds what a model thinks."""
     return str(part.get("type")).startswith(_THOUGHT) or part.get("thought") is True
 
@@ -308,7 +295,7 @@ def said_in(holder: Any, key: Any, pointer: str = "") -> Iterator[TextPlace]:
                     yield from said_in(value, name, f"{pointer}/{step(name)}")
 
 
-def _own_words(part: JsonObject, pointer: str) -> list[TextPlace]:
+def _own_words(part: core.JsonObject, pointer: str) -> list[TextPlace]:
     own = list[TextPlace]()
     for name in _WORDS:
         if name in part:
@@ -324,7 +311,7 @@ def _own_words(part: JsonObject, pointer: str) -> list[TextPlace]:
     return [(part, name, f"{pointer}/{step(name)}") for name in texts]
 
 
-def said_by(part: JsonObject) -> list[str]:
+def said_by(part: core.JsonObject) -> list[str]:
     """Returns the texts that a part says. Data are JSON."""
     values = (holder[key] for holder, key, _ in said_in([part], 0))
     return [value if isinstance(value, str) else orjson.dumps(value).decode() for value in values]
@@ -363,14 +350,14 @@ def _is_data(value: JsonValue) -> bool:
 MessageContent = TypeAliasType("MessageContent", str | Annotated[list[ContentPart], Field(min_length=1)])
 
 
-class _MessageFields(Schema):
+class _MessageFields(core.Schema):
     content: MessageContent | None = Field(None, description="Text, content parts, or null beside tool_calls.")
     name: MessageName = Field(None, description="Who speaks; else the role.")
     tool_calls: Annotated[list[ToolCall] | None, BeforeValidator(lambda value: None if value == [] else value)] = None
-    tool_call_id: Annotated[str, StringConstraints(max_length=BODY_LIMITS.text_chars)] | None = None
+    tool_call_id: Annotated[str, StringConstraints(max_length=core.BODY_LIMITS.text_chars)] | None = None
     result: JsonValue = Field(None, description="A tool's result, as JSON.")
-    metadata: Annotated[Object | None, CLEARS_OBJECT] = Field(None, validate_default=True)
-    timestamp: Timestamp | None = Field(None, description="When it was said; default: now.")
+    metadata: Annotated[core.Object | None, core.CLEARS_OBJECT] = Field(None, validate_default=True)
+    timestamp: core.Timestamp | None = Field(None, description="When it was said; default: now.")
     refusal: str | None = Field(None, description="As the model's client gives it; kept, like the three below.")
     annotations: list[JsonValue] | None = None
     audio: JsonValue = None
@@ -443,8 +430,10 @@ class MessageIn(StoredMessage):
         ours = MessageRecord.__annotations__.keys() - cls.model_fields.keys()
         own = {f"/{name}": "It is the service's own: it was left out." for name in value if name in ours}
         fields, left_out = {name: inner for name, inner in value.items() if name not in ours}, dict[str, str]()
-        if len(fields) > BODY_LIMITS.object_keys:
-            left_out[""] = f"It has more than {BODY_LIMITS.object_keys} fields: those that are not known were left out."
+        if len(fields) > core.BODY_LIMITS.object_keys:
+            left_out[""] = (
+                f"It has more than {core.BODY_LIMITS.object_keys} fields: those that are not known were left out."
+            )
             fields = {name: inner for name, inner in fields.items() if name in cls.model_fields}
         fields = {
             name: inner if name in _PLAIN else _kept(inner, f"/{step(name)}", left_out)
@@ -481,7 +470,7 @@ _PLAIN = frozenset({"role", "name", "tool_call_id", "timestamp", "refusal"})
 _PLAIN_TEXT = _PLAIN | {"content"}
 _ABOUT = (_PLAIN - {"refusal"}) | {"metadata"}
 """Fields that say nothing themselves."""
-_MAX_LEVELS = BODY_LIMITS.json_depth - 4
+_MAX_LEVELS = core.BODY_LIMITS.json_depth - 4
 """Most levels of a part of a field: the body, the list of messages, the message and the field lie around it."""
 _SEARCHED = 3
 """How deep in a field a value is left out alone: `tool_calls/0/function/arguments`. What exceeds a limit further down
@@ -526,10 +515,10 @@ def _excess(value: Any, levels: int) -> str | None:
 
 
 def _too_wide(value: Any) -> str | None:
-    if isinstance(value, dict) and len(value) > BODY_LIMITS.object_keys:
-        return f"It has more than {BODY_LIMITS.object_keys} keys"
-    if isinstance(value, list) and len(value) > BODY_LIMITS.batch_items:
-        return f"It has more than {BODY_LIMITS.batch_items} items"
+    if isinstance(value, dict) and len(value) > core.BODY_LIMITS.object_keys:
+        return f"It has more than {core.BODY_LIMITS.object_keys} keys"
+    if isinstance(value, list) and len(value) > core.BODY_LIMITS.batch_items:
+        return f"It has more than {core.BODY_LIMITS.batch_items} items"
     return None
 
 
@@ -542,13 +531,13 @@ def _without(detail: str) -> ValidationError:
 class MessagePatch(_MessageFields):
     """What is absent stays; null clears. The result must be a message."""
 
-    model_config = example({"content": "I moved to Boston last month."})
+    model_config = core.example({"content": "I moved to Boston last month."})
 
-    timestamp: Annotated[Timestamp | None, NotNull] = Field(None, description="When it was said.")
+    timestamp: Annotated[core.Timestamp | None, core.NotNull] = Field(None, description="When it was said.")
 
 
-class MessagesAppend(Schema):
-    model_config = example(
+class MessagesAppend(core.Schema):
+    model_config = core.example(
         {
             "agent_id": "support",
             "user_id": "ada",
@@ -559,23 +548,25 @@ class MessagesAppend(Schema):
     LENIENT: ClassVar = frozenset({"messages"})
 
     messages: Annotated[
-        list[MessageIn], Field(min_length=1, max_length=BODY_LIMITS.batch_items, description="At most 500.")
+        list[MessageIn], Field(min_length=1, max_length=core.BODY_LIMITS.batch_items, description="At most 500.")
     ]
-    agent_id: Identifier | None = Field(None, description="Required where the session is new.")
-    user_id: Identifier | None = Field(None, description="Required where the session is new.")
+    agent_id: core.Identifier | None = Field(None, description="Required where the session is new.")
+    user_id: core.Identifier | None = Field(None, description="Required where the session is new.")
     memorize: Memorize | None = Field(None, description="For a new session; default: messages.")
-    metadata: Object | None = Field(None, description="Of a new session.")
+    metadata: core.Object | None = Field(None, description="Of a new session.")
 
 
-@shown
+@core.shown
 class Appended(TypedDict):
     session_id: str
     items: list[Message]
     memory_ids: Annotated[list[str], Field(description="Long-term memories made from these messages.")]
-    warnings: Annotated[list[TextWarning], Field(default=[], description="What was not kept whole, or has no text.")]
+    warnings: Annotated[
+        list[core.TextWarning], Field(default=[], description="What was not kept whole, or has no text.")
+    ]
 
 
-@shown
+@core.shown
 class ContextMessage(TypedDict):
     seq: int
     role: MessageRole
@@ -583,7 +574,7 @@ class ContextMessage(TypedDict):
     content: str
 
 
-@shown
+@core.shown
 class SessionContext(TypedDict):
     text: Annotated[
         str,
@@ -591,19 +582,19 @@ class SessionContext(TypedDict):
     ]
     messages: list[ContextMessage]
     summary: str | None
-    tokens: Annotated[Count, Field(description="o200k tokens of `text`.")]
+    tokens: Annotated[core.Count, Field(description="o200k tokens of `text`.")]
     truncated: Annotated[bool, Field(description="Earlier messages were left out.")]
 
 
-@shown
+@core.shown
 class SessionStats(TypedDict):
     session_id: str
-    message_count: Count
+    message_count: core.Count
     by_role: dict[str, int]
-    token_count: Count
+    token_count: core.Count
     first_message_at: str | None
     last_message_at: str | None
-    memories: Annotated[Count, Field(description="Long-term memories that came of it.")]
+    memories: Annotated[core.Count, Field(description="Long-term memories that came of it.")]
 
 
 def render(session: SessionRecord) -> Session:
@@ -628,6 +619,6 @@ def speaker_role(message: MessageRecord) -> MessageRole:
     return "tool" if message["text"] and not own_text(message) else message["role"]
 
 
-def extra_of(message: Json) -> JsonObject:
+def extra_of(message: core.Json) -> core.JsonObject:
     """Returns the fields of a message as answers show it that only its vendor knows."""
     return {name: value for name, value in message.items() if name not in MessageRecord.__annotations__}

@@ -6,22 +6,7 @@ from typing import Annotated, Literal, cast
 from pydantic import Field, GetPydanticSchema, JsonValue, StringConstraints, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
-from app.core.schemas import (
-    CLEARS_LIST,
-    CLEARS_OBJECT,
-    MAX_SEQ,
-    WHOLE,
-    Count,
-    Flag,
-    Identifier,
-    NotNull,
-    Object,
-    Schema,
-    Text,
-    Timestamp,
-    example,
-    shown,
-)
+from app.core import schemas as core
 from app.storage.record_filters import fields_of
 from app.storage.schema import Collection, OwnedRecord, Unique
 
@@ -31,42 +16,42 @@ TaskStatus = TypeAliasType("TaskStatus", Literal["pending", "in_progress", "comp
 StepStatus = TypeAliasType("StepStatus", Literal["pending", "in_progress", "completed", "failed", "skipped"])
 
 
-@shown
+@core.shown
 class Step(TypedDict):
     step: int  # as the caller counts
     action: str
-    params: Object
+    params: core.Object
     status: StepStatus
     result: JsonValue
 
 
-@shown
+@core.shown
 class Note(TypedDict):
     id: str
     content: str
     priority: float
-    tokens: Count
+    tokens: core.Count
 
 
-@shown
+@core.shown
 class Evidence(TypedDict):
     source: str
     content: str
-    tokens: Annotated[Count, Field(description="Of source and content.")]
+    tokens: Annotated[core.Count, Field(description="Of source and content.")]
 
 
 class TaskState(TypedDict, total=False):
     """The parts of a task that a checkpoint stores and a restore sets back (`STATE`)."""
 
     plan: list[Step]
-    context: Object
+    context: core.Object
     scratchpad: list[Note]
     evidence: list[Evidence]
     open_questions: list[str]
     status: TaskStatus
 
 
-@shown
+@core.shown
 class Task(TypedDict, total=False):
     task_id: str
     agent_id: Annotated[str | None, WithJsonSchema({"type": "string"})]  # every task has one; other records may not
@@ -75,13 +60,13 @@ class Task(TypedDict, total=False):
     goal: str
     status: TaskStatus
     plan: list[Step]
-    context: Object
+    context: core.Object
     scratchpad: list[Note]
     evidence: list[Evidence]
     open_questions: list[str]
     max_tokens: int
     checkpoint_every: int
-    metadata: Object
+    metadata: core.Object
     due_at: Annotated[str | None, Field(description="When it is to be done.")]
     surface_at: Annotated[str | None, Field(description="Before then no prompt shows that it is due.")]
     expires_at: str | None
@@ -97,14 +82,14 @@ class TaskRecord(Task, OwnedRecord, total=False):
     """True if the service, not the caller, set `expires_at` because the task ended."""
 
 
-@shown
+@core.shown
 class Checkpoint(TypedDict, total=False):
     task_id: str
     seq: int
     label: str | None
     reason: CheckpointReason
     restored_seq: int | None
-    state: Annotated[TaskState, GetPydanticSchema(lambda _, handler: handler(Object))]  # to callers any object
+    state: Annotated[TaskState, GetPydanticSchema(lambda _, handler: handler(core.Object))]  # to callers any object
     created_at: str
 
 
@@ -166,42 +151,42 @@ MaxTokens = Annotated[
         le=1_000_000,
         description="Of the scratchpad, and of the evidence as much again, in o200k tokens.",
     ),
-    WHOLE,
+    core.WHOLE,
 ]
 Every = Annotated[
-    int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps."), WHOLE
+    int, Field(strict=True, ge=0, le=1000, description="A checkpoint after each so many completed steps."), core.WHOLE
 ]
 Priority = Annotated[float, Field(strict=True, ge=-1e9, le=1e9, description="The lowest goes first.")]
 
 
-Questions = Annotated[list[Text], Field(description="What has to be found out for the task.")]
+Questions = Annotated[list[core.Text], Field(description="What has to be found out for the task.")]
 
 
-class StepIn(Schema):
-    action: Text
-    step: Annotated[int, Field(strict=True), WHOLE] | None = Field(
+class StepIn(core.Schema):
+    action: core.Text
+    step: Annotated[int, Field(strict=True), core.WHOLE] | None = Field(
         None, description="Its number, as you count; default: its place from 1."
     )
-    params: Object = {}
+    params: core.Object = {}
     status: StepStatus = "pending"
     result: JsonValue = None
 
 
-class StepPatch(Schema):
-    model_config = example({"status": "completed", "result": "two stores"})
+class StepPatch(core.Schema):
+    model_config = core.example({"status": "completed", "result": "two stores"})
 
-    status: Annotated[StepStatus | None, NotNull] = None
+    status: Annotated[StepStatus | None, core.NotNull] = None
     result: JsonValue = None
 
 
-class Plan(Schema):
-    model_config = example({"plan": [{"action": "search", "params": {"topic": "recall"}}]})
+class Plan(core.Schema):
+    model_config = core.example({"plan": [{"action": "search", "params": {"topic": "recall"}}]})
 
     plan: list[StepIn]
 
 
-class TaskCreate(Schema):
-    model_config = example(
+class TaskCreate(core.Schema):
+    model_config = core.example(
         {
             "agent_id": "research",
             "user_id": "ada",
@@ -210,53 +195,53 @@ class TaskCreate(Schema):
         }
     )
 
-    task_id: Identifier | None = None
-    agent_id: Identifier
-    user_id: Identifier | None = None
-    session_id: Identifier | None = None
-    goal: Text
+    task_id: core.Identifier | None = None
+    agent_id: core.Identifier
+    user_id: core.Identifier | None = None
+    session_id: core.Identifier | None = None
+    goal: core.Text
     status: NewTaskStatus = "pending"
     plan: list[StepIn] = []
-    context: Object = {}
+    context: core.Object = {}
     open_questions: Questions = []
     max_tokens: MaxTokens = 8000
     checkpoint_every: Every = 0
-    metadata: Object = {}
-    due_at: Timestamp | None = Field(None, description="When it is to be done.")
-    surface_at: Timestamp | None = Field(None, description="Before then no prompt shows that it is due.")
-    expires_at: Timestamp | None = Field(None, description="Default: 30 days after the task has ended.")
+    metadata: core.Object = {}
+    due_at: core.Timestamp | None = Field(None, description="When it is to be done.")
+    surface_at: core.Timestamp | None = Field(None, description="Before then no prompt shows that it is due.")
+    expires_at: core.Timestamp | None = Field(None, description="Default: 30 days after the task has ended.")
 
 
-class TaskPatch(Schema):
-    model_config = example({"status": "in_progress", "goal": "Compare vector stores"})
+class TaskPatch(core.Schema):
+    model_config = core.example({"status": "in_progress", "goal": "Compare vector stores"})
 
-    goal: Annotated[Text | None, NotNull] = None
-    status: Annotated[TaskStatus | None, NotNull] = None
-    session_id: Identifier | None = None
-    open_questions: Annotated[Questions | None, CLEARS_LIST] = Field(None, description="Replaces the list.")
-    max_tokens: Annotated[MaxTokens | None, NotNull] = None
-    checkpoint_every: Annotated[Every | None, NotNull] = None
-    metadata: Annotated[Object | None, CLEARS_OBJECT] = None
-    due_at: Timestamp | None = None
-    surface_at: Timestamp | None = Field(None, description="To snooze it, set it later.")
-    expires_at: Timestamp | None = None
+    goal: Annotated[core.Text | None, core.NotNull] = None
+    status: Annotated[TaskStatus | None, core.NotNull] = None
+    session_id: core.Identifier | None = None
+    open_questions: Annotated[Questions | None, core.CLEARS_LIST] = Field(None, description="Replaces the list.")
+    max_tokens: Annotated[MaxTokens | None, core.NotNull] = None
+    checkpoint_every: Annotated[Every | None, core.NotNull] = None
+    metadata: Annotated[core.Object | None, core.CLEARS_OBJECT] = None
+    due_at: core.Timestamp | None = None
+    surface_at: core.Timestamp | None = Field(None, description="To snooze it, set it later.")
+    expires_at: core.Timestamp | None = None
 
 
-class NoteIn(Schema):
-    model_config = example({"content": "Recall matters most", "priority": 2.0})
+class NoteIn(core.Schema):
+    model_config = core.example({"content": "Recall matters most", "priority": 2.0})
 
-    content: Text
+    content: core.Text
     priority: Priority = 0.0
 
 
-class EvidenceIn(Schema):
-    model_config = example({"source": "paper", "content": "0.83 at ten"})
+class EvidenceIn(core.Schema):
+    model_config = core.example({"source": "paper", "content": "0.83 at ten"})
 
-    source: Text
-    content: Text
+    source: core.Text
+    content: core.Text
 
 
-@shown
+@core.shown
 class TaskPatched(Task):
     operation_id: Annotated[
         str | None,
@@ -267,7 +252,7 @@ class TaskPatched(Task):
     ]
 
 
-@shown
+@core.shown
 class EvidenceAdded(Task):
     evicted: Annotated[
         list[Evidence],
@@ -278,30 +263,30 @@ class EvidenceAdded(Task):
     ]
 
 
-@shown
+@core.shown
 class Jotted(TypedDict):
     note: Annotated[Note | None, Field(description="Null where it was evicted itself.")]
     evicted: list[Note]
     scratchpad: list[Note]
 
 
-@shown
+@core.shown
 class WorkingMemory(TypedDict):
     text: str
-    tokens: Annotated[Count, Field(description="o200k tokens of `text`.")]
+    tokens: Annotated[core.Count, Field(description="o200k tokens of `text`.")]
 
 
-class CheckpointIn(Schema):
-    model_config = example({"label": "halfway"})
+class CheckpointIn(core.Schema):
+    model_config = core.example({"label": "halfway"})
 
     label: Annotated[str, StringConstraints(max_length=256)] | None = None
 
 
-class Restore(Schema):
-    model_config = example({"seq": -1})
+class Restore(core.Schema):
+    model_config = core.example({"seq": -1})
 
-    seq: Annotated[int, Field(strict=True, ge=-1, le=MAX_SEQ, description="-1: the latest."), WHOLE] = -1
-    reopen: Flag = Field(False, description="Needed where the task is completed or cancelled.")
+    seq: Annotated[int, Field(strict=True, ge=-1, le=core.MAX_SEQ, description="-1: the latest."), core.WHOLE] = -1
+    reopen: core.Flag = Field(False, description="Needed where the task is completed or cancelled.")
 
 
 def render(task: TaskRecord) -> Task:
