@@ -504,6 +504,8 @@ class SettledQuery:
     """True if it asks for an identifier of which no searched document has the whole or a part."""
     negation: float = 0.0
     """How surely it denies, 0 to 1 (`negation_of`)."""
+    over: Sequence[int] = ()
+    """Indices of documents that say that they no longer hold (`is_over`)."""
     asking_place: float | None = None
     """Where its vector lies along the direction in which queries ask (`asking_place`); None: nowhere that is
     known."""

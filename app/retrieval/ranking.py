@@ -589,8 +589,10 @@ def _latest(
         near = has_words(columns, settled).any(axis=0) | (of_query[VECTOR_SCALED] >= ORDERED_NEAR)
         best = _sorted(columns, odds, stating & near, ORDERED_AMONG)[:ORDERED_AMONG]
         best = best[odds[best] >= odds[best[:1]] - np.float32(ORDERED_WITHIN)]
-    times, time_order = np.unique(columns.time[best]), settled.order
-    steps = times.searchsorted(columns.time[best])
+    time, time_order = columns.time[best], settled.order
+    time[np.isin(best, settled.over)] = 0  # whenever it was told, what is over held before the others
+    times = np.unique(time)
+    steps = times.searchsorted(time)
     back = steps if time_order == "earliest" else len(times) - 1 - steps
     if not settled.subject:
         latest[best] = np.exp2(-1.0 * back)

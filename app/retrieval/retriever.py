@@ -82,7 +82,14 @@ from app.retrieval.ranking import (
     top,
     word_weights,
 )
-from app.retrieval.time_expressions import TimeInterval, named_days, names_subject, settle_time, with_named_days
+from app.retrieval.time_expressions import (
+    TimeInterval,
+    is_over,
+    named_days,
+    names_subject,
+    settle_time,
+    with_named_days,
+)
 from app.storage.protocol import Fetched, Store
 from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
@@ -555,6 +562,16 @@ class Retriever(Generic[R]):
             if not left_out_contents:  # no repetition was found among its first: this ranking stands
                 break
             columns = said_once(columns, repetitions)
+        if settled.subject and settled.order != "latest" and "latest" in ranked.other_parts:
+            # asked where I live now: of what may hold now, "I used to live in Trier" is the oldest
+            compared_in_time = ranked.other_parts["latest"].nonzero()[0].tolist()
+            await self._read(columns, [*compared_in_time, *ranked.order[: request.k].tolist()], documents)
+            read = [index for index in compared_in_time if index in documents]
+            if over := [index for index in read if is_over(spec.text(documents[index].doc))]:
+                settled.over = over
+                ranked = by_features(
+                    columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k
+                )
         if ranked.query_features is not None:
             first = first_hits(ranked, columns, settled, fitted.weights, several_users=several_users)
             if indices := [index for group in (*first.may_replace, *first.alike) for index in group]:

@@ -26,7 +26,7 @@ from dateparser.languages.loader import default_loader
 
 from app.core.caches import CHARACTER_BYTES, ByteCache, kept
 from app.core.clock import from_ms, to_ms, zone_named
-from app.core.language import MONTHS, PLAIN_APOSTROPHES, number_of, spelled_numbers
+from app.core.language import MONTHS, PLAIN_APOSTROPHES, number_of, sentences, spelled_numbers
 from app.retrieval import time_grammar
 from app.retrieval.decay import DAY_MS, MINUTE_MS
 from app.retrieval.time_grammar import PARTS, TIME_ORDERS, WORD, Grammar, Reading, Span, TimeOrder, grammars
@@ -240,6 +240,18 @@ def asked_order(query: str) -> TimeOrder | None:
     if "earliest" in asked:  # "What was the price before it changed?" has "changed", too
         return None if "latest" in asked else "earliest"
     return next((order for order in TIME_ORDERS if order in asked), None)
+
+
+@kept(8 << 20, longest=MAX_CHARS)
+def is_over(statement: str) -> bool:
+    """Returns whether a statement of one sentence says that it no longer holds: "I used to live in Trier"."""
+    if len(statement) > MAX_CHARS or len(sentences(statement)) > 1:
+        return False
+    text = fold_in_place(statement)
+    grammars = likeliest(text)
+    return any(grammar.formerly.search(text) for grammar in grammars) and not any(
+        grammar.orders["present"].search(text) for grammar in grammars
+    )
 
 
 @kept(8 << 20, longest=MAX_CHARS)

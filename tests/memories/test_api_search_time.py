@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.memories import OWNER, Json, batch, problem, recall, remember
+from tests.support.memories import OWNER, Json, batch, found, problem, recall, remember
 from tests.support.sessions import append, said
 
 pytestmark = pytest.mark.anyio
@@ -216,3 +216,21 @@ async def test_the_precision_belongs_to_the_time(api: httpx.AsyncClient) -> None
     assert (await remember(api, "x", event_at="2026-10-12T00:00:00Z"))["event_at_precision"] == "instant"
     alone = await api.post("/v1/memories", json={**OWNER, "content": "x", "event_at_precision": "day"})
     problem(alone, 422, "invalid", "")
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "holds", "over"),
+    [
+        ("Where do I live now?", "Where did I live before?", "I live in Bonn", "I used to live in Trier"),
+        ("Wo wohne ich jetzt?", "Wo wohnte ich früher?", "Ich wohne in Bonn", "Ich habe früher in Trier gewohnt"),
+        ("¿Dónde vivo ahora?", "¿Dónde vivía antes?", "Vivo en Murcia", "Antes vivía en Málaga"),
+        ("我现在住在哪里？", "我以前住在哪里？", "我住在杭州", "我以前住在苏州"),
+    ],
+)
+async def test_what_says_that_it_is_over_held_before_whenever_it_was_told(
+    api: httpx.AsyncClient, now: str, before: str, holds: str, over: str
+) -> None:
+    await remember(api, holds, source={"said_at": "2026-05-01T00:00:00Z"})
+    await remember(api, over, source={"said_at": "2026-05-02T00:00:00Z"})
+    assert (await found(api, now))[0] == holds
+    assert (await found(api, before))[0] == over

@@ -15,6 +15,7 @@ from app.retrieval.time_expressions import (
     asked_order,
     fold_in_place,
     interval_of,
+    is_over,
     may_hold_time,
     named_days,
     names_subject,
@@ -293,6 +294,28 @@ def test_a_query_for_what_holds_now(query: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("statement", "over"),
+    [
+        ("I used to live in Trier.", True), ("My sister used to be a nurse", True),
+        ("Previously Dr. Hale was my doctor.", True),
+        ("Ich habe früher in Trier gewohnt", True), ("Antes vivía en Málaga.", True),
+        ("Avant, j'habitais à Tours.", True),
+        ("Prima abitavo a Pisa.", True), ("Antigamente morava no Porto.", True), ("我以前住在苏州。", True),
+        ("私は以前奈良に住んでいました。", True),
+        ("I live in Bonn.", False), ("The key used to open the shed is rusty", False),
+        ("Ann has replaced our previous manager Tom.", False), ("I used to live in Trier. I live in Bonn.", False),
+        ("Früher war es 4711, jetzt ist es 9902.", False), ("Antes de comer me lavo las manos.", False),
+        ("Antes del café no hablo.", False), ("Avant Noël, on part.", False), ("Prima di cena corro.", False),
+        ("Prima volta a Roma", False), ("Antes do jantar leio.", False), ("八点以前要到。", False),
+        ("9時以前に着く。", False),
+        ("I used to live there. " * 200, False), ("", False),
+    ],
+)  # fmt: skip
+def test_a_statement_says_that_it_is_over(statement: str, over: bool) -> None:
+    assert is_over(statement) == over
+
+
+@pytest.mark.parametrize(
     ("query", "order"),
     [
         ("What is the latest plan?", "latest"), ("What did Tim paint recently?", "latest"),
@@ -301,6 +324,7 @@ def test_a_query_for_what_holds_now(query: str) -> None:
         ("Was ist zuletzt passiert?", "latest"), ("她最近看了什么电影？", "latest"), ("最近見た映画は？", "latest"),
         ("What is my oldest memory?", "earliest"), ("Was ist meine älteste Notiz?", "earliest"),
         ("Where did Mira live before?", "earliest"), ("¿Dónde vivía antes?", "earliest"),
+        ("¿Antes dónde vivía?", "earliest"), ("Who used to be my boss?", "earliest"),
         ("What did she use to play?", "earliest"),
         ("Wo habe ich früher gewohnt?", "earliest"), ("¿Dónde trabajaba antes de jubilarse?", "earliest"),
         ("Quel était son ancien métier ?", "earliest"), ("他以前住在哪里？", "earliest"),
