@@ -22,7 +22,6 @@ from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
 from app.facts.outdated import MOST_GROUPS, ReplacedValue, Utterance, outdated, values_behind
 from app.facts.repository import FactRepository, View, of_partitions
-from app.facts.schemas import FactRecord
 from app.findings.replacing import is_learned_from
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
@@ -52,29 +51,35 @@ async def mark_sections(
     values, warnings = list[ReplacedValue](), list[SearchWarning]()
     try:
         async with asyncio.timeout(request.resources.tuning.section_seconds):
-            values = await values_of(request, facts, items) if items else []
+            if items:  # values of the profile, of facts that were found, and learned in the sessions of these texts
+                sessions = (item.utterance.session for item in items if item.utterance is not None)
+                groups = [fact["group_id"] for fact in facts if fact["cardinality"] == "one"]
+                repository = FactRepository(request.resources.store, request.scope)
+                values = await values_behind(repository, request.viewpoint, sessions, groups)
     except (RecalldError, TimeoutError):
         warnings.append({"code": "values_unmarked", "detail": "Earlier values of facts are not marked."})
     if not values and not judged:
         return list(sections), warnings
     names = [name for section in sections for name in section.result.names]
     names += [] if request.body.user_id is None else [request.body.user_id]
-
     by_id = {fact["fact_id"]: fact for fact in facts}
 
-    def mark(item: Candidate) -> Candidate:
+    def with_marks(item: Candidate) -> Candidate:
         if item.fact_ids:
-            placed = fact_marks(
-                item, [by_id[fact_id] for fact_id in item.fact_ids if fact_id in by_id], judged, request.zone
-            )
+            # a fact has its time, but "The user lives in Rome", learned from replaced words, gets the mark of these
+            marks = [
+                Mark(place_of(fact["object"], item.text) or (0, len(item.text)), judged_mark(statement, request.zone))
+                for fact in (by_id[fact_id] for fact_id in item.fact_ids if fact_id in by_id)
+                for statement in judged
+                if statement.replaced and is_learned_from(fact, statement.id, statement.words)
+            ]
         else:
-            placed = value_marks(item.text, item.memory_id, item.utterance, values, names, request.zone)
-            placed += judged_marks(item, judged, request.zone)
-        return replace(item, text=inserted(item.text, placed)) if placed else item
+            marks = value_marks(item.text, item.memory_id, item.utterance, values, names, request.zone)
+            marks += judged_marks(item, judged, request.zone)
+        return replace(item, text=inserted(item.text, marks)) if marks else item
 
     return [
-        section.with_items(await in_parts(section.items, mark, lambda item: len(item.text)))
-        # a fact has its time, but "The user lives in Rome", learned from replaced words, gets the mark of these words
+        section.with_items(await in_parts(section.items, with_marks, lambda item: len(item.text)))
         if section.source.gets_marks or (judged and section.result.facts)
         else section
         for section in sections
@@ -88,10 +93,10 @@ class Mark(NamedTuple):
     text: str
 
 
-def inserted(text: str, placed: Sequence[Mark]) -> str:
+def inserted(text: str, marks: Sequence[Mark]) -> str:
     """Returns the text with each mark behind its words. Of marks about the same words the one about fewer is taken."""
     taken: list[Mark] = []
-    for mark in sorted(placed, key=lambda mark: mark.place[1] - mark.place[0]):
+    for mark in sorted(marks, key=lambda mark: mark.place[1] - mark.place[0]):
         if not any(mark.place[0] < other.place[1] and other.place[0] < mark.place[1] for other in taken):
             taken.append(mark)
     for (_, end), shown in sorted(taken, reverse=True):
@@ -135,15 +140,50 @@ def value_marks(
     return marks
 
 
-async def values_of(
-    request: SourceRequest, facts: Sequence[FactRecord], items: Sequence[Candidate] = ()
-) -> list[ReplacedValue]:
-    """Returns the replaced values that a prompt may show: of the profile, of `facts`, and those that were learned in
-    the sessions of `items`."""
-    single_valued = [fact["group_id"] for fact in facts if fact["cardinality"] == "one"]
-    sessions = (item.utterance.session for item in items if item.utterance is not None)
-    repository = FactRepository(request.resources.store, request.scope)
-    return await values_behind(repository, request.viewpoint, sessions, single_valued)
+# --- What findings of a judge name ------------------------------------------------------------------------------------
+
+SHOWN_OTHER = 80
+"""Characters of a statement that a mark shows."""
+LEAST_WORDS = 4
+"""A shorter statement, such as "How are you?", is no repetition."""
+
+
+def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> list[Mark]:
+    """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
+    ordered = sorted(judged, key=lambda statement: (statement.replaced, statement.other_at), reverse=True)
+    return [
+        Mark(place, judged_mark(statement, zone))
+        for statement in ordered
+        if (place := _place(item, statement)) is not None
+    ]
+
+
+def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | None:
+    """Returns where a candidate has a statement: it is the record that a finding names, or a part of it, or it repeats
+    the statement word for word, as a summary may. Who reads both statements in the order in which they were said needs
+    no mark."""
+    place = place_of(statement.words, item.text)
+    if item.id == statement.id:
+        is_part = place is None and place_of(item.text, statement.words) is not None
+        return (0, len(item.text)) if is_part else place
+    if place is None or len(words(statement.words)) < LEAST_WORDS:
+        return None
+    is_read_in_order = (
+        not statement.replaced and statement.other_is_later and place_of(statement.other_words, item.text) is not None
+    )
+    return None if is_read_in_order else place
+
+
+def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
+    """Returns the mark of what a finding has replaced, such as "(until 2026-05-05: I now live in Oslo.)", or doubts:
+    "(uncertain; later, 2026-05-05: I now live in Oslo.)"."""
+    day, other = day_of(statement.other_at, zone), one_line(statement.other_words, SHOWN_OTHER)
+    if statement.replaced:
+        return f"(until {day}: {other})"
+    return f"(uncertain; {'later' if statement.other_is_later else 'earlier'}, {day}: {other})"
+
+
+# --- Memories of an experience prompt, which has no sections ----------------------------------------------------------
 
 
 async def marked_memories(
@@ -169,58 +209,3 @@ async def marked_memories(
         return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names, zone)}
 
     return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(with_marks, memories)))
-
-
-# --- What findings of a judge name ------------------------------------------------------------------------------------
-
-SHOWN_OTHER = 80
-"""Characters of a statement that a mark shows."""
-LEAST_WORDS = 4
-"""A shorter statement, such as "How are you?", is no repetition."""
-
-
-def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinfo = UTC) -> list[Mark]:
-    """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
-    ordered = sorted(judged, key=lambda statement: (statement.replaced, statement.other_at), reverse=True)
-    return [
-        Mark(place, judged_mark(statement, zone))
-        for statement in ordered
-        if (place := _place(item, statement)) is not None
-    ]
-
-
-def fact_marks(
-    item: Candidate, facts: Sequence[FactRecord], judged: Sequence[JudgedStatement], zone: tzinfo
-) -> list[Mark]:
-    """Returns the marks of a line of facts: behind the object of each that was learned from replaced words."""
-    return [
-        Mark(place_of(fact["object"], item.text) or (0, len(item.text)), judged_mark(statement, zone))
-        for fact in facts
-        for statement in judged
-        if statement.replaced and is_learned_from(fact, statement.id, statement.text)
-    ]
-
-
-def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | None:
-    """Returns where a candidate has a statement: it is the record that a finding names, or a part of it, or it repeats
-    the statement word for word, as a summary may. Who reads both statements in the order in which they were said needs
-    no mark."""
-    place = place_of(statement.text, item.text)
-    if item.id == statement.id:
-        is_part = place is None and place_of(item.text, statement.text) is not None
-        return (0, len(item.text)) if is_part else place
-    if place is None or len(words(statement.text)) < LEAST_WORDS:
-        return None
-    is_read_in_order = (
-        not statement.replaced and statement.other_is_later and place_of(statement.other, item.text) is not None
-    )
-    return None if is_read_in_order else place
-
-
-def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
-    """Returns the mark of what a finding has replaced, such as "(until 2026-05-05: I now live in Oslo.)", or doubts:
-    "(uncertain; later, 2026-05-05: I now live in Oslo.)"."""
-    day, other = day_of(statement.other_at, zone), one_line(statement.other, SHOWN_OTHER)
-    if statement.replaced:
-        return f"(until {day}: {other})"
-    return f"(uncertain; {'later' if statement.other_is_later else 'earlier'}, {day}: {other})"

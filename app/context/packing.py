@@ -68,15 +68,8 @@ class Misfit(NamedTuple):
 
     needed: int
     """Tokens that it would have added, with its title, heading and frame where they were new."""
-    room: TokenBound
-    """Tokens of its section's part or, where that was not full, of the rest of the budget."""
-    used: int
-    """Those of them that other items had taken."""
-
-    @property
-    def left(self) -> int:
-        """Tokens that were left for it."""
-        return math.floor(self.room - self.used)
+    left: int
+    """Tokens that were left for it, of its section's part or, where that was not full, of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,11 +168,10 @@ class Packer:
         ordered = ranked([state.section for state in self._states.values()], self._min_score, fill=self._fill)
         self._compete(ordered)
         competed = {item.id for _, item in ordered}
-        chosen = {name: state for name, state in self._states.items() if state.taken}
-        tokens = {name: state.tokens for name, state in chosen.items()}
+        chosen = {name: state.taken for name, state in self._states.items() if state.taken}
+        tokens = {name: self._states[name].tokens for name in chosen}
         total = sum(tokens.values()) + (self._frame_tokens if self._framed else 0)
-        taken = {name: state.taken for name, state in chosen.items()}
-        return Packing(taken, tokens, total, list(self._dropped(competed)), self._misfits)
+        return Packing(chosen, tokens, total, list(self._dropped(competed)), self._misfits)
 
     def _compete(self, ordered: Sequence[tuple[str, Candidate]]) -> None:
         """Takes competing items in their order, until one does not fit or there are `most_competing_tokens`."""
@@ -192,7 +184,7 @@ class Packer:
             if has_some and self._most_competing_tokens is not None and tokens + cost > self._most_competing_tokens:
                 self._has_enough = True
                 return
-            reason = self._take(state, item, None)
+            reason = self._take(state, item, state.section.max_tokens)
             if reason == "budget":
                 return
             has_some |= reason is None
@@ -208,16 +200,12 @@ class Packer:
             alone.add(item)
         return alone.tokens if section.max_tokens is None else min(alone.tokens, section.max_tokens)
 
-    def _take(self, state: _State, item: Candidate, part: TokenBound | None) -> DropReason | None:
-        """Takes the item and returns None, or returns the reason against it.
-
-        `part`: the fair part of a fixed section. None: the section's own maximum.
-        """
-        reason = self._reason(state, item, part)
+    def _take(self, state: _State, item: Candidate, most: TokenBound | None) -> DropReason | None:
+        """Takes the item and returns None, or returns the reason against it. `most`: the tokens of its section: its
+        own maximum, or the part that a fixed section gets."""
+        reason = self._reason(state, item, most)
         if reason is not None:
             state.reasons.setdefault(item.id, reason)
-            if reason != "duplicate":
-                self._note_misfit(state, item, reason, part)
             return reason
         self._left -= state.cost(item) + self._frame_cost(state)
         self._framed |= state.section.framed
@@ -230,26 +218,22 @@ class Packer:
         self._ids.add(item.id)
         return None
 
-    def _note_misfit(self, state: _State, item: Candidate, reason: DropReason, part: TokenBound | None) -> None:
-        bound = state.section.max_tokens if part is None else part
-        if reason == "budget":
-            self._misfits.setdefault(item.id, Misfit(state.cost(item) + self._frame_cost(state), self._left, 0))
-        elif reason == "section_budget" and bound is not None:
-            self._misfits.setdefault(item.id, Misfit(state.cost(item), bound, state.tokens))
-
     def _frame_cost(self, state: _State) -> int:
         return self._frame_tokens if state.section.framed and not self._framed else 0
 
-    def _reason(self, state: _State, item: Candidate, part: TokenBound | None) -> DropReason | None:
+    def _reason(self, state: _State, item: Candidate, most: TokenBound | None) -> DropReason | None:
         if item.id in self._ids or self._keys & item.keys or (not state.section.fixed and self._is_known(item)):
             return "duplicate"
         if len(state.taken) >= state.section.limit:
             return "limit"
         cost = state.cost(item)
-        if cost + self._frame_cost(state) > self._left:
+        if (needed := cost + self._frame_cost(state)) > self._left:
+            self._misfits.setdefault(item.id, Misfit(needed, math.floor(self._left)))
             return "budget"
-        bound = state.section.max_tokens if part is None else part
-        return "section_budget" if bound is not None and state.tokens + cost > bound else None
+        if most is not None and state.tokens + cost > most:
+            self._misfits.setdefault(item.id, Misfit(cost, math.floor(most - state.tokens)))
+            return "section_budget"
+        return None
 
     def _is_known(self, item: Candidate) -> bool:
         """Returns whether an item was made from other texts, and the prompt has more than half of its words, or what

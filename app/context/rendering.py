@@ -57,8 +57,8 @@ def line(item: Candidate, citation: str | None) -> str:
 def one_line(text: str, most: int | None = None) -> str:
     """Returns a text as a part of an entry, cut behind `most` characters: no line of the content "Refunded the
     parcel\\ncorrection: …" of an action passes for a step, a record or a correction."""
-    line = " ".join(text.split())
-    return line if most is None or len(line) <= most else f"{line[:most]}…"
+    joined = " ".join(text.split())
+    return joined if most is None or len(joined) <= most else f"{joined[:most]}…"
 
 
 def messages_of(item: Candidate) -> list[PromptMessage]:
@@ -174,9 +174,6 @@ def render_section(title_text: str, items: Sequence[Candidate], citation: Citati
     return "".join(lines)
 
 
-def block(sections: Sequence[str], before: str = "") -> str:
-    """Returns the sections inside the frame, or an empty string if there are none.
-
-    `before`: a line above the sections.
-    """
-    return OPENING + before + "".join(sections) + CLOSING if sections else ""
+def block(sections: Sequence[str], line_above: str = "") -> str:
+    """Returns the rendered sections inside the frame, or an empty string if there are none."""
+    return OPENING + line_above + "".join(sections) + CLOSING if sections else ""

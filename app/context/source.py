@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from enum import Enum, auto
 from fractions import Fraction
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.api.retrievers import retriever_of
 from app.context.schemas import ContextRequest, DropReason, Intent, PromptMessage, SectionName
@@ -30,7 +31,7 @@ from app.storage.record_filters import SplitFilter, split_filter
 from app.storage.repository import unexpired
 from app.storage.schema import Absent, Collection, Eq, Filter, Or, R, Range, both, matches
 from app.storage.scope import Partition, Scope, Viewpoint
-from app.storage.search import SearchQuery
+from app.storage.search import Columns, SearchQuery
 from app.storage.text import content_hash
 from app.tasks.schemas import TaskRecord
 
@@ -166,15 +167,15 @@ class JudgedStatement:
 
     id: str
     """The record that says it."""
-    text: str
-    other: str
+    words: str
+    other_words: str
     other_at: str
     """When the other was said."""
     other_is_later: bool
-    """Whether the other was said after the text."""
+    """Whether the other was said after these words."""
     replaced: bool = False
-    """Whether the other stands in the place of the text: the finding was accepted, or a link counts at once. If not,
-    the text is uncertain."""
+    """Whether the other words stand in the place of these: the finding was accepted, or a link counts at once. If not,
+    these are uncertain."""
 
     @classmethod
     def of_replaced(cls, statement: ReplacedStatement) -> "JudgedStatement":
@@ -350,7 +351,7 @@ def visible(request: SourceRequest) -> SplitFilter:
     now, trust = rfc3339(request.now), body.min_trust
     trusted = None if trust is None else Range("trust", ge=trust)
     told = None if body.now is None else told_by(body.now)
-    where = both(Eq("status", "active"), unexpired(now), *true_at(body.as_of or now), tags, asked, trusted, told)
+    where = both(Eq("status", "active"), unexpired(now), *true_at(request.as_of), tags, asked, trusted, told)
     # what was learned in June from a turn of May bears the turn's time, but in May nobody knew it: `created_at` counts
     known = None if body.known_at is None else Range("created_at", le=body.known_at)
     return SplitFilter(both(where, FINDABLE, known), keep)
@@ -363,13 +364,20 @@ async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord
     return [memory for memory in found if keep is None or keep(memory)]
 
 
-async def matching(request: SourceRequest, collection: Collection[R], where: Filter) -> list[R]:
-    """Returns all records of a collection that match, within what the agent may see of the user, whatever was asked."""
+async def matching(
+    request: SourceRequest,
+    collection: Collection[R],
+    where: Filter,
+    partitions: tuple[Partition, ...] | None = None,
+    choose: Callable[[Columns], NDArray[Any]] = lambda columns: columns.matched,
+) -> list[R]:
+    """Returns all records of a collection that match, or those of them that `choose` takes, whatever was asked.
+    `partitions`: by default, what the agent may see of the user."""
     scope, resources = request.scope, request.resources
-    no_terms = np.empty(0, np.uint32)
-    query = SearchQuery(scope.tenant, request.partitions, where, None, resources.embedder.name, no_terms)
+    of = request.partitions if partitions is None else partitions
+    query = SearchQuery(scope.tenant, of, where, None, resources.embedder.name, np.empty(0, np.uint32))
     columns = await resources.store.search(collection, query)
-    rows = columns.rows[columns.matched]
+    rows = columns.rows[choose(columns)]
     fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []
     return [row.doc for row in fetched if row is not None and scope.sees(row.doc)]
 

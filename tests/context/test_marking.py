@@ -132,16 +132,16 @@ def test_in_the_record_itself_the_words_are_marked_and_no_others() -> None:
     assert doubted("My lesson …", of="m1") == f"My lesson … {UNCERTAIN}"
     more = "I love chess. My lesson is on 7 March in the hall. Bring cake."
     marked_text = f"I love chess. My lesson is on 7 March in the hall {UNCERTAIN}. Bring cake."
-    assert doubted(more, replace(DOUBT, text="My lesson is on 7 March in the hall"), of="m1") == marked_text
+    assert doubted(more, replace(DOUBT, words="My lesson is on 7 March in the hall"), of="m1") == marked_text
     assert doubted("I love chess.", of="m1") == "I love chess."
 
 
 def test_a_statement_has_one_mark_however_many_judge_it() -> None:
     said, later = (
         "my sister is vegetarian",
-        replace(DOUBT, other="She eats meat.", other_at="2026-04-01", replaced=True),
+        replace(DOUBT, other_words="She eats meat.", other_at="2026-04-01", replaced=True),
     )
-    several = [replace(DOUBT, text=said), replace(later, text=said), replace(later, text=f"and {said}")]
+    several = [replace(DOUBT, words=said), replace(later, words=said), replace(later, words=f"and {said}")]
     item = Candidate("m1", "message", f"I have a peanut allergy and {said}.")
     assert inserted(item.text, judged_marks(item, several)) == (
         f"I have a peanut allergy and {said}. (until 2026-04-01: She eats meat.)"
@@ -149,7 +149,7 @@ def test_a_statement_has_one_mark_however_many_judge_it() -> None:
 
 
 def test_who_reads_both_in_their_order_needs_no_mark() -> None:
-    both = f"{DOUBT.text} {DOUBT.other}"
+    both = f"{DOUBT.words} {DOUBT.other_words}"
     assert doubted(both) == both
 
 

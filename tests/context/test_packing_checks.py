@@ -146,11 +146,11 @@ PLANTED: dict[str, tuple[Callable[[Case], Packing], str]] = {
         "sections come in their order",
     ),
     "room for what did not fit": (
-        tampered(lambda p: replace(p, misfits={name: Misfit(it.needed, 10**6, 0) for name, it in p.misfits.items()})),
+        tampered(lambda p: replace(p, misfits={name: Misfit(it.needed, 10**6) for name, it in p.misfits.items()})),
         "what did not fit needed more than was left",
     ),
     "a line for nothing": (
-        tampered(lambda p: replace(p, misfits={name: Misfit(0, -1, 0) for name in p.misfits})),
+        tampered(lambda p: replace(p, misfits={name: Misfit(0, -1) for name in p.misfits})),
         "what did not fit needed its line",
     ),
     "any reason": (

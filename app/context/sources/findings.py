@@ -4,7 +4,6 @@ Findings that the query does not touch are read, too: texts of other sections th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from app.context.rendering import one_line
 from app.context.source import (
@@ -53,9 +52,32 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     """Returns the open findings of a judge, and those about facts in conflict, that touch the query: by a word of their
     evidence, or because a memory of theirs is among the nearest ones. Without open findings nothing is searched. A
     finding whose link counts (`app/findings/replacing.py`) is not uncertain: its earlier statement is marked."""
-    findings = await _read_findings(request)
-    if not findings.uncertain:
-        return SourceResult(judged=findings.judged)
+    store, scope, doubts = request.resources.store, request.scope, await _doubts(request)
+    if not doubts:
+        return SourceResult()
+    records = await EvidenceReader(store, scope, rfc3339(request.now)).read(
+        name for finding in doubts for name in evidence_names(finding)
+    )
+    opened = [
+        finding
+        for finding in doubts
+        if finding["status"] == "open"
+        and whole(finding, records)
+        and finding["trust"] >= (request.body.min_trust or 0)
+        and all(records[name].said_at <= request.as_of for name in evidence_names(finding))
+    ]
+    # of an open finding whose earlier memory is linked with the later statement, nothing is uncertain
+    earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
+    memories = [record.memory for name in earlier if isinstance(record := records[name], MemoryEvidence)]
+    linked = await replaced(store, scope, request.viewpoint, memories)
+    linked_pairs = {(("memory", statement.memory_id), statement.later.name) for statement in linked}
+    uncertain = [finding for finding in opened if tuple(evidence_names(finding)) not in linked_pairs]
+    judged = [JudgedStatement.of_replaced(statement) for statement in linked]
+    judged += [statement for finding in uncertain for statement in _uncertain_statements(finding, records)]
+    judged += await _accepted_statements(request, [finding for finding in doubts if finding["status"] == "accepted"])
+    if not uncertain:
+        return SourceResult(judged=judged)
+
     where, keep = visible(request)
     try:
         retrieved = await search(request, MEMORIES, where, NEAR, keep=keep)
@@ -64,65 +86,27 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
         nearest, warnings, faults = set(), [], [error]
     query_terms = set(text_ids(request.body.query).tolist())
     touched = list[tuple[int, Candidate]]()
-    for finding in findings.uncertain:
-        records = [findings.records[name] for name in evidence_names(finding)]
-        shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in records)
-        if shared or any(record.id in nearest for record in records):
-            touched.append((-shared, _item(finding, records, request)))
+    for finding in uncertain:
+        evidence = [records[name] for name in evidence_names(finding)]
+        shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in evidence)
+        if shared or any(record.id in nearest for record in evidence):
+            touched.append((-shared, _item(finding, evidence, request)))
     items = [item for _, item in sorted(touched, key=lambda pair: pair[0])]
     # without `query_evidence`: the section of memories, which searches the same collection, returns it
-    return SourceResult(items, warnings=warnings, judged=findings.judged, faults=faults)
+    return SourceResult(items, warnings=warnings, judged=judged, faults=faults)
 
 
-@dataclass(frozen=True, slots=True)
-class _Findings:
-    """Findings within the scope of a request, with what they say."""
-
-    uncertain: Sequence[FindingRecord] = ()
-    """The open ones whose statements both count still."""
-    records: dict[Name, EvidenceRecord] = field(default_factory=dict)
-    judged: Sequence[JudgedStatement] = ()
-
-
-async def _read_findings(request: SourceRequest) -> _Findings:
-    body, store = request.body, request.resources.store
-    if not request.partitions:
-        return _Findings()
-    repository, of_doubt = FindingRepository(store, request.scope), In("kind", ("contradiction", "stale"))
-    still_counts = both(In("status", ("open", "accepted")), of_doubt)
-    latest = [
+async def _doubts(request: SourceRequest) -> list[FindingRecord]:
+    """Returns the latest findings, open or accepted, that two records cannot both hold."""
+    repository = FindingRepository(request.resources.store, request.scope)
+    still_counts = both(In("status", ("open", "accepted")), In("kind", ("contradiction", "stale")))
+    found = [
         finding
         for of_user in of_partitions(request.partitions)  # one after the other: an index finds those of each user
         for finding in await repository.find(both(of_user, still_counts), limit=MOST_OPEN)
     ]
-    latest = sorted(latest, key=lambda finding: (finding["created_at"], finding["finding_id"]), reverse=True)[
-        :MOST_OPEN
-    ]
-    doubts = [finding for finding in latest if is_doubt(finding)]
-    if not doubts:
-        return _Findings()
-    records = await EvidenceReader(store, request.scope, rfc3339(request.now)).read(
-        name for finding in doubts for name in evidence_names(finding)
-    )
-    opened = [
-        finding
-        for finding in doubts
-        if finding["status"] == "open"
-        and whole(finding, records)
-        and finding["trust"] >= (body.min_trust or 0)
-        and all(records[name].said_at <= request.as_of for name in evidence_names(finding))
-    ]
-    # of an open finding whose earlier memory is linked with the later statement, nothing is uncertain
-    earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
-    memories = [record.memory for name in earlier if isinstance(record := records[name], MemoryEvidence)]
-    linked = await replaced(store, request.scope, request.viewpoint, memories)
-    linked_pairs = {(("memory", statement.memory_id), statement.later.name) for statement in linked}
-    uncertain = [finding for finding in opened if tuple(evidence_names(finding)) not in linked_pairs]
-    accepted = [finding for finding in doubts if finding["status"] == "accepted"]
-    judged = [JudgedStatement.of_replaced(statement) for statement in linked]
-    judged += [statement for finding in uncertain for statement in _uncertain_statements(finding, records)]
-    judged += await _accepted_statements(request, accepted)
-    return _Findings(uncertain, records, judged)
+    found.sort(key=lambda finding: (finding["created_at"], finding["finding_id"]), reverse=True)
+    return [finding for finding in found[:MOST_OPEN] if is_doubt(finding)]
 
 
 def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:

@@ -109,30 +109,20 @@ async def gather_profile(request: SourceRequest) -> SourceResult:
     user = await ProfileReader(resources.store, request.scope, resources.clock).find(body.user_id, request.facts_view)
     if user is None:
         return SourceResult()
-    items = await off_loop(
-        characters(user.profile), lambda: _by_shared_terms(profile_items(user.profile, user.facts), body.query)
-    )
+    items = await off_loop(characters(user.profile), _profile_items, user.profile, user.facts, body.query)
     return SourceResult(items, names=[user.profile["name"]] if user.profile["name"] else [])
 
 
-def profile_items(profile: UserProfile, facts: Mapping[str, FactRecord]) -> list[Candidate]:
-    """Returns the entries of a profile, in fixed order. `facts`: the facts that state fields, by field. Such a fact is
-    not shown again."""
+def _profile_items(profile: UserProfile, facts: Mapping[str, FactRecord], query: str) -> list[Candidate]:
+    """Returns the entries of a profile: single values (name, home, …), since they are few, then entries of lists by the
+    words that they share with the query. Rare words weigh more. `facts`: the facts that state fields, by field. Such a
+    fact is not shown again."""
     items = list[Candidate]()
     for name, text in _entries(profile):
         keys = {same_text(text)}
         if (fact := facts.get(name)) is not None:
             keys.add(same_text(sentence(fact)))
         items.append(Candidate(f"profile:{name}", "profile", text, keys=frozenset(keys)))
-    return items
-
-
-def _by_shared_terms(items: list[Candidate], query: str) -> list[Candidate]:
-    """Sorts the entries.
-
-    Single values (name, home, …) come first, since they are few, then entries of lists by the words that they share
-    with the query. Rare words weigh more.
-    """
     query_terms = set(text_ids(query).tolist())
     shared_terms = [query_terms.intersection(text_ids(item.text).tolist()) for item in items]
     entries_with = Counter(term for shared in shared_terms for term in shared)

@@ -64,6 +64,17 @@ SPARE_MEMORIES = 24
 """Added to the limit, because some items repeat items of other sections."""
 PARTNER_WORTH = 0.5
 """Score of what a hit brings along (its partner, a memory with its text, a related one), as a share of its own."""
+ASSISTANT, QUESTION, SCRAP = 0.5, 0.3, 0.5
+"""What a line of the assistant counts, a question, and a scrap such as "No, it's 14:30.": measured on prompts of a
+fortnight, of the entries that were needed or useful hardly any was one of these."""
+SCRAP_TOKENS, SCRAP_CHARACTERS = 16, 90
+"""A scrap has fewer tokens, and at most so many characters."""
+QUESTION_END, SHOWN_QUESTION = 500, 120
+"""Characters at the end of a message in which its last sentence ends, and of a question beside its answer."""
+LEAST_REPEATED = 12
+"""Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
+DATE_CHARACTERS: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
+"""Characters of an `event_at` that is no moment: a day is the same one in each zone."""
 
 
 async def gather_memories(request: SourceRequest) -> SourceResult:
@@ -89,6 +100,12 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         least = await decays.least_importance(request.body.agent_id)
     query_hash, now, left_out = content_hash(request.body.query), to_ms(request.now), list[LeftOut]()
 
+    def is_query(memory: MemoryRecord) -> bool:
+        """Returns whether the memory is the query itself, as a message of this session."""
+        session_id = request.body.session_id
+        in_session = session_id is not None and memory["source"]["session_id"] == session_id
+        return in_session and memory["content_hash"] == query_hash
+
     async def keeps_if_important(memory: MemoryRecord, score: float) -> bool:
         """Returns whether a memory is important enough, and notes as left out one that is not."""
         if least == 0 or is_rule(memory) or await decays.importance(memory, now) >= least:
@@ -97,9 +114,9 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         return False
 
     # of 124 hits some 25 remain: without the query itself, scores below the minimum and what has lost its importance
-    kept, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()
+    kept, below = list[Hit[MemoryRecord]](), list[Hit[MemoryRecord]]()  # `below`: what may be related to a kept one
     for hit in hits:
-        if _is_memory_of_query(hit.doc, query_hash, request):
+        if is_query(hit.doc):
             continue
         if hit.score < min_score and not (may_be_small and hit.doc["memory_type"] != DOCUMENT_PART):
             found = (hit.doc, hit.partner, *hit.others)
@@ -111,9 +128,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         if not equal:
             continue
         partner, worth = hit.partner, hit.score * PARTNER_WORTH
-        if partner is not None and (
-            _is_memory_of_query(partner, query_hash, request) or not await keeps_if_important(partner, worth)
-        ):
+        if partner is not None and (is_query(partner) or not await keeps_if_important(partner, worth)):
             partner = None
         kept.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     kept = newest_first_of_equal(kept)
@@ -138,14 +153,15 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
 
 
 RELATED, LEAST_RELATED, IN_COMMON = 5, 0.002, 0.25
-"""So many statements get a related one of at least this score, with this share of the words of either in common."""
+"""So many statements get a related one, of at least this score and with this share of the shorter one's words."""
 
 
 def related(
     shown: Sequence[Hit[MemoryRecord]], below: Iterable[Hit[MemoryRecord]]
 ) -> list[tuple[int, Hit[MemoryRecord]]]:
-    """Returns (place, hit), the last place first: of each of the first statements of a person the one of another
-    session, among those `below` the minimum score, that has most words in common with it.
+    """Returns (place, hit), the last place first, so that one may be put behind each place: of each of the first
+    statements of a person the one of another session, among those `below` the minimum score, that has most words in
+    common with it.
 
     Asked "Who turns the beans?", "Dodong will turn the boxes" is found by its words, and "Dodong left for Saudi, his
     boxes are mine" is not: what changed is often told without the words that ask for it.
@@ -174,7 +190,7 @@ def _words_stated(hit: Hit[MemoryRecord]) -> frozenset[int]:
     def read(memory: MemoryRecord) -> frozenset[int]:
         text = memory["content"]
         is_other = len(text) > FULLY_READ_CHARACTERS or memory["source"].get("role") == "assistant"
-        return frozenset() if is_other or is_question(text[-LAST_WORDS:]) else frozenset(text_ids(text).tolist())
+        return frozenset() if is_other or is_question(text[-QUESTION_END:]) else frozenset(text_ids(text).tolist())
 
     stated: frozenset[int] = hit.memo.once("words stated", read, hit.doc)
     return stated
@@ -185,10 +201,10 @@ def newest_first_of_equal(hits: Sequence[Hit[MemoryRecord]]) -> list[Hit[MemoryR
     the others behind it: one of them at most is packed. What happened (`event_at`) may have happened twice; of a
     message, `event_at` is when it was said."""
     ordered, equal = list(hits), dict[tuple[object, ...], list[int]]()
-    times = Counter(hit.doc["content_hash"] for hit in hits)
+    hits_with = Counter(hit.doc["content_hash"] for hit in hits)
     for index, hit in enumerate(hits):
         memory = hit.doc
-        if times[memory["content_hash"]] == 1:
+        if hits_with[memory["content_hash"]] == 1:
             continue
         if memory["event_at"] is None or speaker_of(memory["source"]) is not None:
             said_by = Utterance.in_memory(memory).by
@@ -250,12 +266,6 @@ def _content(memory: MemoryRecord) -> str:
     return f"{problem} → {fix}" if content == f"{problem}\n{fix}" else content
 
 
-def _is_memory_of_query(memory: MemoryRecord, query_hash: int, request: SourceRequest) -> bool:
-    """Returns whether the memory is the query itself, as a message of this session."""
-    in_session = request.body.session_id is not None and memory["source"]["session_id"] == request.body.session_id
-    return in_session and memory["content_hash"] == query_hash
-
-
 def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], request: SourceRequest) -> list[Candidate]:
     """Returns the hit, its partner, which may be packed as well, and the memories that say the same as the hit: of the
     hit and these one at most is packed."""
@@ -268,7 +278,7 @@ def _memory_items(hit: Hit[MemoryRecord], shown_texts: Mapping[str, str], reques
     if partner is not None and partner.place < item.place and partner.prefix != item.prefix and _is_scrap(item.text):
         # `user, asked "How far away is it?": Four metres.`, and the question, which another asked (the prefix names who
         # speaks), does not stand behind it once more
-        asked = one_line(sentences(partner.text[-LAST_WORDS:])[-1], SHOWN_QUESTION)
+        asked = one_line(sentences(partner.text[-QUESTION_END:])[-1], SHOWN_QUESTION)
         item = replace(item, prefix=f'{item.prefix.removesuffix(": ")}, asked "{asked}": ', says=partner.keys)
     equal = [item_of(memory, hit.score * PARTNER_WORTH) for memory in hit.others]
     if equal:
@@ -317,15 +327,10 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     )
 
 
-DATE_CHARACTERS: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
-"""Characters of an `event_at` that is no moment: a day is the same one in each zone."""
-
-
 def _factor_of(memory: MemoryRecord, text: str) -> float:
-    """Returns what a message counts for its kind: measured on prompts of a fortnight, of the entries that were needed
-    or useful hardly any was a line of the assistant, a question or a scrap such as "No, it's 14:30."."""
+    """Returns what a message counts for its kind. `text`: what is shown of it."""
     factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
-    if is_question(memory["content"][-LAST_WORDS:]):
+    if is_question(memory["content"][-QUESTION_END:]):
         factor *= QUESTION
     return factor * SCRAP if _is_scrap(text) else factor
 
@@ -335,11 +340,6 @@ def _is_scrap(text: str) -> bool:
     return len(text) <= SCRAP_CHARACTERS and prompt_text.count(text) < SCRAP_TOKENS
 
 
-ASSISTANT, QUESTION, SCRAP, SCRAP_TOKENS, SCRAP_CHARACTERS = 0.5, 0.3, 0.5, 16, 90
-LAST_WORDS, SHOWN_QUESTION = 500, 120
-"""Characters at the end of a message in which its last sentence ends, and of a question beside its answer."""
-LEAST_REPEATED = 12
-"""Characters of the shortest message that repeats one with its words. "I do." means something else each time."""
 MEMORIES_SOURCE = ContextSource(
     "memories", "Memories", gather_memories, MOST_MEMORIES, gets_marks=True, boosts={"recall": 1.25}
 )

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from app.context.passages import best_passage
 from app.context.schemas import PromptMessage
@@ -17,6 +19,7 @@ from app.context.source import (
     ReadingOrder,
     SourceRequest,
     SourceResult,
+    matching,
     part_of,
     remembered,
     same_memory,
@@ -40,7 +43,7 @@ from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import SESSIONS, FunctionCall, MessageRecord, SessionRecord, ToolCall, speaker_role
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Eq, In, Not, Or, Range, both
-from app.storage.search import SearchQuery
+from app.storage.search import Columns
 from app.storage.text import IS_QUESTION, SAID_BY_USER, content_hash
 from app.tasks.schemas import TaskRecord
 from app.tasks.service import TaskRepository
@@ -72,8 +75,8 @@ MOST_DUE, LONGEST_DUE, WITHIN = 10, 60, timedelta(days=1)
 async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list[Candidate]:
     """Returns what is due or planned within a day, the soonest first: "due 2026-12-03 08:00: Pay the bill". What
     surfaces later and what is done are left out."""
-    last = datetime.max.replace(tzinfo=UTC)  # a caller's `now` may be the last day of all
-    now, soon = rfc3339(request.now), rfc3339(min(request.now, last - WITHIN) + WITHIN)
+    # a caller's `now` may be the last day of all
+    now, soon = rfc3339(request.now), rfc3339(min(request.now, datetime.max.replace(tzinfo=UTC) - WITHIN) + WITHIN)
     planned = both(OWN_TIME, Range("event_until", ge=now), Range("event_at", le=soon))
     tasks = TaskRepository(request.resources.store, request.scope)
     memories, due_tasks = await asyncio.gather(
@@ -221,9 +224,9 @@ async def _last_sessions(request: SourceRequest, sessions: SessionRepository, mo
         return []
     other = None if body.session_id is None else Not(Eq(SESSIONS.id_field, body.session_id))
     where = both(Eq("agent_id", body.agent_id), Eq("user_id", body.user_id), unexpired(now))
-    last = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
+    recent = await sessions.find(both(where, other), limit=CONSIDERED_SUMMARIES)
     by_id = await MemoryRepository(request.resources.store, request.scope).get_many(
-        [memory_id for session in last if (memory_id := session.get("summary_id"))]
+        [memory_id for session in recent if (memory_id := session.get("summary_id"))]
     )
     summaries = {
         memory_id: memory
@@ -240,7 +243,7 @@ async def _last_sessions(request: SourceRequest, sessions: SessionRepository, mo
     if body.session_id is not None:
         ended = [
             session
-            for session in last
+            for session in recent
             if session.get("summary_id") not in summaries
             and session["status"] == "ended"
             and session["memorize"] != "none"
@@ -267,29 +270,27 @@ LONGEST_LINE = 40
 async def _last_lines(request: SourceRequest, sessions: Sequence[SessionRecord]) -> list[list[Candidate]]:
     """Returns the lines of each session that has some, with places that show the latest session first and each session
     in the order of its talk."""
-    body, scope, resources = request.body, request.scope, request.resources
-    partitions = scope.partitions(body.agent_id, body.user_id, include_shared=False)
+    partitions = request.scope.partitions(request.body.agent_id, request.body.user_id, include_shared=False)
     if not sessions or not partitions:
         return []
     where, keep = visible(request)
-    last = {session["session_id"]: str(session["last_message_at"]) for session in sessions}
-    where = both(where, In("source.session_id", tuple(last)), Eq("memory_type", "message"))
-    no_terms = np.empty(0, np.uint32)
-    columns = await resources.store.search(
-        MEMORIES, SearchQuery(scope.tenant, partitions, where, None, resources.embedder.name, no_terms)
-    )
-    is_statement = (columns.flags & SAID_BY_USER != 0) & (columns.flags & IS_QUESTION == 0) & (columns.session >= 0)
-    spoken = np.flatnonzero(columns.matched & is_statement)
-    longest_first = spoken[np.argsort(-columns.length[spoken], kind="stable")]
-    of_session = columns.session[longest_first]
-    first = np.concatenate([longest_first[of_session == one][:LINES] for one in np.unique(of_session)] or [spoken])
-    fetched = await resources.store.fetch(MEMORIES, scope.tenant, columns.rows[first]) if len(first) else []
+    ended_at = {session["session_id"]: str(session["last_message_at"]) for session in sessions}
+
+    def longest_statements(columns: Columns) -> NDArray[Any]:
+        is_statement = (columns.flags & SAID_BY_USER != 0) & (columns.flags & IS_QUESTION == 0)
+        spoken = np.flatnonzero(columns.matched & is_statement & (columns.session >= 0))
+        longest_first = spoken[np.argsort(-columns.length[spoken], kind="stable")]
+        of_session = columns.session[longest_first]
+        return np.concatenate([longest_first[of_session == one][:LINES] for one in np.unique(of_session)] or [spoken])
+
+    where = both(where, In("source.session_id", tuple(ended_at)), Eq("memory_type", "message"))
     lines: dict[str, list[Candidate]] = {}
-    for memory in (row.doc for row in fetched if row is not None and scope.sees(row.doc)):
-        if (session_id := memory["source"]["session_id"]) in last and (keep is None or keep(memory)):
+    for memory in await matching(request, MEMORIES, where, partitions, longest_statements):
+        if (session_id := memory["source"]["session_id"]) in ended_at and (keep is None or keep(memory)):
             item = memory_item(memory, best_passage(memory["content"], {}, LONGEST_LINE), None, request)
             assert item.heading is not None
-            heading, place = replace(item.heading, conversation=False), (last[session_id], -item.place[1])
+            # the section shows the latest place first: the later session, and of a session the smaller number
+            heading, place = replace(item.heading, conversation=False), (ended_at[session_id], -item.place[1])
             lines.setdefault(session_id, []).append(replace(item, heading=heading, place=place))
     return list(lines.values())
 
