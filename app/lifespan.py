@@ -127,7 +127,6 @@ class RealParts:
         return await open_store(settings, dim, clock=self.clock(), tuning=self.tuning)
 
     async def embedder(self, settings: Settings) -> Embedder:
-        """Opens the embedding model."""
         chosen = settings.embedding
         return await open_embedder(
             chosen.model,
@@ -295,7 +294,6 @@ async def _build(stack: AsyncExitStack, settings: Settings, parts: RealParts) ->
 
 
 def with_model(settings: Settings, model: str) -> Settings:
-    """Returns the settings with another embedding model."""
     return settings.model_copy(update={"embedding": settings.embedding.model_copy(update={"model": model})})
 
 

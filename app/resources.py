@@ -29,11 +29,9 @@ class AccessLog(Protocol):
 
     def note(self, tenant: str, memory_ids: list[str]) -> None:
         """Records a recall of the memories, to be written later."""
-        ...
 
     def recent(self, tenant: str) -> list[tuple[str, datetime]]:
         """Returns the memories that this process recalled last, the latest first, each with the time."""
-        ...
 
 
 class TokenReader(Protocol):
@@ -42,11 +40,9 @@ class TokenReader(Protocol):
     async def principal(self, token: str) -> Any:
         """Returns the principal (`app.auth.keys.Principal`) of a token. Raises Unauthorized, Forbidden or
         IssuerUnavailable."""
-        ...
 
     async def close(self) -> None:
         """Closes the connections to the issuer."""
-        ...
 
 
 class Gauges(Protocol):
@@ -54,7 +50,6 @@ class Gauges(Protocol):
 
     async def refresh(self) -> None:
         """Counts anew, unless that was done just now. Raises nothing."""
-        ...
 
 
 class KeylessCheck(Protocol):
@@ -63,15 +58,12 @@ class KeylessCheck(Protocol):
     @property
     def ended(self) -> bool:
         """True once a key was seen. It never becomes false again."""
-        ...
 
     async def allowed(self) -> bool:
         """Returns whether a request without a key may be served now."""
-        ...
 
     async def end(self) -> None:
         """Records that a key was seen or made."""
-        ...
 
 
 @dataclass(slots=True)

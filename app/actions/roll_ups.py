@@ -190,7 +190,6 @@ class Tally:
             self.ratings[call.rating] += number
 
     def add_cell(self, cell: DayCell) -> None:
-        """Adds a cell of a day."""
         self.outcomes.update(cell["outcomes"])
         self.duration_sum += cell["duration_sum"]
         self.durations.update({_middle(name): number for name, number in cell["durations"].items()})

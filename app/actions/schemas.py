@@ -314,5 +314,4 @@ class ActionFilters(core.RecordFilters, total=False):
 
 
 def render(action: ActionRecord) -> Action:
-    """Returns an action as answers show it."""
     return cast(Action, {"rolled_up_into": None, **ACTIONS.public(action)})

@@ -208,7 +208,6 @@ class TokenVerifier:
         return principal_of(claims, self._settings)
 
     async def close(self) -> None:
-        """Closes the connections to the issuer."""
         await self._keys.close()
 
     def _claims(self, token: str, key: PyJWK) -> JsonObject:

@@ -258,7 +258,6 @@ class Ask(Protocol):
 
     async def __call__(self, method: str, path: str, body: Json | bytes | None = None, kind: str | None = None) -> Any:
         """Returns the body of the answer. `kind`: the media type of a file. Raises CommandFailed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,6 @@ class StoryWriter:
         self._sessions: dict[str, Json] = {}
 
     async def call(self, method: str, path: str, body: Json | None = None) -> Any:
-        """Calls the API. Returns the body of the answer."""
         return checked(await self._api(method, path, body)).body
 
     async def work(self) -> None:
@@ -212,7 +211,6 @@ class StoryWriter:
         await accesses.flush()
 
     async def write_procedure(self, body: Json) -> None:
-        """Adds a procedure with its outcomes."""
         outcomes = body.pop("outcomes")
         made = await self.call("POST", "/v1/procedures", body)
         path = f"/v1/procedures/{made['procedure_id']}/outcomes"

@@ -66,7 +66,6 @@ class ByteCache(Generic[K, V]):
         return value
 
     def clear(self) -> None:
-        """Drops everything."""
         with self._lock:
             self._values.clear()
             self.bytes = 0

@@ -25,7 +25,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Returns the current time, aware and in UTC."""
-        ...
 
 
 class SteadyTime:

@@ -46,7 +46,6 @@ class Buckets:
         """What each bucket held when it was last changed, less than 0 if it was overdrawn, and when that was."""
 
     def holds(self, key_id: str, rate: float, most: float) -> float:
-        """Returns what a bucket holds now."""
         tokens, since = self._held.get(key_id, (most, 0.0))
         return min(most, tokens + (self._clock() - since) * rate)
 

@@ -188,7 +188,6 @@ class MetricsSender:
                 log.exception("metrics were not sent")
 
     def data(self) -> MetricsData:
-        """Returns the metrics as they are now."""
         now = time.time_ns()
         metrics = (self._metric(family, now) for family in prometheus_client.REGISTRY.collect())
         scoped = ScopeMetrics(self._scope, [metric for metric in metrics if metric is not None], "")

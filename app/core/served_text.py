@@ -160,7 +160,6 @@ class _Lines:
         return bisect_right(self._starts, place) - 1
 
     def start(self, number: int) -> int:
-        """Returns the place of a line."""
         return self._starts[number]
 
     def end(self, number: int) -> int:

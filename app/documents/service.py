@@ -43,7 +43,6 @@ class PassageRepository(MemoryRepository):
 
 
 def render(document: schemas.DocumentRecord) -> schemas.Document:
-    """Returns a document as answers show it."""
     return schemas.DOCUMENTS.as_record(schemas.DOCUMENTS.public(document))
 
 

@@ -120,7 +120,6 @@ class Backlog:
         return any(self._lanes())
 
     def add(self, request: EmbeddingRequest) -> None:
-        """Adds a request to its lane."""
         (self._queries if request.urgent else self._bulk).add(request)
 
     def drain(self) -> list[EmbeddingRequest]:
@@ -320,17 +319,14 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """Model and variant. It is stored with each vector; vectors of different names are never compared."""
-        ...
 
     @property
     def dim(self) -> int:
         """Number of dimensions."""
-        ...
 
     @property
     def ready(self) -> bool:
         """False after `close`, or if the thread has died."""
-        ...
 
     async def embed_query(self, text: str) -> Vectors:
         """Returns the vector of a query, shape (dim,), float32, of unit length, read-only.
@@ -338,14 +334,12 @@ class Embedder(Protocol):
         The model's prompt for queries is put before the text. Queries go before all bulk work. The result is cached by
         text.
         """
-        ...
 
     async def embed_texts(self, texts: Sequence[str]) -> Vectors:
         """Returns the vectors, shape (n, dim), float32, of unit length, in the order of `texts`.
 
         The model's prompt for passages is put before each text. If the caller is cancelled, the rest is not computed.
         """
-        ...
 
     async def windows(self, texts: Sequence[str]) -> list[list[str]]:
         """Returns, for each text, the parts that the model reads in full: one for most texts, at most
@@ -353,11 +347,9 @@ class Embedder(Protocol):
 
         The parts are input for `embed_texts`.
         """
-        ...
 
     async def close(self) -> None:
         """Waits for the batch under way, fails all waiting requests, and ends the thread."""
-        ...
 
 
 class BatchingEmbedder:

@@ -74,17 +74,14 @@ class Model(Protocol):
     @property
     def name(self) -> str:
         """Name of the model and its variant."""
-        ...
 
     @property
     def dim(self) -> int:
         """Number of dimensions."""
-        ...
 
     @property
     def prompts(self) -> Prompts:
         """Prompts that the caller puts before the texts. `split` leaves room for the prompt of passages."""
-        ...
 
     @property
     def piece_tokens(self) -> int | None:
@@ -93,23 +90,19 @@ class Model(Protocol):
 
         On a CPU large batches are no faster, and a query waits for the run under way.
         """
-        ...
 
     @property
     def runs_beside_itself(self) -> bool:
         """Whether `encode` may be called from two threads at once. Else one thread calls it."""
-        ...
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Returns vectors, shape (n, dim), float32, of unit length."""
-        ...
 
     def split(self, text: str) -> list[str]:
         """Returns the parts of a text that `encode` reads in full, at most `MAX_WINDOWS`.
 
         The result is the text itself if it fits into one. Token counts may be estimates. It is called from any thread.
         """
-        ...
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -63,23 +63,19 @@ class Reranker(Protocol):
     @property
     def name(self) -> str:
         """Name for people. It contains no secret."""
-        ...
 
     @property
     def at_once(self) -> int:
         """Number of calls that may run at the same time."""
-        ...
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
         """Returns one number for each text; a greater one means a better answer. It stops soon after it is cancelled.
 
         Raises RerankingFailed.
         """
-        ...
 
     async def close(self) -> None:
         """Releases the model or the connections."""
-        ...
 
 
 class SecondStage:

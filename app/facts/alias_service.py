@@ -102,7 +102,6 @@ class _Edit:
     after: dict[str, AliasRecord] = field(default_factory=dict)
 
     def applied(self, aliases: AliasMap) -> AliasMap:
-        """Returns the aliases as they are afterwards."""
         return AliasMap((aliases.records | self.after).values())
 
 

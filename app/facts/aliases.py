@@ -90,7 +90,6 @@ FACT_COLLECTIONS = (FACTS, FACT_GROUPS, ENTITY_ALIASES)
 
 
 def render_alias(alias: AliasRecord) -> EntityAlias:
-    """Returns an alias as answers show it."""
     return shown_as(EntityAlias, alias)
 
 

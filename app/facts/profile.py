@@ -147,7 +147,6 @@ def line_of(text: str) -> str | None:
 
 
 def group_of_field(user_id: str, field: str) -> str:
-    """Returns the id of the group of facts that state a field."""
     return group_of(None, user_id, USER, predicate_key(PREDICATES[field]))
 
 

@@ -127,11 +127,9 @@ class FactRepository(Repository[schemas.FactRecord]):
         super().__init__(store, scope, schemas.FACTS)
 
     async def group(self, group_id: str) -> schemas.FactGroupRecord | None:
-        """Returns a group's document, or None."""
         return await self.store.get(schemas.FACT_GROUPS, self.scope.tenant, group_id)
 
     async def groups(self, group_ids: Sequence[str]) -> dict[str, schemas.FactGroupRecord]:
-        """Returns the groups that exist, by id."""
         if len(group_ids) == 1:
             only = await self.group(group_ids[0])
             return {} if only is None else {only["group_id"]: only}

@@ -137,7 +137,6 @@ def _bounded(key: str) -> str:
 
 
 def group_of(agent: str | None, user: str | None, subject_key: str, predicate_key: str) -> str:
-    """Returns the id of the group of an owner, subject and predicate."""
     return blake2b(orjson.dumps([agent, user, subject_key, predicate_key]), digest_size=16).hexdigest()
 
 
@@ -387,7 +386,6 @@ class FactSearchResult(HowSearched):
 
 
 def render(fact: FactRecord) -> Fact:
-    """Returns a fact as answers show it."""
     return core.shown_as(Fact, fact)
 
 

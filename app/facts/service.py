@@ -373,7 +373,6 @@ class FactService:
         return await self._facts.listed(of_lineage, listing, schemas.render, schemas.Fact, request=fact["lineage_id"])
 
     async def search(self, body: schemas.FactSearch) -> schemas.FactSearchResult:
-        """Searches facts by meaning and words."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
         named: FactFilters = {"subject": body.subject, "known_at": body.known_at}
         aliases = await self._aliases_of(named, body.agent_id, body.user_id)

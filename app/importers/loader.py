@@ -114,7 +114,6 @@ class DefaultOwner:
         return mapped
 
     def source(self, session: Any) -> Json | None:
-        """Returns the source of a memory of a conversation."""
         return {"session_id": found} if (found := self.id_of(session)) else None
 
     def of(self, agent_id: Any = None, user_id: Any = None) -> RecordOwner:
@@ -207,7 +206,6 @@ def time(value: Any) -> str | None:
 
 
 def words(values: Any) -> list[str]:
-    """Returns the texts of a list as tags."""
     return [value[:MAX_TAG] for value in listed(values) if isinstance(value, str) and value][:64]
 
 
@@ -252,11 +250,9 @@ class ImportTarget(Protocol):
 
     async def post(self, path: str, body: Json) -> str | None:
         """Posts a body to a path. Returns None, or the reason of a refusal."""
-        ...
 
     async def get(self, path: str) -> Json | None:
         """Returns the answer for a path, or None if there is none."""
-        ...
 
 
 ImportStep = Callable[[int], None]
@@ -443,7 +439,6 @@ async def _post_conversation(
 
 
 async def _messages_there(path: str, service: ImportTarget) -> list[Json]:
-    """Returns the messages of a session, in order."""
     messages, after = list[Json](), 0
     while page := (await service.get(f"{path}/messages?limit=100&after_seq={after}") or {}).get("items"):
         messages += page

@@ -81,7 +81,6 @@ class Conversation:
 
     @property
     def size(self) -> int:
-        """The number of messages."""
         return len(self.lines)
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:

@@ -87,7 +87,6 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """The number of episodes."""
         return len(self.actions)
 
     @property
@@ -352,7 +351,6 @@ class EpisodeFacts:
         return PartRequest({"user_name": name, "known_facts": known})
 
     def may_be_stored(self, batch: Batch, _: ModelAnswer, fact: prompts.StatedFact) -> bool:
-        """Returns whether a fact cites an episode."""
         return bool(batch.cited(fact.episode_numbers))
 
     def plans(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
@@ -395,7 +393,6 @@ class EpisodeProcedures:
         return PartRequest({"known_procedures": shown}, context=[procedure["procedure_id"] for procedure in known])
 
     def may_be_stored(self, batch: Batch, _: ModelAnswer, procedure: prompts.StatedProcedure) -> bool:
-        """Returns whether a procedure cites an episode."""
         return bool(batch.cited(procedure.episode_numbers))
 
     def plans(self, tools: Tools, batch: Batch, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:

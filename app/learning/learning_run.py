@@ -97,33 +97,26 @@ class LearningSource(Protocol):
     @property
     def size(self) -> int:
         """The number of records."""
-        ...
 
     @property
     def prompt(self) -> str:
         """The name of the prompt that comes first, as `conversation`: those of the parts follow it."""
-        ...
 
     def derivation_id(self, extractor: str, prompt_id: str) -> str:
         """Returns the id of the derivation of this extractor from this source."""
-        ...
 
     @property
     def record(self) -> tuple[Collection, str]:
         """The record that an operation names where the content of the source cannot be handled."""
-        ...
 
     def described(self) -> DerivationRecord:
         """Returns owner and source, as fields of the derivation."""
-        ...
 
     def unchanged(self) -> list[Change]:
         """Returns changes that conflict if the source is no longer what the model was shown."""
-        ...
 
     def data(self, known: Json) -> str:
         """Returns the records, and further data, as JSON for the model."""
-        ...
 
 
 S = TypeVar("S", bound=LearningSource)
@@ -159,30 +152,24 @@ class Extractor(Protocol[S_contra]):
     @property
     def names(self) -> Sequence[str]:
         """What is made of the answer, in order: each has a derivation and a place in the report."""
-        ...
 
     @property
     def prompt(self) -> str:
         """The name of the prompt's file."""
-        ...
 
     @property
     def shape(self) -> type[ReplyShape]:
         """The shape of the answer. Field names of different parts differ."""
-        ...
 
     async def request(self, tools: Tools, source: S_contra, /) -> PartRequest:
         """Returns what the model is shown. Raises `Skipped` if the part has nothing to ask, or Forbidden."""
-        ...
 
     def may_be_stored(self, source: S_contra, answer: ModelAnswer, item: Any, /) -> bool:
         """Returns whether an item may be stored, as far as code can see it alone. The second look is for these."""
-        ...
 
     def plans(self, tools: Tools, source: S_contra, /, answer: ModelAnswer) -> Mapping[str, DerivationPlan]:
         """Returns the plan for each of `names`. It reads again whenever it runs, so it can run again after a
         conflict without asking the model again."""
-        ...
 
 
 Part = tuple[Extractor[S], PartRequest]

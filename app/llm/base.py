@@ -25,11 +25,9 @@ class Allowance(Protocol):
 
     async def reserve(self, tokens: int) -> None:
         """Counts a call whose prompt has `tokens` tokens, before it is made. Raises LLMBudgetSpent."""
-        ...
 
     async def settle(self, reserved: int, spent: Mapping[str, int]) -> None:
         """Counts what a call has spent: calls, tokens and cached tokens. `reserved` of the tokens are counted."""
-        ...
 
 
 class Budget:
@@ -75,31 +73,25 @@ class LLM(Protocol):
     @property
     def model(self) -> str:
         """Name of the model."""
-        ...
 
     @property
     def prompt_tokens(self) -> int:
         """Most tokens of a prompt: what the context has beside the answer."""
-        ...
 
     def model_for(self, shape: type[BaseModel]) -> str:
         """Returns the name of the model that is asked for such an answer."""
-        ...
 
     def budget(self, allowance: Allowance | None = None) -> Budget:
         """Returns a new budget for one run of a tenant with that allowance."""
-        ...
 
     async def reply(self, instructions: str, data: str, shape: type[T], budget: Budget) -> T:
         """Returns the model's answer to `data` under `instructions`, parsed as `shape`.
 
         Raises LLMUnavailable, LLMReplyInvalid or LLMBudgetSpent.
         """
-        ...
 
     async def close(self) -> None:
         """Closes the connections."""
-        ...
 
 
 def configured(llm: LLM | None) -> LLM:

@@ -44,7 +44,6 @@ class Api(Protocol):
     ) -> ApiAnswer:
         """Sends a request. `path` is below the root and may have a query; ids in it are quoted (`segment`). Raises
         ToolError."""
-        ...
 
 
 class ToolError(Exception):

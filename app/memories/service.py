@@ -205,7 +205,6 @@ class MemoryService:
         return deleted
 
     async def history(self, memory_id: str, listing: Listing) -> Page[HistoryEntry]:
-        """Returns one page of the earlier versions of a memory."""
         await self._memories.get_unexpired(memory_id, rfc3339(self._clock.now()))
 
         async def shown(version: HistoryRecord[MemoryRecord]) -> HistoryEntry:

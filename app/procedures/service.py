@@ -161,7 +161,6 @@ TrialVerdict = Literal["adopt", "drop"]
 def new_trial(
     trial_id: str, steps: list[str], action_ids: list[str], model: str, prompt_version: str, now: str
 ) -> schemas.ProcedureTrial:
-    """Returns a trial without outcomes."""
     return {
         "trial_id": trial_id,
         "steps": steps,
@@ -185,7 +184,6 @@ def served(trial: schemas.ProcedureTrial | None) -> schemas.ProcedureVariant:
 def counted(
     trial: schemas.ProcedureTrial, variant: schemas.ProcedureVariant, *, success: bool
 ) -> schemas.ProcedureTrial:
-    """Returns the trial with one more outcome."""
     if variant == "revised":
         return {**trial, "revised": with_outcome(trial["revised"], success=success)}
     return {**trial, "current": with_outcome(trial["current"], success=success)}
@@ -606,7 +604,6 @@ class ProcedureService:
         return WriteResult(None, self._procedures.remove([procedure]), 204)
 
     async def history(self, procedure_id: str, listing: Listing) -> Page[schemas.ProcedureVersion]:
-        """Returns a page of the versions that were replaced."""
         await self._procedures.get(procedure_id)
 
         def past(version: HistoryRecord[schemas.ProcedureRecord]) -> schemas.ProcedureVersion:

@@ -354,7 +354,6 @@ class UserService:
         return render_profile(user.record)
 
     async def put_profile(self, user_id: str, body: Profile, precondition: Precondition) -> WriteResult[StoredProfile]:
-        """Replaces the whole profile."""
         whole = cast(UserProfile, dict(body))
         return await self._change(user_id, precondition, characters(vars(body)), lambda _: whole, FACT_FIELDS)
 
@@ -442,7 +441,6 @@ class UserService:
     # --- Issues and solutions -----------------------------------------------------------------------------------------
 
     async def add_issue(self, user_id: str, body: IssueIn, precondition: Precondition) -> WriteResult[Issue]:
-        """Stores an issue as a memory."""
         memory = MemoryCreate(
             agent_id=body.agent_id,
             user_id=user_id,
@@ -456,7 +454,6 @@ class UserService:
         return _as(await self._memories.create(memory, precondition), render_issue)
 
     async def add_solution(self, user_id: str, body: SolutionIn, precondition: Precondition) -> WriteResult[Solution]:
-        """Stores a solution as a memory."""
         memory = MemoryCreate.model_validate(
             {
                 "agent_id": body.agent_id,
@@ -484,11 +481,9 @@ class UserService:
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
     async def issues(self, user_id: str, listing: Listing) -> Page[Issue]:
-        """Returns a page of the user's active issues."""
         return await self._page(user_id, "issue", render_issue, listing)
 
     async def solutions(self, user_id: str, listing: Listing) -> Page[Solution]:
-        """Returns a page of the user's active solutions."""
         return await self._page(user_id, "solution", render_solution, listing)
 
     async def _page(self, user_id: str, kind: MemoryType, render: Callable[[Memory], A], listing: Listing) -> Page[A]:

@@ -468,7 +468,6 @@ MAX_CORRECTIONS, SHOWN_CORRECTIONS = 50, 10
 
 
 def by_day(actions: Iterable[ActionRecord]) -> dict[Day, list[ActionRecord]]:
-    """Groups actions by owner and day."""
     days: dict[Day, list[ActionRecord]] = {}
     for action in actions:
         day = Day(action["tenant_id"], action["agent_id"], action["user_id"], action["timestamp"][:10])
@@ -733,7 +732,6 @@ def _any_of(parts: list[Filter]) -> Filter:
 
 
 def decay_of(agent: AgentRecord) -> DecayCurve:
-    """Returns the decay of an agent's settings."""
     return DecayCurve(**agent["settings"]["decay"])
 
 
@@ -743,5 +741,4 @@ def histogram(counts: Iterable[int]) -> list[str]:
 
 
 def bar_of(value: float) -> int:
-    """Returns the index of the bar that contains the value."""
     return min(int(value * BARS), BARS - 1)

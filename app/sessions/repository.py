@@ -257,7 +257,6 @@ class SessionRepository(Repository[SessionRecord]):
         return [DeleteWhere(MESSAGES, self.scope.tenant, Eq("session_id", session["session_id"]))]
 
     def remove(self, session: SessionRecord) -> list[Change]:
-        """Returns the changes that delete a session and its messages."""
         return [*self.clear(session), self.delete(session)]
 
 

@@ -199,7 +199,6 @@ session; what `extra` holds stands beside the other fields, as it was sent."""
 
 
 def counter(session_id: str) -> str:
-    """Returns the name of the session's counter."""
     return f"messages:{session_id}"
 
 
@@ -598,12 +597,10 @@ class SessionStats(TypedDict):
 
 
 def render(session: SessionRecord) -> Session:
-    """Returns a session as responses show it."""
     return cast(Session, SESSIONS.public(session))
 
 
 def render_message(message: MessageRecord) -> Message:
-    """Returns a message as responses show it."""
     public = {name: value for name, value in message.items() if name not in _NOT_IN_ANSWERS}
     return cast(Message, {**public, **message.get("extra", {})})
 

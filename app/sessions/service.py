@@ -265,7 +265,6 @@ class SessionService:
         return [self._memories.add(memory, entry, self._embeddings) for memory, entry in embedded]
 
     async def stats(self, session_id: str) -> schemas.SessionStats:
-        """Returns counts and times of a session."""
         session = await self._live(session_id)
         messages, undeleted = self._sessions.messages, self._sessions.undeleted(session)
         counts = {role: await messages.count(both(undeleted, Eq("role", role))) for role in ROLES}

@@ -65,7 +65,6 @@ class LogOptions:
         return self.stamp_now()
 
     def stamp_now(self) -> str:
-        """Returns the time for an entry."""
         return rfc3339(self.clock.now())
 
 
@@ -184,7 +183,6 @@ class ChangeNotes:
         )
 
     def by_tenant(self) -> dict[str, list[LogEntry]]:
-        """Returns the entries in the order of the list, by tenant."""
         entries: defaultdict[str, list[LogEntry]] = defaultdict(list)
         for entry in self._entries.values():
             entries[entry.tenant].append(entry)

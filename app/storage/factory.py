@@ -45,7 +45,6 @@ class StoreLocation:
 
     @property
     def directory(self) -> Path:
-        """The directory of an embedded store."""
         return self.settings.data_dir
 
     @property

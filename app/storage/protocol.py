@@ -184,25 +184,20 @@ class Reembedding(Protocol):
         self, collection: Collection, model: int, after: int, limit: int, which: PartitionSelector
     ) -> list[int]:
         """Returns the numbers of up to `limit` partitions after the number `after`, ascending."""
-        ...
 
     async def missing_vectors(
         self, collection: Collection, partitions: Sequence[int], model: int, after: int, limit: int
     ) -> list[MissingVector]:
         """Returns up to `limit` documents of the partitions, by row, which follow the row `after`."""
-        ...
 
     async def mark_migrated(self, collection: Collection, partitions: Sequence[int], model: int) -> None:
         """Marks those of the partitions in which every document has a vector of `model`."""
-        ...
 
     async def counts(self, collection: Collection, model: int, dim: int) -> VectorCounts:
         """Counts vectors by model. Reads every row."""
-        ...
 
     async def drop_previous_vectors(self, collection: Collection) -> int:
         """Deletes the vectors that `Update.keep` kept. Returns how many."""
-        ...
 
 
 class Accounting(Protocol):
@@ -210,15 +205,12 @@ class Accounting(Protocol):
 
     async def stored(self) -> UsageByTenant:
         """Returns the usage of every tenant, as kept up by the commits."""
-        ...
 
     async def totals(self) -> StoredTotals:
         """Returns the sums over all tenants, added up by the engine. Raises StoreUnavailable."""
-        ...
 
     async def recount(self) -> list[str]:
         """Counts every record and corrects the stored usage. Returns a sentence for each tenant that was wrong."""
-        ...
 
 
 class Store(Protocol):
@@ -229,21 +221,17 @@ class Store(Protocol):
     @property
     def reembedding(self) -> Reembedding:
         """The operations for moving to another embedding model."""
-        ...
 
     @property
     def accounting(self) -> Accounting:
         """The records and bytes of tenants."""
-        ...
 
     @property
     def change_log(self) -> ChangeLog:
         """The log of what was committed."""
-        ...
 
     async def get(self, collection: Collection[R], tenant: str, doc_id: str) -> R | None:
         """Returns a document by its id, or None."""
-        ...
 
     async def find(
         self,
@@ -259,7 +247,6 @@ class Store(Protocol):
 
         With `tenant` None it searches all tenants, for jobs.
         """
-        ...
 
     async def find_fetched(
         self,
@@ -272,11 +259,9 @@ class Store(Protocol):
         limit: int = 100,
     ) -> list[Fetched[R]]:
         """As `find`, for who only shows the documents: an engine may return what it has parsed before."""
-        ...
 
     async def count(self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING) -> int:
         """Counts the documents that match, of one tenant or, with None, of all."""
-        ...
 
     async def values(
         self, collection: Collection, tenant: str, field: str, where: Filter, *, order: Order, limit: int
@@ -285,7 +270,6 @@ class Store(Protocol):
 
         Absent values are left out. It is fast for fields that an index begins with.
         """
-        ...
 
     async def tally(
         self,
@@ -302,27 +286,22 @@ class Store(Protocol):
         `first`: of the last field, a time, by that many first characters, such as 10 for days. It reads all that match,
         or an index that covers the fields.
         """
-        ...
 
     async def scope_overview(
         self, collection: Collection, tenant: str, partitions: Sequence[Partition]
     ) -> ScopeOverview:
         """Returns the number of documents, the speakers and the agents of the partitions."""
-        ...
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:
         """Returns columns of the query's partitions, for ranking. Sees every commit acknowledged before the call, or
         before `query.overview` was read."""
-        ...
 
     async def fetch(self, collection: Collection[R], tenant: str, rows: Ints) -> list[Fetched[R] | None]:
         """Returns documents for the handles in `Columns.rows`, in the same order; None for one deleted since, or that
         cannot be read."""
-        ...
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         """Makes all changes durably, or none. Raises CommitConflict, or QuotaExceeded for a `WithinQuota`."""
-        ...
 
     async def apply(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
@@ -333,42 +312,34 @@ class Store(Protocol):
         Internal change: does not bump the versions of documents or of partitions. With `tenant` None it applies to all
         tenants.
         """
-        ...
 
     async def would_change(
         self, collection: Collection, tenant: str | None, rule: DecayRule, where: Filter = EVERYTHING
     ) -> bool:
         """Returns whether `apply` would change anything now. Writes nothing."""
-        ...
 
     async def undecayable(
         self, collection: Collection, tenant: str | None, where: Filter = EVERYTHING, *, limit: int = 100
     ) -> list[str]:
         """Returns the ids of documents that match and that no rule can be applied to, because an importance is no
         number or `anchored_at` no time. `apply` leaves them as they are."""
-        ...
 
     def on_insert(self, collection: Collection, callback: Callable[[], None]) -> None:
         """Calls `callback` in the event loop after each commit of this process that inserts into the collection.
 
         Inserts of other processes are not reported: poll for them.
         """
-        ...
 
     async def purge(self, tenant: str, user: str, counters: Sequence[str]) -> None:
         """Deletes the engine's own records of a user without documents: partitions, tombstones, cached copies, these
         counters, and the entries of the change log that name the user."""
-        ...
 
     async def scrub(self) -> None:
         """Removes all bytes of deleted records from the engine's own files. Raises StoreUnavailable if it cannot."""
-        ...
 
     async def check(self, *, deep: bool = False, told: Told = untold) -> list[Finding]:
         """Checks that the store can be reached; with `deep`, also the integrity of everything stored. `told` may be
         called in another thread."""
-        ...
 
     async def close(self) -> None:
         """Closes the store. It cannot be used afterwards."""
-        ...

@@ -164,5 +164,4 @@ def metadata_terms(metadata: JsonObject) -> list[str]:
 
 
 def metadata_term(key: str, value: Any) -> str:
-    """Returns the digest of one metadata entry."""
     return blake2b(canonical([key, value]), digest_size=12).hexdigest()

@@ -89,7 +89,6 @@ class NameSource(Protocol):
         self, scope: Scope, partitions: Sequence[Partition], known_at: str | None
     ) -> Sequence[Sequence[str]]:
         """Returns the names of each entity that has several in these partitions, as it was known then."""
-        ...
 
 
 @dataclass(slots=True)  # like `Columns`, not frozen: that takes five times as long to make, at each search

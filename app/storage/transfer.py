@@ -72,27 +72,21 @@ class MovableStore(Store, Protocol):
 
         Records of one partition come in the order of their insertion.
         """
-        ...
 
     async def load(self, collection: Collection, records: Sequence[Record]) -> int:
         """Inserts all of the records or none, skipping existing ids. Returns the number inserted."""
-        ...
 
     async def backup(self, target: Path) -> int:
         """Writes a consistent copy of the store to one file. Returns its size in bytes. Raises BackupRefused."""
-        ...
 
     async def counters(self) -> list[Counter]:
         """Returns all counters."""
-        ...
 
     async def load_counters(self, counters: Sequence[Counter], *, only: bool = False) -> None:
         """Raises the counters to these values, and never lowers one. `only` makes them exactly these."""
-        ...
 
     async def notes(self, new: Mapping[str, str] | None = None) -> dict[str, str]:
         """Keeps notes about the store itself under their names; an empty one goes. Returns all that it has."""
-        ...
 
 
 async def exported(store: MovableStore, collection: Collection) -> AsyncIterator[list[Record]]:
@@ -139,14 +133,12 @@ class Total:
     checksum: int = 0
 
     def add(self, record: Record, fingerprint: bytes) -> None:
-        """Adds a record with its `digest`."""
         self.records += 1
         self.vectors += record.packed is not None and record.packed.vector is not None
         self.checksum = (self.checksum + int.from_bytes(fingerprint, "little")) % (1 << 128)
 
 
 async def totals(store: MovableStore, collection: Collection) -> dict[str, Total]:
-    """Returns the total of each tenant in the collection."""
     totals_of: dict[str, Total] = defaultdict(Total)
     async for page in exported(store, collection):
         for record in page:

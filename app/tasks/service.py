@@ -95,7 +95,6 @@ class TaskRepository(Repository[schemas.TaskRecord]):
         return Update(schemas.TASKS, self.scope.tenant, task["task_id"], expect=expect, user=task["user_id"])
 
     def remove(self, task: schemas.TaskRecord) -> list[Change]:
-        """Returns the changes that delete a task and its checkpoints."""
         return [self.delete(task), DeleteWhere(schemas.CHECKPOINTS, self.scope.tenant, self.within(task))]
 
 

@@ -114,7 +114,6 @@ def _slot_id(tenant: str, slot: int) -> str:
 
 
 async def usage_of(database: connection.Database, tenant: str, session: connection.MongoSession | None = None) -> Usage:
-    """Returns the tenant's whole usage."""
     stored = await _usage_where(database, {"_id": {"$in": [_slot_id(tenant, slot) for slot in range(SLOTS)]}}, session)
     return total(stored.get(tenant, {}))
 
@@ -241,7 +240,6 @@ PENDING = {"pending": True}
 
 
 def _new_entry(entry: change_log.LogEntry, op: Timestamp) -> codec.Stored:
-    """Returns a new entry as it is stored, without a number."""
     return {
         "_id": ObjectId(),
         "tenant_id": entry.tenant,

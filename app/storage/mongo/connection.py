@@ -457,12 +457,10 @@ class TransactionWrites:
         *,
         upsert: bool = False,
     ) -> None:
-        """Adds the update of one document."""
         model = UpdateOne(wanted, change, upsert=upsert, namespace=self._namespace(collection))
         self._add(collection, model, refusal)
 
     def delete(self, collection: str, stored_id: str) -> None:
-        """Adds the deletion of one document."""
         self._add(collection, DeleteOne({"_id": stored_id}, namespace=self._namespace(collection)), _not_ours)
 
     def _namespace(self, collection: str) -> str:

@@ -138,7 +138,6 @@ async def read(
 async def by_key(
     database: connection.Database, keys: Sequence[str], session: connection.MongoSession | None
 ) -> dict[str, MongoPartition]:
-    """Returns the existing partitions, by key."""
     cursor = database[connection.PARTITIONS].find({"_id": {"$in": list(keys)}}, session=session)
     return {stored["_id"]: state_of(stored) async for stored in cursor}
 
@@ -346,7 +345,6 @@ class SegmentLoader:
         self._locks = connection.KeyedLocks()
 
     def empty(self, collection: Collection, agent: str | None = None) -> Segment:
-        """Returns a segment without documents."""
         return Segment(collection.spec, self._dim, agent)
 
     def drop_partitions(self, partitions: Sequence[int]) -> None:

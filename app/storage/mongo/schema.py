@@ -82,12 +82,10 @@ out others.
 
 
 def declared(collections: Sequence[Collection]) -> dict[str, list[IndexModel]]:
-    """Returns all indexes, by collection name."""
     return OWN_INDEXES | {collection.name: list(indexes(collection)) for collection in collections}
 
 
 def fingerprint(wanted: dict[str, list[IndexModel]]) -> str:
-    """Returns a digest of the index declarations."""
     described = repr([(name, [index.document for index in wanted[name]]) for name in sorted(wanted)])
     return blake2b(described.encode(), digest_size=12).hexdigest()
 

@@ -36,7 +36,6 @@ ABSENT = f"{codec.OWN}.absent"
 
 
 def range_path(field: str) -> str:
-    """Returns the path of a range field in stored documents."""
     return f"{codec.OWN}.ranges.{codec.range_name(field)}"
 
 

@@ -663,7 +663,6 @@ class LastCommit:
     commits: int
 
     def packed(self) -> bytes:
-        """Returns the note as bytes with a checksum."""
         fields = _FIELDS.pack(NOTE_MAGIC, self.store, self.commits)
         return fields + _CHECK.pack(crc32(fields))
 

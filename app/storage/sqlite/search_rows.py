@@ -353,7 +353,6 @@ class SearchRowWriter:
         return state
 
     def _packed(self, collection: Collection, partition: int, row: int) -> PackedRecord | None:
-        """Returns the search row of a document, or None if it has none."""
         stored = self._connection.execute(
             f"SELECT sum, head, vector, terms, facets FROM {sql.search_table(collection)} "
             "WHERE partition = ? AND row = ? AND head IS NOT NULL",

@@ -27,7 +27,6 @@ SqlFilter: TypeAlias = tuple[str, list[Value]]
 
 
 def quoted(name: str) -> str:
-    """Returns the name as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -51,7 +50,6 @@ def assignment(name: str, columns: tuple[str, ...], changed: frozenset[str]) -> 
 
 
 def unique_index(collection: schema.Collection, unique: schema.Unique) -> str:
-    """Returns the name of the index of a unique key."""
     return f"{collection.name}_unique_{unique.name}"
 
 

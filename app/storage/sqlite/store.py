@@ -556,8 +556,6 @@ class EmbeddedStore:
         return document
 
     def _states(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> list[PartitionState]:
-        """Returns the current records of the partitions."""
-
         def read() -> tuple[list[PartitionState], int]:
             states = search_rows.read(self._reader, collection, tenant, wanted)
             return states, sum(len(name) for state in states for name in state.speakers)

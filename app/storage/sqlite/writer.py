@@ -683,7 +683,6 @@ def append_to_log(connection: apsw.Connection, tenant: str, entries: Sequence[ch
 
 
 def usage_of(connection: apsw.Connection, tenant: str) -> Usage:
-    """Returns the tenant's whole usage."""
     statement = "SELECT ifnull(sum(records), 0), ifnull(sum(bytes), 0) FROM usage WHERE tenant = ?"
     return Usage(*connection.execute(statement, (tenant,)).get)
 
@@ -701,7 +700,6 @@ def _totals(connection: apsw.Connection) -> StoredTotals:
 
 
 def counted_usage(connection: apsw.Connection, collections: Sequence[Collection]) -> dict[str, dict[str, Usage]]:
-    """Returns the usage by counting every record."""
     return _usage_by(connection, *(sql.usage_query(collection) for collection in collections if collection.counted))
 
 
