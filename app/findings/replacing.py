@@ -16,7 +16,7 @@ from app.facts.repository import FactRepository, of_partitions
 from app.facts.schemas import FactRecord
 from app.findings import service
 from app.findings.schemas import FindingRecord
-from app.memories.repository import MemoryRepository, same_partition, says_its_source
+from app.memories.repository import MemoryRepository, is_word_for_word, same_partition
 from app.memories.schemas import STATEMENTS, EvidenceName, MemoryRecord, ReplacementLink
 from app.retrieval.retriever import Hit, Replacement
 from app.storage.changes import Change
@@ -245,7 +245,7 @@ def _is_same(memory: MemoryRecord, record: service.EvidenceRecord) -> bool:
     """Returns whether a memory is the record, or was learned from it word for word."""
     if not isinstance(record, service.MemoryEvidence):
         return False
-    return memory["memory_id"] == record.id or says_its_source(memory, record.memory)
+    return memory["memory_id"] == record.id or is_word_for_word(memory, record.memory)
 
 
 def _reached(start: int, places_over: Mapping[int, set[int]]) -> set[int]:

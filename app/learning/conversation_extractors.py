@@ -282,7 +282,7 @@ class StatementExtractor:
             disputed = [memory["status"] == "disputed" for memory in planned.answers]
             result: DerivationResult = {
                 "memory_ids": list(dict.fromkeys(memory["memory_id"] for memory in planned.answers)),
-                "created": sum(planned.created),
+                "created": len(planned.created),
                 "superseded": sum(
                     len(body.supersedes) for (body, _), apart in zip(pairs, disputed, strict=True) if not apart
                 ),

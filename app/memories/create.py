@@ -23,7 +23,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -34,15 +34,15 @@ from app.memories.agents import Decays
 from app.memories.repository import (
     Embeddings,
     MemoryRepository,
-    gains_of_repeat,
+    TextToIndex,
     identity_hash,
     is_rule,
     needs_new_entry,
     new_memory,
     revision,
     same_partition,
-    source_said_alike,
     text_to_index,
+    word_for_word_original,
 )
 from app.memories.schemas import (
     FILE,
@@ -94,7 +94,6 @@ class Contend:
 
 
 CreateOutcome: TypeAlias = New | Revise | Repeat | Contend
-_Equality: TypeAlias = tuple[str | None, str | None, MemoryType, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +101,8 @@ class MemoryPlan:
     """What the bodies of a request become: an answer for each, in their order, and the changes of one commit."""
 
     answers: list[MemoryCreated]
-    created: list[bool]
-    """For each answer, whether the memory is new."""
+    created: set[str]
+    """Ids of the memories that are new."""
     changes: list[Change]
 
 
@@ -113,7 +112,7 @@ class _Item:
 
     body: MemoryCreate
     pointer: str
-    fresh: MemoryRecord
+    memory: MemoryRecord
     """The memory that the body creates if it is new."""
     outcome: CreateOutcome
 
@@ -123,23 +122,15 @@ class _Item:
         return None if isinstance(self.outcome, New) else self.outcome.stored
 
     @property
-    def new_text(self) -> MemoryRecord | None:
-        """The memory with a text that has to be embedded. None if a stored memory keeps its text."""
+    def new_text(self) -> TextToIndex | None:
+        """The text that has to be embedded. None if a stored memory keeps its text."""
         match self.outcome:
             case New() | Contend():
-                return self.fresh
+                return text_to_index(self.memory)
             case Revise(stored, changed) if needs_new_entry(changed):
-                return stored | changed
+                return text_to_index(stored | changed)
             case _:
                 return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Draft:
-    """A memory with a new text, and the index entry of that text."""
-
-    memory: MemoryRecord
-    entry: IndexEntry
 
 
 class MemoryPlanner:
@@ -154,18 +145,19 @@ class MemoryPlanner:
         self._now, self._now_ms = rfc3339(now), to_ms(now)
         self._near = NearDuplicates(memories, self._now)
         self._changes: list[Change] = []
+        self._created: set[str] = set()  # ids of memories that items add
         self._removed: set[str] = set()  # ids of expired memories that make room
         self._superseded: set[str] = set()  # ids of memories that items supersede
         self._latest: dict[str, MemoryRecord] = {}  # memories by id, as earlier items leave them
         self._added: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add, by `_equality`
-        self._learned_from: dict[str, MemoryRecord] = {}  # by id, from what a job learned these; empty for a POST
+        self._originals: dict[str, MemoryRecord] = {}  # by id, from what a job learned these; empty for a POST
 
     async def plan(
-        self, bodies: Sequence[MemoryCreate], base_pointer: str, derivations: Sequence[Source] | None = None
+        self, bodies: Sequence[MemoryCreate], base_pointer: str, sources: Sequence[Source] | None = None
     ) -> MemoryPlan:
         """Plans the bodies, to which `base_pointer` leads (`/items`; empty for a body that is the whole request).
 
-        `derivations`: for memories that a job derives, the fields of `source` that say from what, one for each body:
+        `sources`: for memories that a job learns, the fields of `source` that say from what, one for each body:
         `{"memory_ids": ["mem_1"], "quote": "I live in Rome"}`. A POST has none. Raises Forbidden, Invalid or Conflict
         if a body cannot be stored.
         """
@@ -179,48 +171,43 @@ class MemoryPlanner:
                     f"{base_pointer}/{index}/key", "stands twice in this batch for the same agent_id and user_id"
                 )
             seen.add(owner_and_key)
-        if derivations is None:
-            derivations = [{}] * len(bodies)
-        self._learned_from = await self._memories.get_many(
-            [memory_id for derivation in derivations for memory_id in derivation.get("memory_ids", ())]
-        )
+        if sources is None:
+            sources = [{}] * len(bodies)
+        original_ids = [memory_id for source in sources for memory_id in source.get("memory_ids", ())]
+        self._originals = await self._memories.get_many(original_ids)
         items: list[_Item] = []
-        for index, (body, derivation) in enumerate(zip(bodies, derivations, strict=True)):
+        for index, (body, source) in enumerate(zip(bodies, sources, strict=True)):
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
-            items.append(await self._item(body, pointer, derivation))
+            items.append(await self._item(body, pointer, source))
             if index:
                 await asyncio.sleep(0)  # reads finish at once, and many would hold others up
         # an If-Match names the version of one memory, so none fits a batch of two: 412
         self._precondition.check(items[0].stored if len(items) == 1 else None)
 
-        new_texts = [item.new_text for item in items]
-        entries = iter(
-            await self._embeddings.entries([text_to_index(memory) for memory in new_texts if memory is not None])
+        texts = [text for item in items if (text := item.new_text) is not None]
+        entries: dict[TextToIndex | None, IndexEntry] = dict(
+            zip(texts, await self._embeddings.entries(texts), strict=True)
         )
-        drafts = [None if memory is None else _Draft(memory, next(entries)) for memory in new_texts]
-
-        answers, created = list[MemoryCreated](), list[bool]()
-        for item, draft in zip(items, drafts, strict=True):
+        answers: list[MemoryCreated] = []
+        for item in items:
             if answers:
                 await asyncio.sleep(0)
-            answer, is_new = await self._plan_item(item, draft)
-            answers.append(answer)
-            created.append(is_new)
-        return MemoryPlan(answers, created, self._changes)
+            answers.append(await self._plan_item(item, entries.get(item.new_text)))
+        return MemoryPlan(answers, self._created, self._changes)
 
-    async def _item(self, body: MemoryCreate, pointer: str, derivation: Source) -> _Item:
-        source: Source = {} if body.source is None else body.source.stated()
+    async def _item(self, body: MemoryCreate, pointer: str, source: Source) -> _Item:
+        # what the caller says of it, what a job learned it from, and the key; `new_memory` adds the defaults
+        said: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
-            source["origin"] = body.origin
-        source = {**source, **derivation, "api_key_id": self._memories.scope.key_id}
+            said["origin"] = body.origin
+        source = {**said, **source, "api_key_id": self._memories.scope.key_id}
         unique = body.deduplicate and body.key is None
-        size = characters(body.content, body.context, body.metadata)
 
         def make() -> MemoryRecord:
             return new_memory(MEMORIES.as_record(body.model_dump()), source, self._now, unique=unique)
 
-        fresh = await off_loop(size, make)
-        return _Item(body, pointer, fresh, await self._decide(body, fresh))
+        memory = await off_loop(characters(body.content, body.context, body.metadata), make)
+        return _Item(body, pointer, memory, await self._decide(body, memory))
 
     async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
         """Decides which case a body is (the table above), from what was stored before the request.
@@ -256,38 +243,52 @@ class MemoryPlanner:
             self._changes += self._memories.remove(gone)
         return next((memory for memory in candidates if not expired(memory, self._now)), None)
 
-    async def _plan_item(self, item: _Item, draft: _Draft | None) -> tuple[MemoryCreated, bool]:
-        """Adds the changes of one item. Returns its answer, and whether the memory is new."""
+    async def _plan_item(self, item: _Item, entry: IndexEntry | None) -> MemoryCreated:
+        """Adds the changes of one item, with the index entry of its new text. Returns its answer."""
         outcome = self._after_earlier_items(item)
+        memory = outcome.stored if isinstance(outcome, Revise | Repeat) else item.memory  # what the answer shows
         if isinstance(outcome, Repeat):
-            # one that was New has a draft: the second of "items": [{"content": "Likes tea"}, {"content": "Likes tea"}]
-            draft = None
-        own_id = outcome.stored["memory_id"] if isinstance(outcome, Revise | Repeat) else item.fresh["memory_id"]
-        similar, superseded = ([], []) if draft is None else await self._near_duplicates(item.body, draft)
-        superseded += await self._superseded_by_body(item, own_id, {memory["memory_id"] for memory in superseded})
-        superseded_ids = [memory["memory_id"] for memory in superseded]
+            # one that was New has an entry: the second of "items": [{"content": "Likes tea"}, {"content": "Likes tea"}]
+            entry = None
+        similar, replaced = list[NearDuplicate](), list[MemoryRecord]()
+        if entry is not None:
+            supersede = item.body.on_similar == "supersede"
+            similar, replaced = await self._near.find(memory, entry, self._superseded, supersede=supersede)
+        replaced += await self._named_by_body(item, memory["memory_id"], {other["memory_id"] for other in replaced})
 
         if isinstance(outcome, Contend):
-            return await self._dispute(item, [outcome.stored, *superseded], similar, draft)
-        if any(_is_guarded(memory, item.body) for memory in superseded):
-            # the draft of a Revise is the stored memory with the changes, and the dispute is of the body alone
-            return await self._dispute(item, superseded, similar, None if isinstance(outcome, Revise) else draft)
+            return await self._dispute(item, [outcome.stored, *replaced], similar, entry)
+        if any(_is_guarded(other, item.body) for other in replaced):
+            # the entry of a Revise is of the stored memory with the changes, and the dispute is of the body alone
+            return await self._dispute(item, replaced, similar, None if isinstance(outcome, Revise) else entry)
 
-        match outcome:
-            case New():
-                assert draft is not None  # the text of a new memory is new
-                memory = self._add(item, draft.entry, superseded_ids)
-            case Revise(stored, changed):
-                memory = self._update(stored, changed, superseded_ids, draft)
-            case Repeat(stored):
-                memory = self._update(stored, await self._gains_of_repeat(item, stored), superseded_ids, None)
-            case _:
-                assert_never(outcome)
-        for earlier in superseded:
+        superseded_ids = [other["memory_id"] for other in replaced]
+        if isinstance(outcome, New):
+            memory = memory | {"supersedes": superseded_ids}
+            if item.body.key is None:
+                self._added.setdefault(_equality(memory), memory)
+            # a job has learned "Lives in Rome" from the message "Lives in Rome": both get one hash, by which a search
+            # shows one of the two. What a caller posts has no such original
+            original = word_for_word_original(memory, self._originals)
+            if original is not None:
+                memory["identity_hash"] = original["identity_hash"]
+            memory, changes = await self._memories.added(memory, self._embeddings, entry)
+            self._created.add(memory["memory_id"])
+        else:
+            changed = outcome.changed if isinstance(outcome, Revise) else await self._gains_of_repeat(item, memory)
+            added = [memory_id for memory_id in superseded_ids if memory_id not in memory["supersedes"]]
+            if added:
+                changed = changed | {"supersedes": memory["supersedes"] + added}
+            memory, changes = await self._memories.rewritten(memory, changed, self._now, self._embeddings, entry)
+        self._changes += changes
+        self._latest[memory["memory_id"]] = memory
+        if entry is not None:
+            self._near.add_written(memory, entry)
+        for earlier in replaced:
             self._superseded.add(earlier["memory_id"])
             latest = self._latest.get(earlier["memory_id"], earlier)
             self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
-        return await self._answer(memory, similar, superseded_ids), isinstance(outcome, New)
+        return await self._answer(memory, similar, superseded_ids)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
         """Returns the outcome of an item where earlier items of the batch have added or changed memories.
@@ -297,7 +298,7 @@ class MemoryPlanner:
         """
         outcome = item.outcome
         if isinstance(outcome, New) and item.body.deduplicate and item.body.key is None:
-            equal = self._added.get(_equality(item.fresh))
+            equal = self._added.get(_equality(item.memory))
             outcome = New() if equal is None else Repeat(equal)
         if isinstance(outcome, New | Contend):
             return outcome
@@ -309,34 +310,30 @@ class MemoryPlanner:
     async def _answer(
         self, memory: MemoryRecord, similar: list["NearDuplicate"], superseded_ids: Sequence[str]
     ) -> MemoryCreated:
-        listed = [near.shown(superseded=near.memory["memory_id"] in superseded_ids) for near in similar]
+        listed: list[Similar] = [
+            {
+                "memory_id": near.memory["memory_id"],
+                "content": near.memory["content"],
+                "score": round(min(near.cosine, 1.0), 6),
+                "superseded": near.memory["memory_id"] in superseded_ids,
+            }
+            for near in similar
+        ]
         return {**await self._decays.render_at(memory, self._now_ms), "similar": listed}
 
-    async def _near_duplicates(
-        self, body: MemoryCreate, draft: _Draft
-    ) -> tuple[list["NearDuplicate"], list[MemoryRecord]]:
-        """Returns the near-duplicates that the answer lists, and those that the body supersedes."""
-        visible = await self._near.visible(draft.memory, draft.entry, self._superseded)
-        if body.on_similar == "keep" or not visible:  # what is supersedable is visible, too
-            return visible, []
-        supersedable = await self._near.supersedable(draft.memory, draft.entry, self._superseded)
-        by_id = {near.memory["memory_id"]: near for near in [*visible, *supersedable]}
-        listed = sorted(by_id.values(), key=lambda near: -near.cosine)
-        return listed, [near.memory for near in supersedable]
-
-    async def _superseded_by_body(self, item: _Item, own_id: str, near: set[str]) -> list[MemoryRecord]:
-        """Returns the active memories that the body names in `supersedes`, without itself and those of the ids `near`,
+    async def _named_by_body(self, item: _Item, own_id: str, near_ids: set[str]) -> list[MemoryRecord]:
+        """Returns the active memories that the body names in `supersedes`, without itself and those of `near_ids`,
         which it supersedes already. They must belong to the same partition. Left out, too, is one that its own memory
         has superseded before, or that an earlier item of the batch supersedes."""
         named: list[MemoryRecord] = []
         for memory_id in dict.fromkeys(item.body.supersedes):
-            if memory_id == own_id or memory_id in near:
+            if memory_id == own_id or memory_id in near_ids:
                 continue
             memory = await self._memories.find_one(memory_id)
             pointer = f"{item.pointer}/supersedes/{item.body.supersedes.index(memory_id)}"
             if memory is None or expired(memory, self._now):
                 raise invalid(pointer, "there is no such memory")
-            if not same_partition(memory, item.fresh):
+            if not same_partition(memory, item.memory):
                 raise invalid(pointer, "it is a memory of another agent_id or user_id")
             if memory["superseded_by"] == own_id or memory_id in self._superseded:
                 continue
@@ -345,64 +342,41 @@ class MemoryPlanner:
             named.append(memory)
         return named
 
-    def _add(self, item: _Item, entry: IndexEntry, superseded_ids: Sequence[str]) -> MemoryRecord:
-        memory = item.fresh | {"supersedes": [*superseded_ids]}
-        if item.body.key is None:
-            self._added.setdefault(_equality(memory), memory)
-        # a job has learned "Lives in Rome" from the message "Lives in Rome": both get one hash, by which a search shows
-        # one of the two. What a caller posts has no such original
-        original = source_said_alike(memory, self._learned_from)
-        if original is not None:
-            memory["identity_hash"] = original["identity_hash"]
-        return self._insert(memory, entry)
-
-    def _insert(self, memory: MemoryRecord, entry: IndexEntry) -> MemoryRecord:
-        memory, changes = self._memories.add(memory, entry, self._embeddings)
-        self._changes += changes
-        self._latest[memory["memory_id"]] = memory
-        if memory["status"] == "active":
-            self._near.add_written(memory, entry)
-        return memory
-
-    def _update(
-        self, stored: MemoryRecord, changed: MemoryChange, superseded_ids: Sequence[str], draft: _Draft | None
-    ) -> MemoryRecord:
-        """Changes fields of a stored memory. `draft`: it with its new text, if the text changes."""
-        added = [memory_id for memory_id in superseded_ids if memory_id not in stored["supersedes"]]
-        if added:
-            changed = changed | {"supersedes": stored["supersedes"] + added}
-        if not changed:
-            return stored
-        entry = None if draft is None else draft.entry
-        memory, changes = self._memories.rewritten_with(stored, changed, self._now, entry, self._embeddings)
-        self._changes += changes
-        self._latest[memory["memory_id"]] = memory
-        if entry is not None:
-            self._near.add_written(memory, entry)
-        return memory
-
     async def _gains_of_repeat(self, item: _Item, stored: MemoryRecord) -> MemoryChange:
-        """Returns the fields that a memory gains from a body that repeats it."""
+        """Returns the fields that a memory gains from a body that repeats it: higher trust or importance, more tags, a
+        pin. If the importance rises, decay starts anew."""
         # a model says the fact "Allergic to nuts", which is stored pinned: it changes no rule, and nothing is refused,
         # because what it says is there
         if is_rule(stored) and not self._memories.scope.rules:
             return {}
-        importance = await self._decays.importance(stored, self._now_ms)
-        gains = gains_of_repeat(stored, item.fresh, importance, self._now)
+        memory = item.memory
+        gains: MemoryChange = {
+            "tags": [*stored["tags"], *memory["tags"]],
+            "pinned": stored["pinned"] or memory["pinned"],
+            "always": stored.get("always") or memory.get("always"),
+            "trust": max(stored["trust"], memory["trust"]),
+        }
+        if memory["importance"] > await self._decays.importance(stored, self._now_ms):
+            gains["importance"] = memory["importance"]
+        gains = revision(stored, gains, self._now)
         if len(gains.get("tags", ())) > MAX_TAGS:
             raise invalid(f"{item.pointer}/tags", f"the equal memory would have more than {MAX_TAGS} tags with these")
         return gains
 
     async def _dispute(
-        self, item: _Item, contradicted: Sequence[MemoryRecord], similar: list["NearDuplicate"], draft: _Draft | None
-    ) -> tuple[MemoryCreated, bool]:
+        self,
+        item: _Item,
+        contradicted: Sequence[MemoryRecord],
+        similar: list["NearDuplicate"],
+        entry: IndexEntry | None,
+    ) -> MemoryCreated:
         """Stores the body as disputed, out of search, until a caller settles it. An equal dispute is answered instead.
 
-        `draft`: the memory that the body would have created. None: there is no index entry of the body alone, because
-        it repeats or revises a stored memory.
+        `entry`: that of the body's text. None: there is none of the body alone, because it repeats or revises a stored
+        memory.
         """
         contradicted_ids = list(dict.fromkeys(memory["memory_id"] for memory in contradicted))
-        disputed = item.fresh | {
+        disputed = item.memory | {
             "key": None,
             "dedupe_key": None,
             "status": "disputed",
@@ -413,9 +387,11 @@ class MemoryPlanner:
         if item.body.deduplicate:
             for equal in await self._memories.equal(disputed, self._now, "disputed"):
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
-                    return await self._answer(equal, similar, ()), False
-        (entry,) = await self._embeddings.entries([text_to_index(disputed)]) if draft is None else [draft.entry]
-        return await self._answer(self._insert(disputed, entry), similar, ()), True
+                    return await self._answer(equal, similar, ())
+        disputed, changes = await self._memories.added(disputed, self._embeddings, entry)
+        self._changes += changes
+        self._created.add(disputed["memory_id"])
+        return await self._answer(disputed, similar, ())
 
 
 def _is_guarded(stored: MemoryRecord, body: MemoryCreate) -> bool:
@@ -425,6 +401,9 @@ def _is_guarded(stored: MemoryRecord, body: MemoryCreate) -> bool:
 
 _NOT_REVISED = {"supersedes", "deduplicate", "on_similar", "key", "origin", "source"}
 """What a body says beside the fields that it revises. A source never changes."""
+
+
+_Equality: TypeAlias = tuple[str | None, str | None, MemoryType, int]
 
 
 def _equality(memory: MemoryRecord) -> _Equality:
@@ -449,18 +428,9 @@ class NearDuplicate(NamedTuple):
     memory: MemoryRecord
     cosine: float
 
-    def shown(self, *, superseded: bool) -> Similar:
-        """Returns it as responses list it."""
-        return {
-            "memory_id": self.memory["memory_id"],
-            "content": self.memory["content"],
-            "score": round(min(self.cosine, 1.0), 6),
-            "superseded": superseded,
-        }
-
 
 class NearDuplicates:
-    """Finds near-duplicates. Methods return them nearest first."""
+    """Finds near-duplicates, nearest first, among what is stored and what this request writes."""
 
     def __init__(self, memories: MemoryRepository, now: str) -> None:
         self._memories, self._now = memories, now
@@ -473,84 +443,56 @@ class NearDuplicates:
         """
         self._written[memory["memory_id"]] = memory, entry.vector
 
-    async def visible(self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]) -> list[NearDuplicate]:
-        """Returns the nearest ones that the caller may see, without documents and files; at most `MAX_SHOWN`."""
-        partitions = self._memories.scope.partitions(memory["agent_id"], memory["user_id"], include_shared=True)
-        not_kept_as_is = Not(In("memory_type", KEPT_AS_IS))
-        return (await self._near(memory, entry, partitions, not_kept_as_is, MAX_SHOWN, without))[:MAX_SHOWN]
+    async def find(
+        self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str], *, supersede: bool
+    ) -> tuple[list[NearDuplicate], list[MemoryRecord]]:
+        """Returns the near-duplicates of a memory with this text: those that its answer lists, and those of them that
+        it supersedes if it shall. None is of `without`.
 
-    async def supersedable(
-        self, memory: MemoryRecord, entry: IndexEntry, without: Collection[str]
-    ) -> list[NearDuplicate]:
-        """Returns all near-duplicates that a write may supersede: those of the same partition that are neither messages
-        nor kept as they are."""
-        partitions = (Partition(memory["agent_id"], memory["user_id"]),)
-        return await self._near(
-            memory, entry, partitions, Not(In("memory_type", ("message", *KEPT_AS_IS))), None, without
-        )
-
-    async def _near(
-        self,
-        memory: MemoryRecord,
-        entry: IndexEntry,
-        partitions: tuple[Partition, ...],
-        where: Filter,
-        limit: int | None,
-        without: Collection[str],
-    ) -> list[NearDuplicate]:
-        if entry.vector is None or memory["memory_type"] == FILE:  # all files have the vector of one word (`HARMLESS`)
-            return []
+        Listed are the nearest ones that the caller may see, without documents and files: at most `MAX_SHOWN`.
+        Superseded are all of the same partition that are neither messages nor kept as they are.
+        """
+        vector, scope, store = entry.vector, self._memories.scope, self._memories.store
+        if vector is None or memory["memory_type"] == FILE:  # all files have the vector of one word (`HARMLESS`)
+            return [], []
         without = {*without, memory["memory_id"]}
-        stored = await self._stored(
-            partitions, where, entry, None if limit is None else limit + len(without) + len(self._written)
-        )
-        nearest = [near for near in stored if near.memory["memory_id"] not in self._written]
-        nearest += [
-            near
-            for near in self._of_this_request(entry.vector)
-            if _is_in(partitions, near.memory) and matches(near.memory, where)
-        ]
-        return sorted(
-            (near for near in nearest if near.memory["memory_id"] not in without), key=lambda near: -near.cosine
-        )
 
-    async def _stored(
-        self, partitions: tuple[Partition, ...], where: Filter, entry: IndexEntry, limit: int | None
-    ) -> list[NearDuplicate]:
-        scope, store = self._memories.scope, self._memories.store
-        where = both(Eq("status", "active"), unexpired(self._now), where)
-        columns = await store.search(
-            MEMORIES,
-            SearchQuery(
-                scope.tenant,
-                partitions,
-                where,
-                entry.vector,
-                entry.model,
-                _NO_TERMS,
-                candidates=True,
-                first_windows=True,
-            ),
-        )
-        near = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
-        near = near[np.argsort(-columns.cosine[near], kind="stable")][:limit]
-        fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[near]) if len(near) else []
-        scored = zip(fetched, columns.cosine[near].tolist(), strict=True)
-        return [NearDuplicate(hit.doc, cosine) for hit, cosine in scored if hit is not None and scope.sees(hit.doc)]
+        async def nearest(partitions: tuple[Partition, ...], where: Filter, limit: int | None) -> list[NearDuplicate]:
+            active = both(Eq("status", "active"), unexpired(self._now), where)
+            query = SearchQuery(
+                scope.tenant, partitions, active, vector, entry.model, _NO_TERMS, candidates=True, first_windows=True
+            )
+            columns = await store.search(MEMORIES, query)
+            rows = np.flatnonzero(columns.matched & columns.has_vector & (columns.cosine >= SIMILAR))
+            # those of `without` fall out again, and those that this request has written may have another text now
+            most = None if limit is None else limit + len(without) + len(self._written)
+            rows = rows[np.argsort(-columns.cosine[rows], kind="stable")][:most]
+            fetched = await store.fetch(MEMORIES, scope.tenant, columns.rows[rows]) if len(rows) else []
+            found = [
+                NearDuplicate(hit.doc, cosine)
+                for hit, cosine in zip(fetched, columns.cosine[rows].tolist(), strict=True)
+                if hit is not None and scope.sees(hit.doc) and hit.doc["memory_id"] not in self._written
+            ]
+            written = [(other, its) for other, its in self._written.values() if its is not None]
+            if written:
+                # `stack` takes ten times as long
+                vectors = np.concatenate([its for _, its in written]).reshape(len(written), -1)
+                found += [
+                    NearDuplicate(other, cosine)
+                    for (other, _), cosine in zip(written, (vectors @ vector).tolist(), strict=True)
+                    if cosine >= SIMILAR and _is_in(partitions, other) and matches(other, where)
+                ]
+            found = [near for near in found if near.memory["memory_id"] not in without]
+            return sorted(found, key=lambda near: -near.cosine)[:limit]
 
-    def _of_this_request(self, vector: Floats) -> list[NearDuplicate]:
-        written = [(memory, other) for memory, other in self._written.values() if other is not None]
-        if not written:
-            return []
-        vectors = np.concatenate([other for _, other in written]).reshape(
-            len(written), -1
-        )  # `stack` takes ten times as long
-        cosines: list[float] = (vectors @ vector).tolist()
-        return [
-            NearDuplicate(memory, cosine)
-            for (memory, _), cosine in zip(written, cosines, strict=True)
-            if cosine >= SIMILAR
-        ]
+        agent, user = memory["agent_id"], memory["user_id"]
+        seen = scope.partitions(agent, user, include_shared=True)
+        visible = await nearest(seen, Not(In("memory_type", KEPT_AS_IS)), MAX_SHOWN)
+        if not supersede or not visible:  # what is supersedable is visible, too
+            return visible, []
+        supersedable = await nearest((Partition(agent, user),), Not(In("memory_type", ("message", *KEPT_AS_IS))), None)
+        by_id = {near.memory["memory_id"]: near for near in [*visible, *supersedable]}
+        return sorted(by_id.values(), key=lambda near: -near.cosine), [near.memory for near in supersedable]
 
 
 def _is_in(partitions: tuple[Partition, ...], memory: MemoryRecord) -> bool:

@@ -94,7 +94,7 @@ class Embeddings:
         except EmbeddingUnavailable as error:
             log.warning("embedding failed", extra={"error": error.detail, "texts": len(contents)})
         else:
-            ends = list(accumulate(map(len, windows)))
+            ends = list(accumulate(map(len, windows)))  # [1, 4] of two texts with 1 and 3 windows: split at 1
             self._made.update(zip(contents, np.split(vectors, ends[:-1]), strict=True) if contents else ())
 
     async def entries_each(self, texts: Sequence[TextToIndex]) -> list[IndexEntry]:
@@ -398,36 +398,18 @@ def revision(memory: schemas.MemoryRecord, fields: schemas.MemoryChange, now: st
     return changed
 
 
-def gains_of_repeat(
-    memory: schemas.MemoryRecord, fields: schemas.MemoryRecord, importance: float, now: str
-) -> schemas.MemoryChange:
-    """Returns the fields that a stored memory gains from an equal one: higher trust or importance, more tags, a pin.
-
-    `importance`: the current importance of `memory`. If the importance rises, decay starts anew.
-    """
-    gains: schemas.MemoryChange = {
-        "tags": [*memory["tags"], *fields["tags"]],
-        "pinned": memory["pinned"] or fields["pinned"],
-        "always": memory.get("always") or fields.get("always"),
-        "trust": max(memory["trust"], fields["trust"]),
-    }
-    if fields["importance"] > importance:
-        gains["importance"] = fields["importance"]
-    return revision(memory, gains, now)
-
-
-def says_its_source(memory: schemas.MemoryRecord, original: schemas.MemoryRecord) -> bool:
+def is_word_for_word(memory: schemas.MemoryRecord, original: schemas.MemoryRecord) -> bool:
     """Returns whether a learned memory has exactly the text of the memory `original` that it was learned from."""
     learned = original["memory_id"] in memory["source"]["memory_ids"] and memory["context"] is None
     return learned and memory["content_hash"] == original["content_hash"]
 
 
-def source_said_alike(
-    memory: schemas.MemoryRecord, by_id: Mapping[str, schemas.MemoryRecord]
+def word_for_word_original(
+    memory: schemas.MemoryRecord, originals: Mapping[str, schemas.MemoryRecord]
 ) -> schemas.MemoryRecord | None:
-    """Returns the one of these memories that a memory was learned from word for word, or None."""
-    originals = (by_id.get(memory_id) for memory_id in memory["source"]["memory_ids"])
-    return next((each for each in originals if each is not None and says_its_source(memory, each)), None)
+    """Returns the one of `originals`, memories by id, from which a memory was learned word for word, or None."""
+    named = (originals.get(memory_id) for memory_id in memory["source"]["memory_ids"])
+    return next((each for each in named if each is not None and is_word_for_word(memory, each)), None)
 
 
 def text_to_index(memory: schemas.MemoryRecord) -> TextToIndex:
@@ -476,8 +458,8 @@ def same_partition(record: OwnedRecord, other: OwnedRecord) -> bool:
 class VersionedRepository(Repository[R]):
     """A repository of searchable records that keeps each replaced version as history.
 
-    `update` changes fields, `revise` stores the outgoing version besides, and `rewritten` embeds a new text first;
-    `rewritten_with` is given its entry. `as_updated` returns the record as these leave it, without any change.
+    `update` changes fields, `revise` stores the outgoing version besides, and `rewritten` embeds a new text first.
+    `as_updated` returns the record as these leave it, without any change.
     """
 
     def __init__(
@@ -489,40 +471,36 @@ class VersionedRepository(Repository[R]):
     def add(self, record: R, entry: IndexEntry, embeddings: Embeddings) -> tuple[R, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
         record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
-        return record, [self.insert(record, entry), *self.note_pending(record)]
+        return record, [self.insert(record, entry), *self._note_if_pending(record)]
 
-    def note_pending(self, record: R) -> list[Change]:
+    def _note_if_pending(self, record: R) -> list[Change]:
         """Returns the change that lists a record without a vector for the embedding backfill, if it has none."""
         if record["embedding"]["status"] == "ready":
             return []
         record_id = record[self.collection.id_field]
         return [pending_note(self.collection, self.scope.tenant, record_id, record["updated_at"])]
 
-    async def added(self, record: R, embeddings: Embeddings) -> tuple[R, list[Change]]:
-        """Returns the same as `add`, for a record whose text has no index entry yet."""
-        (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
+    async def added(self, record: R, embeddings: Embeddings, entry: IndexEntry | None = None) -> tuple[R, list[Change]]:
+        """Returns the same as `add`. Without an entry, that of the record's text is made."""
+        if entry is None:
+            (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
         return self.add(record, entry, embeddings)
 
-    async def rewritten(self, record: R, changed: R, now: str, embeddings: Embeddings) -> tuple[R, list[Change]]:
-        """Returns a record with these fields at its next version, and the changes that store it. If its text changes,
-        it gets a new index entry. Without fields nothing changes."""
-        entry = None
-        if changed and self._kind.needs_new_entry(changed):
-            (entry,) = await embeddings.entries([self._kind.text_to_index(self.as_updated(record, changed, now=now))])
-        return self.rewritten_with(record, changed, now, entry, embeddings)
-
-    def rewritten_with(
-        self, record: R, changed: R, now: str, entry: IndexEntry | None, embeddings: Embeddings
+    async def rewritten(
+        self, record: R, changed: R, now: str, embeddings: Embeddings, entry: IndexEntry | None = None
     ) -> tuple[R, list[Change]]:
-        """Returns the same as `rewritten`, where the new index entry is there already. None: the text stays. Of `mem_1`
-        at version 3 the changes are the `Update` of these fields, which expects version 3, and the `Insert` of version
-        3 as history."""
+        """Returns a record with these fields at its next version, and the changes that store it. If its text changes,
+        it gets a new index entry: `entry`, or one that is made here. Without fields nothing changes. Of `mem_1` at
+        version 3 the changes are the `Update` of these fields, which expects version 3, and the `Insert` of version 3
+        as history."""
         if not changed:
             return record, []
+        if entry is None and self._kind.needs_new_entry(changed):
+            (entry,) = await embeddings.entries([self._kind.text_to_index(self.as_updated(record, changed, now=now))])
         if entry is not None:
             changed = self.collection.as_record({**changed, "embedding": embeddings.info(entry)})
         new = self.as_updated(record, changed, now=now)
-        pending = [] if entry is None else self.note_pending(new)
+        pending = [] if entry is None else self._note_if_pending(new)
         return new, [*self.revise(record, changed, now, entry), *pending]
 
     def revise(self, record: R, changed: R, now: str, entry: IndexEntry | None = None) -> list[Change]:
@@ -581,8 +559,8 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
         """Returns the memories of this status, partition and type that are equal to `memory`, a new one, in the
         `IDENTITY` fields.
 
-        They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: of what
-        was learned from a message, the stored one is the hash of that message.
+        They come oldest first, up to the page that has the first unexpired one. Their hashes are computed anew: what
+        was learned from a message word for word is stored with the hash of that message (`word_for_word_original`).
         """
         where = both(
             of_partition(memory["agent_id"], memory["user_id"]),

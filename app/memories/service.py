@@ -70,19 +70,19 @@ class MemoryService:
 
     async def create(self, body: MemoryCreate, precondition: Precondition) -> WriteResult[MemoryCreated]:
         """Plans one new memory. Answers 201 if it is new, and 200 with the memory that is equal or has its key."""
-        plan = await self._planner(precondition).plan([body], base_pointer="")
-        (answer,), (created,) = plan.answers, plan.created
-        return WriteResult(answer, plan.changes, 201 if created else 200, {"ETag": etag(answer)})
+        planner = MemoryPlanner(self._memories, self._embeddings, self._clock.now(), precondition)
+        plan = await planner.plan([body], base_pointer="")
+        (answer,) = plan.answers
+        status = 201 if answer["memory_id"] in plan.created else 200
+        return WriteResult(answer, plan.changes, status, {"ETag": etag(answer)})
 
     async def create_batch(
         self, bodies: Sequence[MemoryCreate], precondition: Precondition
     ) -> WriteResult[MemoryBatchCreated]:
         """Plans several memories: all of them are stored, or none."""
-        plan = await self._planner(precondition).plan(bodies, "/items")
+        planner = MemoryPlanner(self._memories, self._embeddings, self._clock.now(), precondition)
+        plan = await planner.plan(bodies, "/items")
         return WriteResult({"items": plan.answers}, plan.changes, 201)
-
-    def _planner(self, precondition: Precondition) -> MemoryPlanner:
-        return MemoryPlanner(self._memories, self._embeddings, self._clock.now(), precondition)
 
     async def get(self, memory_id: str) -> Memory:
         """Returns a memory with its current importance. Raises NotFound if it is not visible or has expired."""

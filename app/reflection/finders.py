@@ -37,7 +37,7 @@ from app.findings.service import (
 from app.jobs.queue import handled, skipping
 from app.learning.dependencies import Tools
 from app.learning.extraction import is_user
-from app.memories.repository import of_partition, source_said_alike
+from app.memories.repository import of_partition, word_for_word_original
 from app.memories.schemas import KEPT_AS_IS, MEMORIES, SMALL_TALK, EvidenceName, MemoryRecord
 from app.memories.search import true_at
 from app.profiles.users import ProfileReader
@@ -109,7 +109,7 @@ async def look_at(tools: Tools, scope: Scope, owner: PartitionOwner) -> Partitio
     first_said = handled(
         MEMORIES,
         usable.values(),
-        lambda memory: of_memory(memory) if source_said_alike(memory, usable) is None else None,
+        lambda memory: of_memory(memory) if word_for_word_original(memory, usable) is None else None,
     )
     records: list[EvidenceRecord] = [record for _, record in first_said if record is not None]
     records += [record for _, record in handled(FACTS, facts, of_fact)]
