@@ -37,7 +37,7 @@ def marks() -> str:
     return "".join(chr(c) for span in spans for c in span if unicodedata.category(chr(c)) in ("Mn", "Mc"))
 
 
-PLAIN_APOSTROPHES = dict.fromkeys(map(ord, "\u2019\u02bc\u2018\u00b4`\uff07"), "'")
+PLAIN_APOSTROPHES = dict.fromkeys(map(ord, "\u2019\u02bc\u2018\u00b4`\uff07\u02bb\u02bd\u02be\u02bf\ua78c"), "'")
 """For `str.translate`: what is typed in the place of an apostrophe."""
 _PART = rf"[^\W_{UNSPACED}][^\W_{UNSPACED}{marks()}]*(?:[{marks()}]+[^\W_{UNSPACED}]+)*[{marks()}]*"
 _TOKEN = re.compile(rf"[{UNSPACED}]|{_PART}(?:['-]{_PART})*")
@@ -78,7 +78,8 @@ def fold(word: str) -> str:
     if word.isascii():
         return word.lower().replace("`", "'")
     plain: list[str] = []
-    for character in unicodedata.normalize("NFKD", unicodedata.normalize("NFKC", word).casefold()):
+    composed = unicodedata.normalize("NFKC", word).replace("\u0301", "")  # what is left of it shows a stress: Пу́шкин
+    for character in unicodedata.normalize("NFKD", composed.casefold()):
         if not (unicodedata.combining(character) and plain and plain[-1] <= _LAST_WITH_ACCENTS):
             plain.append(character)
     return unicodedata.normalize("NFC", "".join(plain)).translate(_PLAIN)

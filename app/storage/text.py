@@ -58,7 +58,8 @@ MAX_WORD = 64
 DATE_TERMS = 3
 """Terms that the date of a document adds to its length."""
 
-_LETTER = rf"[^\W_{language.UNSPACED}]"
+_LETTER = rf"[^\W_{language.UNSPACED}\u02bb-\u02bf\ua78c]"
+"""Not the apostrophes that Unicode calls letters, as in Ukrainian, Uzbek and Hawaiian."""
 _PICTURE = (
     "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u2775\u2794-\u27bf\u2b05-\u2b55\u3030\u303d"
     "\U0001f000-\U0001f1e5\U0001f200-\U0001f3fa\U0001f400-\U0001faff"
@@ -139,8 +140,8 @@ _HINDI_NASAL = re.compile("[\u0919\u091e\u0923\u0928\u092e]\u094d(?=[\u0915-\u09
 """A nasal before a consonant, for which most write the dot: हिन्दी is हिंदी, सम्बन्ध is संबंध."""
 _HINDI_MARKS = str.maketrans("\u0901", "\u0902", "\u093c")  # ँ is ं; ज़ is ज
 _ARABIC_MARKS = re.compile("[\u0640\u064b-\u065f\u0670]")
-_ARABIC_LETTERS = str.maketrans(  # أ إ آ ى; ک ی ہ of Persian and Urdu, which an Arabic keyboard does not have
-    "\u0623\u0625\u0622\u0649\u06a9\u06cc\u06c1", "\u0627\u0627\u0627\u064a\u0643\u064a\u0647"
+_ARABIC_LETTERS = str.maketrans(  # أ إ آ ٱ ى; ک ی ہ of Persian and Urdu, which an Arabic keyboard does not have
+    "\u0623\u0625\u0622\u0671\u0649\u06a9\u06cc\u06c1", "\u0627\u0627\u0627\u0627\u064a\u0643\u064a\u0647"
 )
 _ARABIC_WORD = re.compile(
     "(?:[\u0648\u0628\u0643\u0641]?\u0627\u0644(?=..)|\u0644\u0644(?=..)|\u0648(?=...))?(.{2,}?)"
@@ -829,12 +830,14 @@ def _term(word: str) -> str:
         return str(int(word))
     if ordinal := _ORDINAL.fullmatch(word):
         return str(int(ordinal[1]))
-    if word[0] <= "\u024f" and not word.isascii():
+    if not word.isascii() and (word[0] <= "\u024f" or "\u1e00" <= word[0] <= "\u1fff"):  # also ảnh, Ḥasan, ἀγάπη
         word = language.fold(word)
     word = sys.intern(word)
     name = next((name for last, name in _STEMMERS if word[:1] <= last), None)
     if name is None:
         return _HEBREW_POINTS.sub("", word)
+    if name == "russian":
+        word = word.replace("\u0301", "")  # Пу́шкин, as encyclopedias show where the stress is
     if name == "hindi":
         word = _HINDI_NASAL.sub("\u0902", word).translate(_HINDI_MARKS)
     if name == "arabic light":

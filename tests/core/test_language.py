@@ -36,6 +36,8 @@ from tests.support.processor_time import processor_time
         ("Ａｂｃ", "abc"),
         ("Άλφα", "αλφα"),
         ("й", "й"),
+        ("Пу\u0301шкин", "пушкин"),
+        ("Qur\u02bean", "qur'an"),
         ("ガ", "ガ"),
         ("한국", "한국"),
     ],

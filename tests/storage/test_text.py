@@ -71,6 +71,14 @@ def test_a_document_is_found_in_its_own_script(document: str, query: str) -> Non
         ("שָׁלוֹם", "שלום"),
         ("علی", "علي"),
         ("کتاب", "كتاب"),
+        ("ٱلكتاب", "الكتاب"),
+        ("ảnh", "anh"),
+        ("Ấn Độ", "an do"),
+        ("Ḥasan", "Hasan"),
+        ("ἀγάπη", "αγάπη"),
+        ("Пу\u0301шкин", "Пушкин"),
+        ("п\u02bcять", "п'ять"),
+        ("o\u02bbzbek", "o\u2018zbek"),
     ],
 )
 def test_a_word_is_the_same_term_in_each_of_its_spellings(one: str, other: str) -> None:
