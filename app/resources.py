@@ -13,15 +13,15 @@ from app.embedding.embedder import Embedder
 from app.embedding.reranking import SecondStage
 from app.jobs.runner import Runner
 from app.llm.base import LLM
+from app.retrieval.retriever import Hit, Retriever
 from app.settings import Settings
 from app.storage.protocol import Store
-from app.storage.schema import Collection
+from app.storage.schema import Collection, R
 from app.storage.scope import Scope, Viewpoint
 from app.storage.search import NameSource
 
-HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Any]], Awaitable[list[Any]]]
-"""Orders the hits of a search (`Hit` of `app/retrieval/retriever.py`, in the same layer) by what holds, from a
-viewpoint within a scope."""
+HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Hit[Any]]], Awaitable[list[Hit[Any]]]]
+"""Orders the hits of a search by what holds, from a viewpoint within a scope."""
 
 
 class AccessLog(Protocol):
@@ -97,7 +97,7 @@ class Resources:
     `app/findings/replacing.py`. It reads facts and findings, which lie above memories, so the lifespan names it."""
     llm: LLM | None = None
     second_stage: SecondStage | None = None
-    """Reranks the first hits of callers' hybrid searches. Background work does not use it."""
+    """Reranks the first hits of callers' hybrid searches."""
     tokens: TokenReader | None = None
     """Set if an issuer is configured."""
     collections: Sequence[Collection] = ()
@@ -109,6 +109,11 @@ class Resources:
     """The counts of each scope, for the seconds that they are shown without counting anew."""
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     tuning: Tuning = USUAL
+
+    def retriever(self, scope: Scope, collection: Collection[R]) -> Retriever[R]:
+        """Returns the retriever of a caller's searches: with the second stage, if there is one, and with the names that
+        aliases join for one. Background work does without both and makes its own."""
+        return Retriever(self.store, scope, self.embedder, collection, self.second_stage, self.names)
 
 
 class State(TypedDict):

@@ -25,7 +25,9 @@ from sklearn.linear_model import LogisticRegression
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.embedding.model import Model, without_runtime
-from app.retrieval.query import FOLDER, AsksWeights, likely_asks
+from app.retrieval.calibration import likely_asks
+from app.retrieval.model_weights import AsksWeights
+from app.retrieval.query import FOLDER
 from app.storage.search import Floats
 from benchmarks.collected import Asked
 from benchmarks.harness import Row, table

@@ -9,7 +9,6 @@ from pydantic import Field
 from app.actions import schemas
 from app.actions.service import ActionService
 from app.api.errors import BODY, problems
-from app.api.retrievers import retriever_of
 from app.api.strict import Answer, InListing, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.clock import zone_named
@@ -23,7 +22,7 @@ from app.writes.executor import InPrecondition, Writer
 async def action_service(request: Request) -> ActionService:
     resources, principal = get_caller(request)
     actions = Repository(resources.store, principal.scope, schemas.ACTIONS)
-    lookup = retriever_of(resources, principal.scope, schemas.ACTIONS)
+    lookup = resources.retriever(principal.scope, schemas.ACTIONS)
     return ActionService(
         actions,
         Embeddings(resources.embedder),

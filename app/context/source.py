@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from app.api.retrievers import retriever_of
 from app.context.schemas import ContextRequest, DropReason, Intent, PromptMessage, SectionName
 from app.core.clock import day_of, rfc3339, to_ms, zone_named
 from app.errors import RecalldError
@@ -337,7 +336,7 @@ async def search(
         evidence=True,
         merge_repetitions="within a day",
     )
-    return await retriever_of(resources, request.scope, collection).find(wanted)
+    return await resources.retriever(request.scope, collection).find(wanted)
 
 
 def visible(request: SourceRequest) -> SplitFilter:

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field
 
 from app.api.errors import BODY, problems
-from app.api.retrievers import retriever_of
 from app.api.strict import AfterSeq, Answer, BeforeSeq, Cursor, InListing, Limit, RecordQuery, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page, Timestamp
@@ -23,7 +22,7 @@ from app.writes.executor import InPrecondition, Writer, WriteResult
 
 async def fact_service(request: Request) -> FactService:
     resources, principal = get_caller(request)
-    lookup = retriever_of(resources, principal.scope, schemas.FACTS)
+    lookup = resources.retriever(principal.scope, schemas.FACTS)
     return FactService(
         FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), lookup, resources.clock
     )

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import Field, TypeAdapter
 
 from app.api.errors import BODY, problems
-from app.api.retrievers import retriever_of
 from app.api.strict import (
     AfterSeq,
     Answer,
@@ -55,7 +54,7 @@ async def feedback_service(request: Request) -> FeedbackService:
 async def memory_search(request: Request) -> MemorySearch:
     """Creates the memory search of the request's caller."""
     resources, principal = get_caller(request)
-    retriever = retriever_of(resources, principal.scope, schemas.MEMORIES)
+    retriever = resources.retriever(principal.scope, schemas.MEMORIES)
     decays = Decays(resources.store, principal.scope.tenant)
     return MemorySearch(
         resources.store,
@@ -118,7 +117,8 @@ InQuery = Annotated[MemoryQuery, Query()]
 async def search_memories(body: SearchRequest, search: MemorySearchDep, request: Request) -> Answer[SearchResult]:
     """Find what matters for a query, best first. What has just been remembered is found."""
     if body.everyone:
-        get_caller(request)[1].require("admin")
+        _, principal = get_caller(request)
+        principal.require("admin")
     return Answer(await search.search(body))  # JSON already
 
 

@@ -4,7 +4,7 @@ is written as JSON."""
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import lru_cache, partial
+from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, Self
 
 import numpy as np
@@ -317,32 +317,24 @@ class SearchResult(HowSearched):
 
 
 def search_filter(body: SearchRequest, now: str) -> SplitFilter:
-    """Returns the filter of a request, at the time `now`."""
-    moment = now if body.as_of is None else body.as_of
+    """Returns the filter of a request, at the time `now` (RFC 3339). It leaves out whole files, whose passages are
+    found in their place, and small talk ("👍"). Where the request names the session, small talk is found, too. A query
+    that is small talk itself finds small talk of its own words: "🎉" finds "🎉", and not "🎉🎈"."""
     asked, keep = split_filter(body.asked(), MEMORY_FIELDS, schemas.MEMORIES, searched=True)
     tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
-    where = both(_of_status(body.status), unexpired(now), *true_at(moment), tags, asked, *_of_fields(body))
-    return SplitFilter(where, keep)
-
-
-def findable_filter(body: SearchRequest) -> SplitFilter:
-    """Returns the filter that leaves out whole files, whose passages are found in their place, and small talk ("👍").
-    Where the request names the session, small talk is found, too. A query that is small talk itself finds small talk of
-    its own words: "🎉" finds "🎉", and not "🎉🎈"."""
+    valid = true_at(now if body.as_of is None else body.as_of)
+    where = both(Eq("status", body.status), unexpired(now), *valid, tags, asked, *_of_fields(body))
     if body.session_id is not None:
-        return SplitFilter(schemas.NO_FILE, None)
+        return SplitFilter(both(where, schemas.NO_FILE), keep)
     if not says_nothing(body.query):
-        return SplitFilter(schemas.FINDABLE, None)
+        return SplitFilter(both(where, schemas.FINDABLE), keep)
     of_query = content_hash(body.query)
-    return SplitFilter(
-        schemas.NO_FILE,
-        lambda memory: memory.get("standing") != schemas.SMALL_TALK or memory["content_hash"] == of_query,
-    )
 
+    def in_its_words(memory: schemas.MemoryRecord) -> bool:
+        is_findable = memory.get("standing") != schemas.SMALL_TALK or memory["content_hash"] == of_query
+        return is_findable and (keep is None or keep(memory))
 
-@lru_cache(maxsize=8)
-def _of_status(status: str) -> Filter:
-    return Eq("status", status)
+    return SplitFilter(both(where, schemas.NO_FILE), in_its_words)
 
 
 def _of_fields(body: SearchRequest) -> Iterator[Filter]:
@@ -386,12 +378,6 @@ def computed_mask(body: SearchRequest, least_importance: float, columns: Columns
 
 
 # --- The search -------------------------------------------------------------------------------------------------------
-
-
-class HowUnderstood(HowSearched):
-    """What the response says beside its items, if it says what was read out of the query."""
-
-    understood: Understood
 
 
 class MemoryFragment:
@@ -459,14 +445,14 @@ class MemorySearch:
     async def search(self, body: SearchRequest) -> bytes:
         """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
         now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        now_ms = to_ms(now)
+        now_ms, at = to_ms(now), rfc3339(now)
         least_importance = body.min_importance
         if least_importance is None:
             least_importance = await self._decays.least_importance(body.agent_id)
         is_masked = least_importance > 0 or body.min_similarity is not None
         # the time is read from the part that the retriever searches with: of a transcript, from the last turn
         interval = await interval_of(leading_part(body.query), now, body.timezone)
-        filters = search_filter(body, rfc3339(now)).and_also(findable_filter(body))
+        where, keep = search_filter(body, at)
         partitions = await partitions_of(
             self._store,
             self._scope,
@@ -480,8 +466,8 @@ class MemorySearch:
             RetrievalRequest(
                 query=body.query,
                 partitions=partitions,
-                where=filters.where,
-                keep=filters.keep,
+                where=where,
+                keep=keep,
                 now_ms=now_ms,
                 k=body.top_k,
                 mode=body.mode,
@@ -498,8 +484,7 @@ class MemorySearch:
         hits: Sequence[Hit[schemas.MemoryRecord]] = retrieved.hits
         # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
         if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
-            as_of = body.as_of or rfc3339(now)
-            viewpoint = Viewpoint(partitions, body.user_id, as_of=as_of, now=rfc3339(now))
+            viewpoint = Viewpoint(partitions, body.user_id, as_of=body.as_of or at, now=at)
             hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
         if body.record_access and hits:
             self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
@@ -516,22 +501,14 @@ class MemorySearch:
             # {"scores": {…}, "contributions": {…}} without its braces
             why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
             items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
-        answer: HowSearched | HowUnderstood = retrieved.how()
-        settled_time = retrieved.interval
-        if body.explain or (settled_time is not None and settled_time.empty):
-            answer = {
-                **answer,
-                "understood": {
-                    "time": None
-                    if settled_time is None
-                    else {
-                        "from": from_ms(settled_time.start),
-                        "until": from_ms(settled_time.end),
-                        "words": settled_time.words,
-                        "empty": settled_time.empty,
-                    }
-                },
-            }
+        answer: dict[str, Any] = {**retrieved.how()}
+        time = retrieved.interval
+        if body.explain or (time is not None and time.empty):
+            understood: Understood = {"time": None}
+            if time is not None:
+                start, end = from_ms(time.start), from_ms(time.end)
+                understood["time"] = {"from": start, "until": end, "words": time.words, "empty": time.empty}
+            answer["understood"] = understood
         return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
 
     async def _fields(self, hits: Sequence[Hit[schemas.MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:

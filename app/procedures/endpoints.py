@@ -5,7 +5,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from app.api.errors import BODY, problems
-from app.api.retrievers import retriever_of
 from app.api.strict import Answer, InListing, StrictRoute, answer, etag
 from app.auth.dependencies import get_caller
 from app.core.schemas import Identifier, Page
@@ -18,7 +17,7 @@ from app.writes.executor import InPrecondition, Writer
 async def procedure_service(request: Request) -> ProcedureService:
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
-    lookup = retriever_of(resources, principal.scope, schemas.PROCEDURES)
+    lookup = resources.retriever(principal.scope, schemas.PROCEDURES)
     return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
 
 

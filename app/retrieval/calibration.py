@@ -31,8 +31,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.retrieval.model_weights import Calibration, CalibrationFactors
-from app.retrieval.query import AsksWeights, SettledQuery, likely_asks
+from app.retrieval.model_weights import AsksWeights, Calibration, CalibrationFactors
+from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import COVERAGE, ONE, TINY, largest, term_weights
 from app.storage.search import BM25_K1, Columns, DocumentIndex, Floats
 from app.storage.text import HAS_EVENT_TIME, PASSAGE
@@ -222,6 +222,19 @@ def asks_of(
     words = term_weights(columns)[1] / _weight_of_a_word(columns)
     coverage = largest(query_features[COVERAGE][columns.matching])
     return likely_asks(settled.asking_place, coverage * words, weights)
+
+
+def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
+    """Returns the probability that a query asks for anything: 1 / (1 + e^-(place + weight * covered + base)).
+
+    Args:
+        place: `asking_place` of its vector.
+        covered: How many of its words the document with most of them has, each weighed by its rarity
+            (`QueryEvidence.covered`).
+        weights: The numbers of the model.
+    """
+    log_odds = place + weights.covered * covered + weights.base
+    return 1 / (1 + math.exp(-max(-50.0, min(50.0, log_odds))))
 
 
 def _weight_of_a_word(columns: Columns) -> float:

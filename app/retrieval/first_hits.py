@@ -282,8 +282,8 @@ def first_hits(
         turns = turns[:0]
     if len(memories) < 2 or weights.first_plain == NO_ORDER:
         memories = memories[:0]
-    past = several_users or asks_for_past(settled, ranked.other_parts)
-    first = compare_hits(columns, np.concatenate((turns, memories)), past=past)
+    later_replaces = not several_users and not asks_for_past(settled, ranked.other_parts)
+    first = compare_hits(columns, np.concatenate((turns, memories)), later_replaces=later_replaces)
     first.alike = alike
     return first
 
@@ -300,25 +300,17 @@ def _known(columns: Columns) -> Floats:
     return columns.memo.get("texts", (columns.session, columns.speaker, columns.flags, columns.length), compute)
 
 
-def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
-    """Compares the documents of a group with each other. `past`: the query names a time, asks for the earliest or is of
-    several users, so that no later document replaces an earlier one."""
+def compare_hits(columns: Columns, group: Ints, *, later_replaces: bool = True) -> FirstHits:
+    """Compares the documents of a group with each other. `later_replaces`: a later one may replace an earlier one, as
+    the query names no time, does not ask for the earliest and is not of several users."""
     plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
-    if not len(group):  # such as in a talk of named people
-        none = np.zeros(0, np.float32)
-        known = KnownOfTexts(none, none, none, none, none)
-        # `plain` is as empty as the mask of the later ones
-        return FirstHits(group, plain, of_kinds=(), known=known, newest=time, later=plain, share=none)
     content, cosine = columns.content.take(group), columns.cosine.take(group)
     weights, total = term_weights(columns)
     has = columns.term_counts.take(group, axis=1) > 0
     common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
     own_weight = common.diagonal()[:, None]
     of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
-    known, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time > time[:, None]
-    share = common / np.maximum(own_weight, TINY)
-    first = FirstHits(group, plain, of_kinds, known=known, newest=time, later=later, share=share)
-    # `first.later`, which is this array, is narrowed in place
+    known, newest, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time, time > time[:, None]
     later &= speaker == speaker[:, None]
     later &= known.may_hold_now > 0
     if len(of_kinds) > 1:
@@ -330,15 +322,17 @@ def compare_hits(columns: Columns, group: Ints, *, past: bool) -> FirstHits:
         same = (np.abs(cosine - cosine[:, None]) < EQUAL) & has_vector & has_vector[:, None]
         same |= content == content[:, None]
         later &= ~same
-        first.newest = np.where(same, time, time.min()).max(axis=1)
-    if past:
+        newest = np.where(same, time, time.min()).max(axis=1)
+    may_replace: Pairs = ()
+    if not later_replaces:
         later[:] = False
     elif True in plain.tolist():
         all_of_it = later & (common >= own_weight) & (own_weight >= ENOUGH_OF_QUERY * max(total, TINY)) & plain
         newest_place = np.where(all_of_it, time, np.iinfo(np.int64).min).argmax(axis=1)
         places = all_of_it.any(axis=1).nonzero()[0]
-        first.may_replace = [*zip(group[places].tolist(), group[newest_place[places]].tolist(), strict=True)]
-    return first
+        may_replace = [*zip(group[places].tolist(), group[newest_place[places]].tolist(), strict=True)]
+    share = common / np.maximum(own_weight, TINY)
+    return FirstHits(group, plain, of_kinds, known, newest, later, share, may_replace)
 
 
 def compare_texts(first: FirstHits, texts: Mapping[int, str], query: str) -> tuple[Pairs, list[int]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import TypeAdapter
 
 from app.embedding.model import without_runtime
-from app.retrieval.query import FOLDER, AsksWeights
+from app.retrieval.query import FOLDER
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,19 @@ class Calibration:
 
 
 @dataclass(frozen=True, slots=True)
+class AsksWeights:
+    """The numbers by which it is told whether a query asks for anything (`likely_asks`)."""
+
+    covered: float
+    """Log-odds for a word that a document has and hardly any other one."""
+    base: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelWeights:
     """The numbers of one embedding model.
 
-    `asks`: by which it is told whether a query asks for anything (scripts/fit_asking.py); None: every query does.
+    `asks` is fitted by scripts/fit_asking.py; None: every query asks for something.
     `related`: the cosine from which two texts have more in common than a language; one pair of 15 of a person's texts
     reaches it. `unrelated`: below it they have nothing in common; so lies half of the pairs. Models differ in both.
     """

@@ -14,7 +14,6 @@ searched for its terms, `settle` weighs them by what the searched documents have
 All functions are pure: columns come back as new ones.
 """
 
-import math
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -159,8 +158,8 @@ def leading_part(query: str) -> str:
             query[turn.end() : after].strip()
             for turn, after in zip(turns, [*(t.start() for t in turns[1:]), None], strict=True)
         ]
-        enough = len(said) - 1 if "?" in fold(said[-1]) or len(terms(said[-1])) > FEW_WORDS else len(said) - 2
-        return "\n".join(filter(None, said[enough:])) or query
+        first = len(said) - 1 if "?" in fold(said[-1]) or len(terms(said[-1])) > FEW_WORDS else len(said) - 2
+        return "\n".join(filter(None, said[first:])) or query
     if len(query) < 2 * MOST_WORDS or word_count(query) <= MOST_WORDS:
         return query
     questions = [
@@ -425,32 +424,10 @@ def towards_what_is_denied(vector: Floats, model: str) -> Floats:
 # asks.
 
 
-@dataclass(frozen=True, slots=True)
-class AsksWeights:
-    """The numbers of one embedding model."""
-
-    covered: float
-    """Log-odds for a word that a document has and hardly any other one."""
-    base: float
-
-
 def asking_place(vector: Floats, model: str) -> float | None:
     """Returns where the `vector` of a query lies along the direction in which queries ask; None: the model has none."""
     asks = direction("asks", model, len(vector))
     return None if asks is None else float(vector @ asks)
-
-
-def likely_asks(place: float, covered: float, weights: AsksWeights) -> float:
-    """Returns the probability that a query asks for anything: 1 / (1 + e^-(place + weight * covered + base)).
-
-    Args:
-        place: `asking_place` of its vector.
-        covered: How many of its words the document with most of them has, each weighed by its rarity
-            (`QueryEvidence.covered`).
-        weights: The numbers of the model.
-    """
-    log_odds = place + weights.covered * covered + weights.base
-    return 1 / (1 + math.exp(-max(-50.0, min(50.0, log_odds))))
 
 
 # --- What the searched documents have of its words --------------------------------------------------------------------

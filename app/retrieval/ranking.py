@@ -217,7 +217,8 @@ def word_weights(columns: Columns, settled: SettledQuery) -> dict[int, float]:
 
 
 class NeighbourArrays:
-    """Arrays that depend only on the documents. They are cached with the columns."""
+    """Arrays that depend only on the documents: of neighbours, of lengths, of occasions. They are cached with the
+    columns."""
 
     def __init__(self, columns: Columns) -> None:
         self._beside = np.array((columns.previous, columns.following))
@@ -338,27 +339,27 @@ def _by_vector(columns: Columns, among: Bools, scaled: Floats, ranks: Floats, *,
     if not len(pool):
         scaled[:] = ranks[:] = 0
         return
-    first = pool.copy()
+    leading = pool.copy()
     few = len(pool) <= RANK_DEPTH
     if not few:
-        first.partition(len(pool) - RANK_DEPTH)
-        first = first[-RANK_DEPTH:]
-    first.sort()
-    high = float(first[-1])
-    low = min(float(first[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
+        leading.partition(len(pool) - RANK_DEPTH)
+        leading = leading[-RANK_DEPTH:]
+    leading.sort()
+    high = float(leading[-1])
+    low = min(float(leading[0] if few else pool[pool.argmin()]), high - LEAST_SPREAD)
     np.subtract(values, low, out=scaled)
     scaled *= 1 / (high - low)
     if not is_all:
         np.maximum(scaled, ZERO, out=scaled)
     np.minimum(scaled, ONE, out=scaled)
-    by_place = _BY_PLACE[RANK_DEPTH - len(first) :]
+    by_place = _BY_PLACE[RANK_DEPTH - len(leading) :]
     if is_all and few:
-        by_place.take(first.searchsorted(values, side="right"), out=ranks, mode="clip")
+        by_place.take(leading.searchsorted(values, side="right"), out=ranks, mode="clip")
         return
     ranks[:] = 0
-    close = values >= first[0]
+    close = values >= leading[0]
     (index,) = (close if is_all else close & among).nonzero()
-    ranks[index] = by_place.take(first.searchsorted(values[index], side="right"))
+    ranks[index] = by_place.take(leading.searchsorted(values[index], side="right"))
 
 
 _BY_PLACE = np.reciprocal(RANK_OFFSET + RANK_DEPTH - np.arange(RANK_DEPTH + 1), dtype=np.float32)

@@ -28,7 +28,7 @@ from app.core.metadata_filter import (
     matches,
 )
 from app.core.schemas import JsonObject, RecordFilters, Timestamp
-from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, SearchSchema, both
+from app.storage.schema import Absent, And, Collection, Eq, Filter, Has, In, Not, Or, Range, SearchSchema
 
 Keep: TypeAlias = Callable[[Any], bool]
 _BOUNDS = {"gt": "gt", "gte": "ge", "lt": "lt", "lte": "le"}
@@ -40,12 +40,6 @@ class SplitFilter(NamedTuple):
 
     where: Filter
     keep: Keep | None
-
-    def and_also(self, other: "SplitFilter") -> "SplitFilter":
-        """Returns the filter for what both let through."""
-        keeps = [keep for keep in (self.keep, other.keep) if keep is not None]
-        keep = keeps[0] if len(keeps) == 1 else lambda record: all(keep(record) for keep in keeps)
-        return SplitFilter(both(self.where, other.where), keep if keeps else None)
 
 
 def fields_of(

@@ -104,11 +104,11 @@ async def partitions_of(
     bound for `ANY_ID`, and unbound for `everyone`, and Invalid if there are too many."""
     if not everyone and ANY_ID not in (agent, user):
         return scope.partitions(agent, user, include_shared)
-    if scope.is_bound is everyone:  # a bound key asks for `everyone`, or an unbound one for any id
+    if everyone and scope.is_bound:
+        raise Forbidden("A key that is bound to agents or users does not search everyone's memory.")
+    if not everyone and not scope.is_bound:
         raise Forbidden(
-            "A key that is bound to agents or users does not search everyone's memory."
-            if everyone
-            else 'A search by "*" needs a key that is bound to agents or users; `everyone` searches all memories.'
+            'A search by "*" needs a key that is bound to agents or users; `everyone` searches all memories.'
         )
     where = both(scope.visible(), having({"agent_id": agent, "user_id": user}, "agent_id", "user_id"))
     # by owners, such as 812 of ("support", "ada")

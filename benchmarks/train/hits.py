@@ -64,7 +64,7 @@ def _asked(case: Case, world: World, fitted: ModelWeights) -> Asked:
     first = order[once][:FIRST]
     known = np.zeros((len(PROPERTIES), 0), np.float32)
     if len(first):
-        compared_hits = compare_hits(case.columns, first, past=asks_for_past(case.query, parts))
+        compared_hits = compare_hits(case.columns, first, later_replaces=not asks_for_past(case.query, parts))
         known = properties(case.columns, before, compared_hits, parts)
     return {
         "set": case.group,

@@ -26,7 +26,6 @@ MIB = 1 << 20
 OF_OUR_OWN = {
     "app.core.files._warn": "16 files that hold keys",
     "app.mcp.server.listed": "names of arguments",
-    "app.memories.search._of_status": "statuses",
     "app.retrieval.model_weights.weights_for": "names of models",
     "app.retrieval.first_hits._factors": "sets of weights of models",
     "app.retrieval.query.direction": "a kind and a name of a model: 16 of them",

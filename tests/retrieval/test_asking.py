@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from app.embedding.model import Model
-from app.retrieval.calibration import asks_of
-from app.retrieval.model_weights import weights_for
-from app.retrieval.query import FOLDER, AsksWeights, asking_place, direction, likely_asks
+from app.retrieval.calibration import asks_of, likely_asks
+from app.retrieval.model_weights import AsksWeights, weights_for
+from app.retrieval.query import FOLDER, asking_place, direction
 from tests.support.columns import NOBODY, NOW, columns_of, rank
 
 SMALL_TALK = (

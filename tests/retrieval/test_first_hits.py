@@ -79,7 +79,7 @@ def ordered(columns: Columns, odds: list[float], weights: Weights, query: Settle
 def properties_of(
     columns: Columns, odds: Sequence[float], group: Sequence[int], parts: Parts = NO_PARTS, *, past: bool = False
 ) -> Floats:
-    first = compare_hits(columns, np.array(group), past=past)
+    first = compare_hits(columns, np.array(group), later_replaces=not past)
     replaced = [(at, later) for later in group for at in group if columns.time[at] < columns.time[later]]
     return properties(columns, np.array(odds, np.float32), first, parts, replaced)
 
@@ -246,7 +246,7 @@ def test_plain_memories_keep_their_log_odds_where_turns_are_ordered() -> None:
 def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
     columns = conversation(n, by_assistant=0)
     columns.session[n // 2 :] = -1
-    first = compare_hits(columns, np.arange(n), past=False)
+    first = compare_hits(columns, np.arange(n))
     found = properties(columns, -np.arange(n).astype(np.float32), first, {})
     assert found.shape == (len(PROPERTIES), n)
     of_both = FirstHitWeights(*weights)
@@ -261,7 +261,7 @@ def test_the_first_one_gains_nothing(n: int, weights: list[float]) -> None:
 )
 def test_equal_hits_gain_the_same_at_every_place(n: int, weights: list[float], of_each: list[float]) -> None:
     values = np.tile(np.array(of_each, np.float32)[:, None], n)
-    first = compare_hits(notes(*[[1]] * n), np.arange(n), past=True)
+    first = compare_hits(notes(*[[1]] * n), np.arange(n), later_replaces=False)
     assert (gains(values, first, replace(DEFAULT.weights, first_plain=FirstHitWeights(*weights))) == 0).all()
 
 
