@@ -12,10 +12,9 @@ from datetime import datetime
 from app.core.clock import Clock, parse_rfc3339, rfc3339, to_ms
 from app.core.schemas import Json, JsonObject, Page, shown_as
 from app.errors import Conflict, Forbidden, invalid, no_such
-from app.facts import schemas
+from app.facts import profile, schemas
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.ledger import OPEN_END, OPEN_START, Assertion, Ledger, Shared, ValidSpan, statement
-from app.facts.profile import USERS, StatedProfile, field_of, settled, states, touched
 from app.facts.repository import FactFilters, FactRepository, View, about
 from app.jobs import queue
 from app.llm.base import LLM, configured
@@ -56,7 +55,7 @@ class FactService:
     def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
         self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
         self._aliases = AliasRepository(facts.store, facts.scope)
-        self._users = Repository(facts.store, facts.scope, USERS)
+        self._users = Repository(facts.store, facts.scope, profile.USERS)
         self._entries: dict[str, IndexEntry] = {}
 
     # --- Writing ------------------------------------------------------------------------------------------------------
@@ -158,10 +157,10 @@ class FactService:
         distinct = _distinct(ledgers)
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
         facts = [fact for ledger in distinct for fact in (*ledger.written.values(), *ledger.closed.values())]
-        return [*changes, *await touched(self._users, facts, rfc3339(self._clock.now()))]
+        return [*changes, *await profile.touched(self._users, facts, rfc3339(self._clock.now()))]
 
     async def state_profile(
-        self, user_id: str, stated: StatedProfile
+        self, user_id: str, stated: profile.StatedProfile
     ) -> tuple[list[Change], dict[str, schemas.FactRecord]]:
         """States fields of a profile: asserts the facts of the given values, and retracts those of null. Returns the
         changes without those of the user's record, and the facts that state fields then, by field. A value of less
@@ -183,7 +182,7 @@ class FactService:
                 ledger.retract(fact_id)
         distinct = _distinct(ledgers.values())
         changes = [change for ledger in distinct for change in await self._changes(ledger)]
-        return [*changes, *asserted.titles], states(fact for ledger in distinct for fact in ledger.holding())
+        return [*changes, *asserted.titles], profile.states(fact for ledger in distinct for fact in ledger.holding())
 
     def _source(self, body: schemas.FactCreate, derived: Source) -> Source:
         stated: Source = {} if body.source is None else body.source.stated()
@@ -221,7 +220,7 @@ class FactService:
         precondition.check(fact)
         if fact["status"] != "disputed":
             raise Conflict(f"This fact is not disputed: it is {fact['status']}.")
-        if keep == BOTH and field_of(fact) is not None:
+        if keep == BOTH and profile.field_of(fact) is not None:
             raise invalid("/keep", "must be one fact: the profile has one value at a time")
         span = ValidSpan(fact["valid_from"] or OPEN_START, fact["valid_until"] or OPEN_END)
         aliases = {_owner(fact): await self._aliases.of_owner(fact["agent_id"], fact["user_id"])}
@@ -281,7 +280,7 @@ class FactService:
                 raise no_such("fact")
             changes.append(await self._facts.left_by(fact, group))
         written = [new for each in opened for new in each.written.values()]
-        return [*self._facts.remove(fact), *changes, *await touched(self._users, [fact, *written], now)]
+        return [*self._facts.remove(fact), *changes, *await profile.touched(self._users, [fact, *written], now)]
 
     async def _open(
         self, facts: Sequence[schemas.FactRecord], span: ValidSpan, now: str, aliases: Mapping[Partition, AliasMap]
@@ -407,7 +406,7 @@ def search_filter(body: schemas.FactSearch, now: str, aliases: AliasMap) -> Filt
 
 def _again(fact: schemas.FactRecord) -> JsonObject | None:
     """Returns the body that states a fact once more, beside others."""
-    if field_of(fact) is not None:
+    if profile.field_of(fact) is not None:
         return None
     names = ("agent_id", "user_id", "subject", "predicate", "object", "object_type", "trust", "confidence")
     given: Json = {name: fact.get(name) for name in (*names, "valid_until") if fact.get(name) is not None}
@@ -444,7 +443,7 @@ def _answer(fact: schemas.FactRecord, changes: Sequence[Change] = ()) -> WriteRe
 
 def draft_of(body: schemas.FactCreate, source: Source) -> schemas.FactRecord:
     """Returns the fields that an assertion gives to every fact that it creates."""
-    fields = settled(
+    fields = profile.settled(
         {
             "agent_id": body.agent_id,
             "user_id": body.user_id,
@@ -467,7 +466,7 @@ def require_single(body: schemas.FactCreate) -> schemas.FactCreate:
     if body.on_conflict == "merge":
         raise invalid("/on_conflict", "must not be merge here: a fact is merged by POST /v1/facts")
     # the field of the profile that an assertion states, or None
-    if field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
+    if profile.field_of({"user_id": body.user_id, "subject": body.subject, "predicate": body.predicate}) is None:
         return body
     if body.cardinality == "many":
         raise invalid("/cardinality", "must be one: the profile has one value at a time")
@@ -516,7 +515,7 @@ def least_start(assertion: Assertion, now: str) -> str:
 def require_write(draft: schemas.FactRecord, scope: Scope) -> None:
     """Raises Forbidden if the caller may not assert this. Facts of the profile are of no agent: a caller that is bound
     to agents would change what all agents see."""
-    field = field_of(draft)
+    field = profile.field_of(draft)
     if field is not None and scope.agents is not None:
         raise Forbidden(
             f"{draft['subject']} {draft['predicate']} is the {field} of the user's profile, which all agents see. "

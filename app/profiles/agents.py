@@ -18,21 +18,11 @@ from typing_extensions import TypedDict
 
 from app.audit.trail import owned
 from app.core import prompt_text
+from app.core import schemas as core
 from app.core.caches import kept_by_digest
 from app.core.clock import Clock, new_id, rfc3339, to_ms
 from app.core.language import has_word_of
 from app.core.prompt_text import EXPERIENCE, KNOWN_OF_USER, LEARNED, OF_USER, entry, json_line
-from app.core.schemas import (
-    CLEARS_TEXT,
-    Count,
-    Identifier,
-    NotNull,
-    Page,
-    Schema,
-    differing,
-    example,
-    shown,
-)
 from app.core.work import characters, off_loop
 from app.errors import AlreadyExists, Forbidden, RecordDamaged, invalid, no_such
 from app.facts.profile import EMPTY_PROFILE, USERS, ProfileLine, ProfileLines, UserProfile, UserRecord
@@ -61,17 +51,8 @@ from app.profiles.users import (
     render_profile,
     status_of,
 )
+from app.storage import repository
 from app.storage.protocol import Fetched, Store
-from app.storage.repository import (
-    Listing,
-    Repository,
-    open_cursor,
-    page_of,
-    pages,
-    render_items,
-    seal_cursor,
-    unexpired,
-)
 from app.storage.schema import EVERYTHING, Absent, After, And, Collection, Eq, In, Not, Or, Range, both, matches
 from app.storage.scope import Scope
 from app.storage.text import normalise_content, text_ids
@@ -80,10 +61,10 @@ from app.writes.executor import Precondition, WriteResult, changed, etag
 # --- Requests and answers ---------------------------------------------------------------------------------------------
 
 
-class AgentCreate(Schema):
-    model_config = example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
+class AgentCreate(core.Schema):
+    model_config = core.example({"agent_id": "support", "name": "Support", "model": "gpt-5"})
 
-    agent_id: Identifier | None = None
+    agent_id: core.Identifier | None = None
     name: ProfileLine
     description: str = ""
     model: str = ""
@@ -91,20 +72,20 @@ class AgentCreate(Schema):
     settings: AgentSettings = {}
 
 
-class AgentPatch(Schema):
-    model_config = example({"description": "Answers customers"})
+class AgentPatch(core.Schema):
+    model_config = core.example({"description": "Answers customers"})
 
-    name: Annotated[ProfileLine | None, NotNull] = None
-    description: Annotated[str | None, CLEARS_TEXT] = None
-    model: Annotated[str | None, CLEARS_TEXT] = None
-    system_prompt: Annotated[str | None, CLEARS_TEXT] = None
+    name: Annotated[ProfileLine | None, core.NotNull] = None
+    description: Annotated[str | None, core.CLEARS_TEXT] = None
+    model: Annotated[str | None, core.CLEARS_TEXT] = None
+    system_prompt: Annotated[str | None, core.CLEARS_TEXT] = None
     settings: AgentSettings | None = Field(None, description="What is absent in it stays, too; null: all defaults.")
 
 
-class ExperiencePatch(Schema):
+class ExperiencePatch(core.Schema):
     """Lessons are added; one that is known is seen once more. At most 50 a list: the least seen leave."""
 
-    model_config = example({"heuristics": ["Ask for the order number first."]})
+    model_config = core.example({"heuristics": ["Ask for the order number first."]})
 
     procedural_knowledge: str | None = None
     common_scenarios: ProfileLines | None = None
@@ -116,13 +97,13 @@ class ExperiencePatch(Schema):
     improvement_areas: ProfileLines | None = None
 
 
-class ExperienceCopy(Schema):
-    model_config = example({"from_agent_id": "support"})
+class ExperienceCopy(core.Schema):
+    model_config = core.example({"from_agent_id": "support"})
 
-    from_agent_id: Identifier = Field(description="The agent that has learned it.")
+    from_agent_id: core.Identifier = Field(description="The agent that has learned it.")
 
 
-@shown
+@core.shown
 class Agent(TypedDict):
     agent_id: str
     name: str
@@ -138,7 +119,7 @@ class Agent(TypedDict):
     updated_at: str
 
 
-@shown
+@core.shown
 class ListedAgent(TypedDict):
     """An agent. One that was never registered works with the default settings; what else is only registered is null."""
 
@@ -158,10 +139,10 @@ class ListedAgent(TypedDict):
     last_active: LastActive
 
 
-@shown
+@core.shown
 class Prompt(TypedDict):
     text: str
-    tokens: Count
+    tokens: core.Count
 
 
 def render_agent(agent: AgentRecord, scope: Scope) -> Agent:
@@ -194,7 +175,7 @@ class AgentService:
     """The operations on agents within a caller's scope."""
 
     def __init__(
-        self, agents: Repository[AgentRecord], users: ProfileReader, memories: MemoryRepository, clock: Clock
+        self, agents: repository.Repository[AgentRecord], users: ProfileReader, memories: MemoryRepository, clock: Clock
     ) -> None:
         self._agents, self._users, self._memories, self._clock = agents, users, memories, clock
 
@@ -237,7 +218,7 @@ class AgentService:
             # {"settings": null} restores all defaults; {"settings": {"decay": {"floor": 0.2}}} changes the floor alone
             stored = DEFAULT_SETTINGS if body.settings is None else agent["settings"]
             stated["settings"] = settings_over(stored, body.settings or {})
-        fields = differing(agent, stated)
+        fields = core.differing(agent, stated)
         if "name" in fields:
             await self._check_name({**agent, **fields})
         return self._changed(agent, fields)
@@ -302,13 +283,13 @@ class AgentService:
             Eq("user_id", user_id),
             Or((Eq("agent_id", agent["agent_id"]), Absent("agent_id"))),
             And((Eq("status", "active"), Not(In("memory_type", ("message", *KEPT_AS_IS))))),
-            unexpired(rfc3339(now)),
+            repository.unexpired(rfc3339(now)),
             Range("importance", ge=least),  # the stored importance; the current one is not higher
         )
         decays = Decays(self._agents.store, self._agents.scope.tenant)
         best: list[tuple[float, MemoryRecord]] = []
         true = both(*true_at(rfc3339(now)))
-        async for memories in pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):
+        async for memories in repository.pages(partial(self._memories.find, where), MEMORIES, READ_AT_ONCE):
             best += [
                 (await decays.importance(memory, to_ms(now)), memory) for memory in memories if matches(memory, true)
             ]
@@ -452,12 +433,12 @@ def _lesson(name: str, text: str) -> str:
 
 
 def _memory(memory: MemoryRecord) -> str:
-    shown = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
+    told = {"id": memory["memory_id"], "category": memory["memory_type"], "content": memory["content"]}
     if memory["context"]:
-        shown["context"] = memory["context"]
+        told["context"] = memory["context"]
     if status := status_of(memory):
-        shown["status"] = status
-    return json_line(shown)
+        told["status"] = status
+    return json_line(told)
 
 
 KNOWLEDGE: Final = "procedural_knowledge"
@@ -574,15 +555,15 @@ class OwnerDirectory:
         by_kind = {one.kind: one for one in collections}
         self._counted = {called: by_kind[kind] for kind, called in KINDS.items()}
 
-    async def users(self, listing: Listing) -> Page[ListedUser]:
+    async def users(self, listing: repository.Listing) -> core.Page[ListedUser]:
         """Returns a page of users, each with the profile, which is empty if none was written."""
         ids, following = await self._ids("user_id", self._of_users, self._scope.users, listing)
-        return page_of(await self._shown(ids), following)
+        return repository.page_of(await self._shown(ids), following)
 
     async def user(self, user_id: str) -> ListedUser:
         """Returns a user as the list shows them. Raises NotFound, or RecordDamaged."""
         queries = (
-            Repository(self._store, self._scope, collection).values(
+            repository.Repository(self._store, self._scope, collection).values(
                 "user_id", Eq("user_id", user_id), order="asc", limit=1
             )
             for collection in self._of_users
@@ -604,12 +585,12 @@ class OwnerDirectory:
             return {**unwritten, **EMPTY_PROFILE, "user_id": user_id, **owns[user_id]}
 
         users: list[UserRecord] = [{"user_id": one} for one in ids]
-        return await render_items(USERS, map(Fetched, users), listed, ListedUser)
+        return await repository.render_items(USERS, map(Fetched, users), listed, ListedUser)
 
-    async def agents(self, listing: Listing) -> Page[ListedAgent]:
+    async def agents(self, listing: repository.Listing) -> core.Page[ListedAgent]:
         """Returns a page of agents. One that is not registered works with the defaults."""
         ids, following = await self._ids("agent_id", [AGENTS, *self._counted.values()], self._scope.agents, listing)
-        registered = Repository(self._store, self._scope, AGENTS)
+        registered = repository.Repository(self._store, self._scope, AGENTS)
         owns, agents = await asyncio.gather(self._owned("agent_id", ids), registered.get_many(ids))
 
         def listed(agent: AgentRecord) -> ListedAgent:
@@ -621,21 +602,23 @@ class OwnerDirectory:
             return {**unknown, "agent_id": agent_id, "settings": settings, **owns[agent_id]}
 
         owners: list[AgentRecord] = [{"agent_id": one} for one in ids]
-        return page_of(await render_items(AGENTS, map(Fetched, owners), listed, ListedAgent), following)
+        return repository.page_of(
+            await repository.render_items(AGENTS, map(Fetched, owners), listed, ListedAgent), following
+        )
 
     async def _ids(
         self,
         owner: Literal["user_id", "agent_id"],
         collections: Sequence[Collection],
         bound: frozenset[str] | None,
-        listing: Listing,
+        listing: repository.Listing,
     ) -> tuple[list[str], str | None]:
         """Returns the ids of a page, and the cursor of the next."""
         request = repr((self._scope.tenant, owner, listing.order))
-        after = None if listing.cursor is None else open_cursor(listing.cursor, request, str).id
+        after = None if listing.cursor is None else repository.open_cursor(listing.cursor, request, str).id
         where = EVERYTHING if bound is None else In(owner, tuple(sorted(bound)))
         queries = [
-            Repository(self._store, self._scope, collection).values(
+            repository.Repository(self._store, self._scope, collection).values(
                 owner, where, order=listing.order, after=after, limit=listing.limit + 1
             )
             for collection in collections
@@ -643,13 +626,15 @@ class OwnerDirectory:
         everyone = {one for part in await asyncio.gather(*queries) for one in part}
         ids = sorted(everyone, reverse=listing.order == "desc")
         page = ids[: listing.limit]
-        return page, seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
+        return page, repository.seal_cursor(After(page[-1], page[-1]), request) if len(ids) > len(page) else None
 
     async def _owned(self, owner: str, ids: Sequence[str]) -> dict[str, Ownership]:
         """Returns what each of the owners owns."""
         of_these = In(owner, tuple(ids))
         tallies = [
-            Repository(self._store, self._scope, collection).tally((owner, collection.order), of_these, first=DAY)
+            repository.Repository(self._store, self._scope, collection).tally(
+                (owner, collection.order), of_these, first=DAY
+            )
             for collection in self._counted.values()
         ]
         owns: dict[str, Ownership] = {}

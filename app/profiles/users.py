@@ -12,23 +12,8 @@ import orjson
 from pydantic import Field, GetPydanticSchema, JsonValue, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
+from app.core import schemas as core
 from app.core.clock import Clock, rfc3339
-from app.core.schemas import (
-    OBJECT_BYTES,
-    Count,
-    Identifier,
-    Json,
-    Object,
-    Page,
-    Schema,
-    Text,
-    Timestamp,
-    equal_json,
-    example,
-    merge_patch,
-    require_size,
-    shown,
-)
 from app.core.work import characters, off_loop
 from app.errors import no_such
 from app.facts.profile import (
@@ -70,8 +55,8 @@ OBJECT_FIELDS: tuple[ObjectField, ...] = get_args(ObjectField)
 """The fields of a profile that are no facts: texts, and objects of the caller."""
 
 
-class Profile(Schema):
-    model_config = example({"name": "Ada", "interests": ["climbing"]})
+class Profile(core.Schema):
+    model_config = core.example({"name": "Ada", "interests": ["climbing"]})
 
     name: ProfileLine | None = None
     age: Age | None = None
@@ -79,14 +64,14 @@ class Profile(Schema):
     occupation: ProfileLine | None = None
     interests: ProfileLines = []
     conversation_preferences: ProfileLines = Field([], description="How they like to be talked to, what to leave out.")
-    preferences: Object = {}
-    custom: Object = {}
+    preferences: core.Object = {}
+    custom: core.Object = {}
 
 
-class ProfilePatch(Schema):
+class ProfilePatch(core.Schema):
     """Lists are added to, objects merged (null takes a key away), scalars overwritten (null clears)."""
 
-    model_config = example({"home": "Boston", "interests": ["climbing"]})
+    model_config = core.example({"home": "Boston", "interests": ["climbing"]})
 
     name: ProfileLine | None = None
     age: Age | None = None
@@ -94,11 +79,11 @@ class ProfilePatch(Schema):
     occupation: ProfileLine | None = None
     interests: ProfileLines | None = None
     conversation_preferences: ProfileLines | None = None
-    preferences: Object | None = None
-    custom: Object | None = None
+    preferences: core.Object | None = None
+    custom: core.Object | None = None
 
 
-@shown
+@core.shown
 class StoredProfile(UserProfile):
     user_id: str
     version: int
@@ -109,16 +94,16 @@ class StoredProfile(UserProfile):
 OwnedKind = Literal["memories", "sessions", "facts", "actions", "tasks", "procedures"]
 
 
-@shown
+@core.shown
 class OwnedRecords(TypedDict):
     """How many records there are of an owner, those included that have expired and are not purged yet."""
 
-    memories: Count
-    sessions: Count
-    facts: Annotated[Count, Field(description="Statements of all times, those that hold no longer included.")]
-    actions: Count
-    tasks: Count
-    procedures: Count
+    memories: core.Count
+    sessions: core.Count
+    facts: Annotated[core.Count, Field(description="Statements of all times, those that hold no longer included.")]
+    actions: core.Count
+    tasks: core.Count
+    procedures: core.Count
 
 
 LastActive = Annotated[
@@ -126,7 +111,7 @@ LastActive = Annotated[
 ]
 
 
-@shown
+@core.shown
 class ListedUser(UserProfile):
     """A user and the profile, which is empty if nobody has written one."""
 
@@ -138,34 +123,34 @@ class ListedUser(UserProfile):
     updated_at: str | None
 
 
-class InteractionIn(Schema):
-    model_config = example({"summary": "Asked about an invoice", "outcome": "answered"})
+class InteractionIn(core.Schema):
+    model_config = core.example({"summary": "Asked about an invoice", "outcome": "answered"})
 
     summary: ProfileLine
     outcome: ProfileLine | None = None
-    agent_id: Identifier | None = Field(
+    agent_id: core.Identifier | None = Field(
         None, description="With whom: contexts of this agent alone tell it. Null: every agent of the user may know."
     )
-    timestamp: Timestamp | None = Field(None, description="Default: now.")
+    timestamp: core.Timestamp | None = Field(None, description="Default: now.")
 
 
-@shown
+@core.shown
 class Interactions(TypedDict):
     items: Annotated[list[Interaction], Field(description="The last 50, newest first.")]
     next_cursor: Annotated[str | None, Field(default=None, description="Always null: this is all.")]
 
 
-class IssueIn(Schema):
-    model_config = example({"description": "Cannot log in since the update"})
+class IssueIn(core.Schema):
+    model_config = core.example({"description": "Cannot log in since the update"})
 
-    description: Text
+    description: core.Text
     status: IssueStatus = "open"
-    agent_id: Identifier | None = Field(None, description="Null: every agent of the user may know.")
-    timestamp: Timestamp | None = Field(None, description="When it came up: `event_at` of the memory.")
+    agent_id: core.Identifier | None = Field(None, description="Null: every agent of the user may know.")
+    timestamp: core.Timestamp | None = Field(None, description="When it came up: `event_at` of the memory.")
 
 
-class IssuePatch(Schema):
-    model_config = example({"status": "resolved"})
+class IssuePatch(core.Schema):
+    model_config = core.example({"status": "resolved"})
 
     status: IssueStatus
 
@@ -174,7 +159,7 @@ OfUser = Annotated[str | None, WithJsonSchema({"type": "string"})]
 """Issues and solutions have one; other memories may not."""
 
 
-@shown
+@core.shown
 class Issue(TypedDict):
     issue_id: Annotated[str, Field(description="It is a memory of type `issue` with this id.")]
     user_id: OfUser
@@ -188,16 +173,16 @@ class Issue(TypedDict):
     updated_at: str
 
 
-class SolutionIn(Schema):
-    model_config = example({"problem": "Cannot log in", "fix": "Cleared the cache"})
+class SolutionIn(core.Schema):
+    model_config = core.example({"problem": "Cannot log in", "fix": "Cleared the cache"})
 
-    problem: Text
-    fix: Text
-    agent_id: Identifier | None = None
-    timestamp: Timestamp | None = Field(None, description="When it was solved: `event_at` of the memory.")
+    problem: core.Text
+    fix: core.Text
+    agent_id: core.Identifier | None = None
+    timestamp: core.Timestamp | None = Field(None, description="When it was solved: `event_at` of the memory.")
 
 
-@shown
+@core.shown
 class Solution(TypedDict):
     solution_id: Annotated[str, Field(description="It is a memory of type `solution` with this id.")]
     user_id: OfUser
@@ -241,7 +226,7 @@ def render_solution(memory: Memory) -> Solution:
     return cast(Solution, {"solution_id": memory["memory_id"], "problem": problem, "fix": fix, **_common(memory)})
 
 
-def _common(memory: Memory) -> Json:
+def _common(memory: Memory) -> core.Json:
     names = ("user_id", "agent_id", "version", "created_at", "updated_at")
     return {"timestamp": memory["event_at"], **{name: value_at(memory, name) for name in names}}
 
@@ -252,7 +237,7 @@ MAX_INTERACTIONS = 50
 MAX_LISTED = 200
 
 
-def merge_profile(profile: UserProfile, patch: Json) -> UserProfile:
+def merge_profile(profile: UserProfile, patch: core.Json) -> UserProfile:
     """Applies a patch to a whole profile: lists are added to, objects merged at every depth (null removes a key),
     scalars replaced. Null clears a field."""
     merged: UserProfile = {**profile}
@@ -266,7 +251,7 @@ def merge_profile(profile: UserProfile, patch: Json) -> UserProfile:
     for field in OBJECT_FIELDS:
         if field in patch:
             entries = patch[field]
-            merged[field] = {} if entries is None else merge_patch(profile[field], entries)
+            merged[field] = {} if entries is None else core.merge_patch(profile[field], entries)
     return merged
 
 
@@ -415,7 +400,7 @@ class UserService:
         def within_size() -> UserProfile:
             wanted = merged(record["profile"])
             largest, _ = max(wanted.items(), key=lambda part: len(orjson.dumps(part[1])))
-            require_size(wanted, OBJECT_BYTES, "the profile", f"/{largest}")
+            core.require_size(wanted, core.OBJECT_BYTES, "the profile", f"/{largest}")
             return wanted
 
         wanted = await off_loop(length, within_size)
@@ -426,11 +411,11 @@ class UserService:
         own: UserProfile = {**stored, **not_facts, **cleared}
         profile = profile_of({**wanted, **cleared}, stating)
         if user is None or user.stored is None:
-            shown = render_profile({**record, "profile": profile, "updated_at": now})
+            rendered = render_profile({**record, "profile": profile, "updated_at": now})
             insert = self._users.insert({**record, "profile": own})
-            return WriteResult(shown, [*changes, insert], headers={"ETag": etag(record)})
+            return WriteResult(rendered, [*changes, insert], headers={"ETag": etag(record)})
         fields: UserRecord = {}
-        if not equal_json(own, user.stored):
+        if not core.equal_json(own, user.stored):
             fields = {"profile": own}
         if not fields and not changes:
             return WriteResult(render_profile({**record, "profile": profile}), headers={"ETag": etag(record)})
@@ -480,13 +465,15 @@ class UserService:
 
         return _as(await self._memories.change(issue_id, moved, precondition), render_issue)
 
-    async def issues(self, user_id: str, listing: Listing) -> Page[Issue]:
+    async def issues(self, user_id: str, listing: Listing) -> core.Page[Issue]:
         return await self._page(user_id, "issue", render_issue, listing)
 
-    async def solutions(self, user_id: str, listing: Listing) -> Page[Solution]:
+    async def solutions(self, user_id: str, listing: Listing) -> core.Page[Solution]:
         return await self._page(user_id, "solution", render_solution, listing)
 
-    async def _page(self, user_id: str, kind: MemoryType, render: Callable[[Memory], A], listing: Listing) -> Page[A]:
+    async def _page(
+        self, user_id: str, kind: MemoryType, render: Callable[[Memory], A], listing: Listing
+    ) -> core.Page[A]:
         page = await self._memories.page({"user_id": user_id, "memory_type": kind, "status": "active"}, listing)
         return page_of([render(memory) for memory in page["items"]], page["next_cursor"])
 
