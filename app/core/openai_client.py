@@ -16,6 +16,21 @@ LONGEST_RETRY_AFTER = 300.0
 _CODE = re.compile(r"[\w.-]{1,64}")
 
 
+class Fault(Exception):
+    """A temporary failure of one attempt. `after`: the number of seconds that the server asked to wait."""
+
+    def __init__(self, why: str, after: float | None = None) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+def client_options(base_url: str, key: str) -> dict[str, Any]:
+    """Returns what a client of the library is made with: the settings alone, since the library's variables
+    (OPENAI_API_KEY, …) may be meant for another server. It does not retry: callers do, within a deadline or a budget.
+    `headers` go with each request: only there can the key be omitted."""
+    return {"api_key": key or "none", "base_url": base_url, "max_retries": 0}
+
+
 def headers(key: str) -> dict[str, Any]:
     """Returns the headers of a request.
 

@@ -12,7 +12,7 @@ import numpy as np
 import openai
 from pydantic import BaseModel, ValidationError
 
-from app.core.openai_client import headers, passes, reason, retry_after
+from app.core.openai_client import Fault, client_options, headers, passes, reason, retry_after
 from app.embedding.model import NO_PROMPTS, ExtraOptions, Vectors, by_characters, clipped, split, unit
 from app.errors import EmbeddingUnavailable
 
@@ -22,14 +22,6 @@ LONGEST_PAUSE = 60.0
 
 T = TypeVar("T")
 Attempt: TypeAlias = Callable[[float], T]
-
-
-class Fault(Exception):
-    """A temporary failure of one attempt. `after`: the number of seconds that the server asked to wait."""
-
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
 
 
 class Retrying:
@@ -143,10 +135,10 @@ class OpenAIModel:
         options = options or ExtraOptions()
         self._model, self._server, self._chars = model, options.server, options.text_chars
         self._retrying = Retrying(self._server.timeout_seconds)
-        self._client = _client(options)
-        self._headers = headers(
-            options.server.api_key
-        )  # also sent with each request: only there the key can be omitted
+        self._client = openai.OpenAI(
+            **client_options(self._server.base_url, self._server.api_key),
+            http_client=httpx2.Client(follow_redirects=False),  # a redirect would send key and texts elsewhere
+        )
         self.dim = self._server.dimensions
         if self.dim == 0:
             try:
@@ -184,7 +176,7 @@ class OpenAIModel:
                 model=self._model,
                 dimensions=self._server.dimensions or openai.omit,
                 encoding_format="float",  # base64 is smaller, but not every server supports it
-                extra_headers=self._headers,
+                extra_headers=headers(self._server.api_key),
                 timeout=httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS)),
             ) as response:
                 # in pieces, because a read timeout limits the wait for each piece and not for all of them
@@ -225,17 +217,3 @@ class OpenAIModel:
         if not vectors.any(axis=1).all():
             raise EmbeddingUnavailable("the embedding server gave a vector of zeros")
         return vectors
-
-
-def _client(options: ExtraOptions) -> openai.OpenAI:
-    """Creates the client from the settings only.
-
-    The library's environment variables (OPENAI_API_KEY, …) may be meant for another server.
-    """
-    return openai.OpenAI(
-        api_key=options.server.api_key or "none",
-        base_url=options.server.base_url,
-        default_headers=headers(options.server.api_key),
-        max_retries=0,  # `Retrying` has a deadline
-        http_client=httpx2.Client(follow_redirects=False),  # a redirect would send key and texts elsewhere
-    )

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from app.core import prompt_text
-from app.core.openai_client import headers, passes, reason, retry_after
+from app.core.openai_client import Fault, client_options, headers, passes, reason, retry_after
 from app.core.schemas import Json
 from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
@@ -261,14 +261,6 @@ UNSUPPORTED = (400, 404, 415, 422)
 Messages = list[dict[str, str]]
 
 
-class _Fault(Exception):
-    """A temporary failure. `after`: the number of seconds that the server asked to wait."""
-
-    def __init__(self, why: str, after: float | None = None) -> None:
-        super().__init__(why)
-        self.after = after
-
-
 class _Unsupported(Exception):
     """The server refuses the request, perhaps because of the way in which the shape was asked for."""
 
@@ -278,9 +270,7 @@ async def silence(settings: LLMSettings) -> str | None:
     nothing. Any answer will do but one that refuses the key, since some servers have no such list."""
     key = settings.api_key.get_secret_value()
     client = openai.AsyncOpenAI(
-        api_key=key or "none",
-        base_url=settings.base_url,
-        max_retries=0,
+        **client_options(settings.base_url, key),
         timeout=CONNECT_SECONDS,
         http_client=httpx2.AsyncClient(follow_redirects=False),
     )
@@ -304,10 +294,7 @@ class OpenAIChat:
         self._settings, self._observe, self._formats = settings, observe, list(formats)
         self._key = settings.api_key.get_secret_value()
         self._client = openai.AsyncOpenAI(
-            api_key=self._key or "none",
-            base_url=settings.base_url,
-            default_headers=headers(self._key),
-            max_retries=0,  # `reply` retries within the budget
+            **client_options(settings.base_url, self._key),
             http_client=httpx2.AsyncClient(follow_redirects=False),  # a redirect would send key and texts elsewhere
         )
 
@@ -347,7 +334,7 @@ class OpenAIChat:
                 wrong += 1
                 if wrong > 1 or tried == TRIES:
                     raise LLMReplyInvalid(f"The model's answer cannot be used: {error}.") from None
-            except _Fault as error:
+            except Fault as error:
                 wait = FIRST_WAIT * 4.0 ** (tried - 1) * random.uniform(0.5, 1)  # noqa: S311 (not a secret)
                 wait = wait if error.after is None else error.after + random.uniform(0, FIRST_WAIT)  # noqa: S311
                 if tried == TRIES or wait > LONGEST_WAIT:
@@ -394,7 +381,7 @@ class OpenAIChat:
             outcome = "answered"
             return text
         except TimeoutError:
-            raise _Fault(f"did not answer within {self._settings.timeout_seconds:g} s") from None
+            raise Fault(f"did not answer within {self._settings.timeout_seconds:g} s") from None
         finally:
             self._observe(outcome, time.perf_counter() - started, spent)
             await budget.spend(asked, spent, cached)
@@ -433,7 +420,7 @@ class OpenAIChat:
         except openai.APIStatusError as error:
             detail = reason(error, self._key)
             if passes(error.status_code):
-                raise _Fault(detail, retry_after(error.response.headers.get("retry-after"))) from None
+                raise Fault(detail, retry_after(error.response.headers.get("retry-after"))) from None
             if error.status_code in UNSUPPORTED:
                 raise _Unsupported(detail) from None
             raise LLMUnavailable(f"The model's server {detail}.", retry_after=None) from None
@@ -441,7 +428,7 @@ class OpenAIChat:
             raise TimeoutError from None
         except (openai.APIConnectionError, httpx2.HTTPError) as error:
             fault = type(error.__cause__ or error).__name__
-            raise _Fault(f"cannot be reached, or broke off ({fault})") from None
+            raise Fault(f"cannot be reached, or broke off ({fault})") from None
         return bytes(read)
 
     def _answer_tokens(self, shape: type[BaseModel]) -> int:

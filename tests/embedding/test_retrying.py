@@ -2,8 +2,9 @@ import time
 
 import pytest
 
+from app.core.openai_client import Fault
 from app.embedding import openai
-from app.embedding.openai import Fault, Retrying
+from app.embedding.openai import Retrying
 from app.errors import EmbeddingUnavailable
 
 
