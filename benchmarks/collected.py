@@ -21,7 +21,6 @@ from typing import Any
 
 import httpx
 
-from app.context.layout import evidence_in
 from app.context.schemas import ContextRequest
 from app.context.service import gather_sections
 from app.context.source import SourceRequest
@@ -100,7 +99,8 @@ async def live(client: httpx.AsyncClient, resources: Any, life: Life) -> list[As
         known = max(known, question["after"])
         body = ContextRequest(**who, query=question["query"], now=question["time"], token_budget=2000)
         request = SourceRequest(body, Scope("default"), resources, parse_rfc3339(question["time"]), 2000)
-        evidence = evidence_in(await gather_sections(SOURCES, request))
+        results = [section.result for section in await gather_sections(SOURCES, request)]
+        evidence = [result.query_evidence for result in results if result.query_evidence is not None]
         asked.append(Asked(life["name"], life["language"], question["kind"], question["query"], evidence))
     return asked
 

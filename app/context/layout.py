@@ -20,7 +20,7 @@ from app.context.source import (
 )
 from app.core import prompt_text
 from app.errors import RecalldError
-from app.retrieval.calibration import QueryEvidence, asks_for_anything
+from app.retrieval.calibration import asks_for_anything
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,6 @@ class GatheredSection:
     def items(self) -> Sequence[Candidate]:
         """The candidates, best first."""
         return self.result.items
-
-    def with_items(self, items: Sequence[Candidate]) -> "GatheredSection":
-        """Returns the section with other items, such as marked ones."""
-        return replace(self, result=replace(self.result, items=items))
 
     def tokens(self, item: Candidate) -> int:
         """Returns the tokens of an item's line, or of its messages. Each item is rendered and counted once, though
@@ -79,11 +75,6 @@ def intent_of(best: Mapping[str, float], *, has_task: bool) -> Intent:
     return "recall" if answering else "general"
 
 
-def evidence_in(sections: Sequence[GatheredSection]) -> list[QueryEvidence]:
-    """Returns what each searched collection has of the query."""
-    return [section.result.query_evidence for section in sections if section.result.query_evidence is not None]
-
-
 SMALL_TOKENS = 300
 """A scope of at most `SMALL_RECORDS` whose entries take no more tokens is given whole, as far as the budget holds."""
 
@@ -105,7 +96,8 @@ class PromptPlan:
 
 def plan_of(request: SourceRequest, sections: Sequence[GatheredSection]) -> PromptPlan:
     """Returns what the query wants, by the scores of what was found and by what the searched documents have of it."""
-    body, evidence = request.body, evidence_in(sections)
+    body, results = request.body, [section.result for section in sections]
+    evidence = [result.query_evidence for result in results if result.query_evidence is not None]
     asks_anything = asks_for_anything(evidence)
     # 0 where the query asks for nothing: what fits "thanks!" best is what would help if it asked
     best = {

@@ -78,12 +78,12 @@ async def mark_sections(
             marks += judged_marks(item, judged, request.zone)
         return replace(item, text=inserted(item.text, marks)) if marks else item
 
-    return [
-        section.with_items(await in_parts(section.items, with_marks, lambda item: len(item.text)))
-        if section.source.gets_marks or (judged and section.result.facts)
-        else section
-        for section in sections
-    ], warnings
+    marked_sections = list(sections)
+    for at, section in enumerate(sections):
+        if section.source.gets_marks or (judged and section.result.facts):
+            marked_items = await in_parts(section.items, with_marks, lambda item: len(item.text))
+            marked_sections[at] = replace(section, result=replace(section.result, items=marked_items))
+    return marked_sections, warnings
 
 
 class Mark(NamedTuple):

@@ -6,34 +6,22 @@ splits. Numbers of up to three digits are one token each. Content is one list en
 that no line of it can pass for a title or another entry, and delimiters in it are escaped.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
 
 from app.context.schemas import ContextRequest, PromptMessage
-from app.context.source import Candidate, ContextSource, Heading, ReadingOrder
+from app.context.source import Candidate, ContextSource
 from app.core import prompt_text
-from app.core.prompt_text import (
-    CONTEXT,
-    CONTEXT_OPENING,
-    CONTEXT_UNSURE,
-    entry,
-    escape,
-    escape_json,
-    escape_strings,
-)
+from app.core.prompt_text import entry, escape, escape_json, escape_strings
 from app.sessions.schemas import ToolCall
 
-OPENING = CONTEXT_OPENING
-UNSURE = CONTEXT_UNSURE
-CLOSING = f"</{CONTEXT}>\n"
+OPENING, CLOSING = prompt_text.CONTEXT_OPENING, f"</{prompt_text.CONTEXT}>\n"
+UNSURE = prompt_text.CONTEXT_UNSURE
 MESSAGE_TOKENS = 4
 """Tokens that a chat model's template adds to each message: a role and separators."""
 TURN_ROLES = frozenset({"user", "assistant"})
 """Roles whose messages are rendered as turns."""
-
-Citation = Callable[[Candidate], str | None]
-"""Returns the citation of an item, or None if items are not cited."""
 
 
 def title(text: str) -> str:
@@ -71,7 +59,7 @@ def messages_of(item: Candidate) -> list[PromptMessage]:
         return [_escaped(message) for message in item.turns]
     if item.role in TURN_ROLES:
         return [{"role": item.role, "content": escape(item.text)}]
-    return [{"role": "user", "content": f"<{CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
+    return [{"role": "user", "content": f"<{prompt_text.CONTEXT}>\n{entry(f'{item.role}: ', item.text)}{CLOSING}"}]
 
 
 def _escaped(message: PromptMessage) -> PromptMessage:
@@ -113,16 +101,12 @@ def heading_tokens(item: Candidate) -> int:
     return prompt_text.count(heading(item.heading.date, 1 if item.heading.conversation else None))
 
 
-def citing(body: ContextRequest, numbers: dict[str, str]) -> Citation:
-    """Returns the function that cites items. `numbers`: by id.
-
-    Before packing every number is `1`, because each number takes one token.
-    """
+def citation_of(body: ContextRequest, item: Candidate, number: int = 1) -> str | None:
+    """Returns what an item is cited by; None if items are not cited. Before packing every number is 1, because each
+    number takes one token."""
     if body.citations == "none":
-        return lambda item: None
-    if body.citations == "ids":
-        return lambda item: prompt_text.as_label(item.id)
-    return lambda item: numbers.get(item.id, "1")
+        return None
+    return prompt_text.as_label(item.id) if body.citations == "ids" else str(number)
 
 
 def item_tokens(body: ContextRequest, source: ContextSource, item: Candidate) -> int:
@@ -132,37 +116,12 @@ def item_tokens(body: ContextRequest, source: ContextSource, item: Candidate) ->
     """
     if source.holds_turns and body.format == "messages":
         return turn_tokens(item)
-    return prompt_text.count(line(item, citing(body, {})(item)))
+    return prompt_text.count(line(item, citation_of(body, item)))
 
 
-def in_reading_order(order: ReadingOrder, items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the packed items of a section in the order in which the text shows them."""
-    match order:
-        case ReadingOrder.GROUPED:
-            return grouped(items)
-        case ReadingOrder.REVERSED:
-            return list(items)[::-1]
-        case ReadingOrder.LATEST_FIRST:
-            return sorted(items, key=lambda item: (item.heading is None, item.place), reverse=True)
-
-
-def grouped(items: Sequence[Candidate]) -> list[Candidate]:
-    """Returns the items grouped by heading and by time, behind those without a heading, which keep their order."""
-    begun: dict[str, tuple[str, int]] = {}
-    alone, headed = list[Candidate](), list[tuple[Heading, Candidate]]()
-    for item in items:
-        if item.heading is None:
-            alone.append(item)
-        else:
-            headed.append((item.heading, item))
-            begun[item.heading.key] = min(begun.get(item.heading.key, item.place), item.place)
-    headed.sort(key=lambda entry: (begun[entry[0].key], entry[0].key, entry[1].place))
-    return [*alone, *(item for _, item in headed)]
-
-
-def render_section(title_text: str, items: Sequence[Candidate], citation: Citation) -> str:
+def render_section(title_text: str, items: Sequence[Candidate], citations: Mapping[str, str | None]) -> str:
     """Returns a title, and the items' lines under their headings. The conversations of a section are numbered in the
-    order in which they stand there."""
+    order in which they stand there. `citations`: by the id of an item."""
     conversations: dict[str, int] = {}
     lines, key_above = [title(title_text)], None
     for item in items:
@@ -170,7 +129,7 @@ def render_section(title_text: str, items: Sequence[Candidate], citation: Citati
             key_above = item.heading.key
             number = conversations.setdefault(key_above, len(conversations) + 1) if item.heading.conversation else None
             lines.append(heading(item.heading.date, number))
-        lines.append(line(item, citation(item)))
+        lines.append(line(item, citations[item.id]))
     return "".join(lines)
 
 

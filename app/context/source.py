@@ -4,7 +4,6 @@ and how the section stands in the prompt."""
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
-from enum import Enum, auto
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
@@ -25,14 +24,12 @@ from app.resources import Resources
 from app.retrieval.calibration import QueryEvidence
 from app.retrieval.retriever import RetrievalRequest, RetrievalResult, SearchWarning
 from app.retrieval.time_expressions import TimeInterval
-from app.sessions.schemas import SessionRecord
 from app.storage.record_filters import SplitFilter, split_filter
 from app.storage.repository import unexpired
-from app.storage.schema import Absent, Collection, Eq, Filter, Or, R, Range, both, matches
+from app.storage.schema import Absent, Collection, Eq, Filter, Or, R, Range, both
 from app.storage.scope import Partition, Scope, Viewpoint
 from app.storage.search import Columns, SearchQuery
 from app.storage.text import content_hash
-from app.tasks.schemas import TaskRecord
 
 # --- Candidates: texts that may go into the prompt -------------------------------------------------------------------
 
@@ -112,8 +109,8 @@ class SourceRequest:
     budget: int
     """Tokens of the whole context."""
     limit: int = 0
-    """Maximum number of items of the section. `gather_section` sets it for each source. A source may return more, since
-    some repeat others; packing keeps to the limit."""
+    """Maximum number of items of the section, set for each source when it is called (`gather_sections`). A source may
+    return more, since some repeat others; packing keeps to the limit."""
     interval: TimeInterval | None = None
     """The time interval that the query names."""
 
@@ -146,15 +143,9 @@ class SourceRequest:
         """Which facts the context is about, in both times."""
         return View(self.as_of, self.body.known_at)
 
-    def owns(self, record: SessionRecord | TaskRecord) -> bool:
-        """Returns whether a session or task belongs to the context's agent and user.
-
-        An id alone does not include another's.
-        """
-        return matches(record, self.owned())
-
-    def owned(self) -> Filter:
-        """Returns the condition of `owns` as a filter."""
+    @property
+    def is_own(self) -> Filter:
+        """The filter for sessions and tasks of the context's agent and user: an id alone does not include another's."""
         owners = (("agent_id", self.body.agent_id), ("user_id", self.body.user_id))
         return both(*(Or((Absent(name), *([] if owner is None else [Eq(name, owner)]))) for name, owner in owners))
 
@@ -246,15 +237,36 @@ TokenBound = int | Fraction
 Gather = Callable[[SourceRequest], Awaitable[SourceResult]]
 
 
-class ReadingOrder(Enum):
-    """The order in which the text shows the packed items of a section."""
+# --- The order in which the text shows the packed items of a section --------------------------------------------------
 
-    GROUPED = auto()
-    """Under their headings, by time; items without a heading as they were found, before the others."""
-    REVERSED = auto()
-    """The other way round than they were found: turns are found newest first."""
-    LATEST_FIRST = auto()
-    """By place, the latest first; those under headings behind the others."""
+ReadingOrder = Callable[[Sequence[Candidate]], list[Candidate]]
+
+
+def grouped(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the items grouped by heading and by time, behind those without a heading, which keep their order."""
+    begun: dict[str, tuple[str, int]] = {}
+    alone, headed = list[Candidate](), list[tuple[Heading, Candidate]]()
+    for item in items:
+        if item.heading is None:
+            alone.append(item)
+        else:
+            headed.append((item.heading, item))
+            begun[item.heading.key] = min(begun.get(item.heading.key, item.place), item.place)
+    headed.sort(key=lambda entry: (begun[entry[0].key], entry[0].key, entry[1].place))
+    return [*alone, *(item for _, item in headed)]
+
+
+def as_said(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns turns, which are found newest first, in the order in which they were said."""
+    return list(items)[::-1]
+
+
+def latest_first(items: Sequence[Candidate]) -> list[Candidate]:
+    """Returns the items by place, the latest first; those under headings behind the others."""
+    return sorted(items, key=lambda item: (item.heading is None, item.place), reverse=True)
+
+
+# --- Sections ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +282,7 @@ class ContextSource:
     """Maximum part of the budget of a fixed section, such as the rules; None: its items compete."""
     max_tokens: int | None = None
     """Maximum tokens, beside the share."""
-    order: ReadingOrder = ReadingOrder.GROUPED
+    order: ReadingOrder = grouped
     holds_turns: bool = False
     """Whether the items are conversation turns, which become messages of their own if the format has messages."""
     gets_marks: bool = False

@@ -11,7 +11,7 @@ import pytest
 from app.context import endpoints
 from app.context.schemas import ContextRequest, SectionName
 from app.context.service import assemble
-from app.context.source import Candidate, ContextSource, Gather, ReadingOrder, SourceRequest, SourceResult
+from app.context.source import Candidate, ContextSource, Gather, SourceRequest, SourceResult, as_said
 from app.context.sources import SOURCES
 from app.embedding.embedder import Embedder
 from app.errors import Invalid, RecalldError, StoreUnavailable, Unavailable
@@ -146,7 +146,7 @@ async def test_no_more_than_the_limit_is_served_whatever_an_arm_brings(service: 
 
 async def test_an_order_does_not_make_items_turns(service: Service) -> None:
     """A log, say: it is read in the order of time, and stays in the frame."""
-    log = replace(source("log", brings("third", "second", "first")), order=ReadingOrder.REVERSED)
+    log = replace(source("log", brings("third", "second", "first")), order=as_said)
     other = source("other", brings("else"))
     made = [await assembled(service, log, other, format=form) for form in ("markdown", "messages")]
     for body in made:

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from app.context import rendering
-from app.context.source import Candidate, Heading
+from app.context.source import Candidate, Heading, grouped
 from app.core import prompt_text
 from app.core.prompt_text import escape
 from app.core.served_text import strip_served
@@ -216,4 +216,4 @@ def test_what_has_no_heading_keeps_its_order_beside_what_has_one() -> None:
         placed("old fact", "2026-05-01", headed=False),
         placed("early line", "2026-05-02", headed=True),
     ]
-    assert [item.id for item in rendering.grouped(found)] == ["new fact", "old fact", "early line", "late line"]
+    assert [item.id for item in grouped(found)] == ["new fact", "old fact", "early line", "late line"]

@@ -134,17 +134,19 @@ def lines_of(chains: Sequence[FactChain], scores: Mapping[str, float]) -> list[F
     stated, lines = set[str](), list[FactChain]()
     for chain in better:
         if chain.ids[-1] not in stated:
-            longer = (other for other in better if _replaces(other, chain) and other.ids[-1] not in stated)
+            longer = (
+                other
+                for other in better
+                if other.ids[: len(chain.ids)] == chain.ids
+                and _start(other) < len(chain.ids)
+                and other.ids[-1] not in stated
+            )
             longest = max(longer, key=lambda other: len(other.facts), default=chain)
             # of "A → B → C → D", after a line "A → B → C", it is 2, and the line is "C → D" alone
             first = max([_start(longest), *(at + 1 for at, fact_id in enumerate(longest.ids) if fact_id in stated)])
             lines.append(FactChain(longest.facts[first:], longest.scores[first:]))
             stated.update(longest.ids[first:])
     return sorted(lines, key=lambda line: -line.score)
-
-
-def _replaces(longer: FactChain, chain: FactChain) -> bool:
-    return longer.ids[: len(chain.ids)] == chain.ids and _start(longer) < len(chain.ids)
 
 
 def _start(chain: FactChain) -> int:

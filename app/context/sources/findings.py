@@ -20,18 +20,9 @@ from app.context.source import (
 from app.core.clock import rfc3339
 from app.errors import RecalldError
 from app.facts.repository import of_partitions
+from app.findings import service as findings
 from app.findings.replacing import replaced
 from app.findings.schemas import FindingRecord, evidence_names, is_doubt
-from app.findings.service import (
-    EvidenceReader,
-    EvidenceRecord,
-    FindingRepository,
-    MemoryEvidence,
-    Name,
-    fingerprint_of,
-    quoted,
-    whole,
-)
 from app.memories.repository import MemoryRepository, told_at
 from app.memories.schemas import HISTORY, MEMORIES, RULE_MARK, EvidenceName, MemoryRecord
 from app.storage.repository import Repository
@@ -55,20 +46,20 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     store, scope, doubts = request.resources.store, request.scope, await _doubts(request)
     if not doubts:
         return SourceResult()
-    records = await EvidenceReader(store, scope, rfc3339(request.now)).read(
+    records = await findings.EvidenceReader(store, scope, rfc3339(request.now)).read(
         name for finding in doubts for name in evidence_names(finding)
     )
     opened = [
         finding
         for finding in doubts
         if finding["status"] == "open"
-        and whole(finding, records)
+        and findings.whole(finding, records)
         and finding["trust"] >= (request.body.min_trust or 0)
         and all(records[name].said_at <= request.as_of for name in evidence_names(finding))
     ]
     # of an open finding whose earlier memory is linked with the later statement, nothing is uncertain
     earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
-    memories = [record.memory for name in earlier if isinstance(record := records[name], MemoryEvidence)]
+    memories = [record.memory for name in earlier if isinstance(record := records[name], findings.MemoryEvidence)]
     linked = await replaced(store, scope, request.viewpoint, memories)
     linked_pairs = {(("memory", statement.memory_id), statement.later.name) for statement in linked}
     uncertain = [finding for finding in opened if tuple(evidence_names(finding)) not in linked_pairs]
@@ -98,7 +89,7 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
 
 async def _doubts(request: SourceRequest) -> list[FindingRecord]:
     """Returns the latest findings, open or accepted, that two records cannot both hold."""
-    repository = FindingRepository(request.resources.store, request.scope)
+    repository = findings.FindingRepository(request.resources.store, request.scope)
     still_counts = both(In("status", ("open", "accepted")), In("kind", ("contradiction", "stale")))
     found = [
         finding
@@ -109,11 +100,13 @@ async def _doubts(request: SourceRequest) -> list[FindingRecord]:
     return [finding for finding in found[:MOST_OPEN] if is_doubt(finding)]
 
 
-def _uncertain_statements(finding: FindingRecord, records: Mapping[Name, EvidenceRecord]) -> list[JudgedStatement]:
+def _uncertain_statements(
+    finding: FindingRecord, records: Mapping[findings.Name, findings.EvidenceRecord]
+) -> list[JudgedStatement]:
     """Returns each sentence of an open finding with the other one."""
     earlier, later = (records[name] for name in evidence_names(finding))
     before, after = (
-        quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
+        findings.quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
     )
     return [
         JudgedStatement(earlier.id, before, after, later.said_at, other_is_later=True),
@@ -144,7 +137,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     cut = tuple(named["id"] for finding in replacements for named in finding["evidence"] if "judged" in named)
     past = Repository(request.resources.store, request.scope, HISTORY)
     texts = {
-        (version["record_id"], fingerprint_of(version["record"]["content"])): version["record"]["content"]
+        (version["record_id"], findings.fingerprint_of(version["record"]["content"])): version["record"]["content"]
         for version in (await past.find(In("record_id", cut), limit=MOST_VERSIONS) if cut else ())
     }
 
@@ -152,7 +145,7 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         """Returns the memory that a finding names, with the text that was judged, if that is still its text or if the
         finding has changed it."""
         memory = memories.get(named["id"])
-        if memory is None or fingerprint_of(memory["content"]) != named["mark"]:
+        if memory is None or findings.fingerprint_of(memory["content"]) != named["mark"]:
             return None
         judged = named.get("judged", named)
         return memory | {"content": texts.get((named["id"], judged["mark"]), memory["content"])}
@@ -167,19 +160,19 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
         later = as_judged(named_later)
         if later is None or (said_at := told_at(later)) > request.as_of:
             continue
-        later_words = quoted(named_later.get("judged", named_later), later["content"])
+        later_words = findings.quoted(named_later.get("judged", named_later), later["content"])
         for named in (evidence[retired["id"]] for retired in finding["proposal"]["retire"]):
             if (memory := as_judged(named)) is not None:
-                words = quoted(named.get("judged", named), memory["content"])
+                words = findings.quoted(named.get("judged", named), memory["content"])
                 statements.append(
                     JudgedStatement(named["id"], words, later_words, said_at, other_is_later=True, replaced=True)
                 )
     return statements
 
 
-def _item(finding: FindingRecord, records: Sequence[EvidenceRecord], request: SourceRequest) -> Candidate:
+def _item(finding: FindingRecord, records: Sequence[findings.EvidenceRecord], request: SourceRequest) -> Candidate:
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
-    quotes = [quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
+    quotes = [findings.quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
     quoted_records = list(zip(quotes, records, strict=True))
     text = " or, later: ".join(
         f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in quoted_records
@@ -188,11 +181,11 @@ def _item(finding: FindingRecord, records: Sequence[EvidenceRecord], request: So
     return Candidate(finding["finding_id"], "finding", text, prefix="uncertain: ", keys=keys)
 
 
-def _keys(record: EvidenceRecord) -> tuple[str, ...]:
+def _keys(record: findings.EvidenceRecord) -> tuple[str, ...]:
     """Returns the keys by which a memory or fact that is shown here is not shown again. Rules and long texts keep their
     own place."""
     is_short = len(record.text) <= SHOWN_CHARACTERS
-    if isinstance(record, MemoryEvidence) and is_short and record.memory.get("standing") != RULE_MARK:
+    if isinstance(record, findings.MemoryEvidence) and is_short and record.memory.get("standing") != RULE_MARK:
         return (same_memory(record.id),)
     return (same_text(record.text),) if record.kind == "fact" else ()
 

@@ -11,9 +11,9 @@ import orjson
 from app.context.source import (
     Candidate,
     ContextSource,
-    ReadingOrder,
     SourceRequest,
     SourceResult,
+    latest_first,
     matching,
     remembered,
     same_memory,
@@ -200,7 +200,7 @@ EXPERIENCE_SOURCE = ContextSource(
     "Experience",
     gather_experience,
     default_limit=10,
-    order=ReadingOrder.LATEST_FIRST,
+    order=latest_first,
     boosts={"execute": 1.25},
 )
 

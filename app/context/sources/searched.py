@@ -43,17 +43,8 @@ from app.findings.replacing import later_first, replaced
 from app.memories.agents import Decays
 from app.memories.repository import is_rule, speaker_of, told_at
 from app.memories.schemas import MEMORIES, MemoryRecord
+from app.procedures import service as procedures
 from app.procedures.schemas import PROCEDURES
-from app.procedures.service import (
-    LEAST_CANDIDATES,
-    ProcedureHit,
-    as_served,
-    procedure_filter,
-    ranked_procedures,
-    record_sentence,
-    served,
-    trial_sentence,
-)
 from app.profiles.users import status_of
 from app.retrieval.retriever import Hit
 from app.storage.schema import Range, both
@@ -304,11 +295,8 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     if spoken:
         keys.add(same_message(session or "", seq or 0))
         if len(memory["content"]) >= LEAST_REPEATED:
-            keys.add(
-                same_content(
-                    memory["content_hash"], "" if utterance.by == USER else utterance.by or shown_speaker or ""
-                )
-            )
+            by = "" if utterance.by == USER else utterance.by or shown_speaker or ""
+            keys.add(same_content(memory["content_hash"], by))
     else:
         keys.add(same_content(memory["content_hash"], day if memory["event_at"] else ""))
     return Candidate(
@@ -416,28 +404,28 @@ SHOWN_NOTES = 3
 
 async def gather_procedures(request: SourceRequest) -> SourceResult:
     """Returns procedures, best first."""
-    where = procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
-    k = max(LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
+    where = procedures.procedure_filter(min_trust=request.body.min_trust, until=request.body.as_of)
+    k = max(procedures.LEAST_CANDIDATES, SPARE_PROCEDURES * request.limit)
     retrieved = await search(request, PROCEDURES, where, k)
-    best = ranked_procedures(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
+    best = procedures.ranked_procedures(retrieved.hits, request.now)[: SPARE_PROCEDURES * request.limit]
     items = [_procedure_item(procedure) for procedure in best]
     return SourceResult(items, warnings=retrieved.warnings, query_evidence=retrieved.evidence)
 
 
-def _procedure_item(procedure_hit: ProcedureHit) -> Candidate:
+def _procedure_item(procedure_hit: procedures.ProcedureHit) -> Candidate:
     """Returns the procedure as lines with labels.
 
     Each part is one line, so that none passes for another step or record.
     """
-    procedure, record = as_served(procedure_hit.hit.doc), procedure_hit.track_record
-    tried = record_sentence(procedure["success_count"], procedure["failure_count"], record)
+    procedure, record = procedures.as_served(procedure_hit.hit.doc), procedure_hit.track_record
+    tried = procedures.record_sentence(procedure["success_count"], procedure["failure_count"], record)
     lines = [one_line(procedure["name"]), f"when: {one_line(procedure['trigger'])}"]
     lines += [f"needs: {one_line(need)}" for need in procedure["preconditions"]]
     lines += [f"{number}. {one_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
     lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     trial = procedure.get("trial")
-    if trial is not None and served(trial) == "revised":
-        lines.append(f"trial: these steps are new, {trial_sentence(trial)}")
+    if trial is not None and procedures.served(trial) == "revised":
+        lines.append(f"trial: these steps are new, {procedures.trial_sentence(trial)}")
     lines += [f"note: {one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
     keys = frozenset({same_text(" ".join([procedure["name"], *procedure["steps"]]))})
     return Candidate(procedure["procedure_id"], "procedure", "\n".join(lines), procedure_hit.score, keys=keys)

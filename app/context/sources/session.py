@@ -16,9 +16,10 @@ from app.context.source import (
     Candidate,
     ContextSource,
     JudgedStatement,
-    ReadingOrder,
     SourceRequest,
     SourceResult,
+    as_said,
+    latest_first,
     matching,
     part_of,
     remembered,
@@ -42,7 +43,7 @@ from app.memories.schemas import MEMORIES, MemoryRecord
 from app.sessions.repository import SessionRepository, content
 from app.sessions.schemas import SESSIONS, FunctionCall, MessageRecord, SessionRecord, ToolCall, speaker_role
 from app.storage.repository import expired, unexpired
-from app.storage.schema import Eq, In, Not, Or, Range, both
+from app.storage.schema import Eq, In, Not, Or, Range, both, matches
 from app.storage.search import Columns
 from app.storage.text import IS_QUESTION, SAID_BY_USER, content_hash
 from app.tasks.schemas import TaskRecord
@@ -121,12 +122,12 @@ async def _task(request: SourceRequest) -> TaskRecord | None:
     tasks = TaskRepository(request.resources.store, request.scope)
     if request.body.task_id is not None:
         task = await tasks.find_one(request.body.task_id)
-        if task is None or expired(task, rfc3339(request.now)) or not request.owns(task):
+        if task is None or expired(task, rfc3339(request.now)) or not matches(task, request.is_own):
             raise no_such("task")
         return task
     if request.body.session_id is None:
         return None
-    of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.owned())
+    of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.is_own)
     of_now = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
     return of_now[0] if of_now else None
 
@@ -193,7 +194,7 @@ async def session_of(request: SourceRequest, sessions: SessionRepository) -> Ses
         session = await sessions.get_unexpired(request.body.session_id, rfc3339(request.now))
     except NotFound:
         return None
-    return session if request.owns(session) else None
+    return session if matches(session, request.is_own) else None
 
 
 async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candidate]:
@@ -323,7 +324,7 @@ SUMMARY_SOURCE = ContextSource(
     gather_summary,
     (LINES + 1) * LAST_TOLD,
     share=0.1,
-    order=ReadingOrder.LATEST_FIRST,
+    order=latest_first,
     gets_marks=True,
 )
 
@@ -455,6 +456,6 @@ MESSAGES_SOURCE = ContextSource(
     gather_messages,
     default_limit=10,
     share=0.35,
-    order=ReadingOrder.REVERSED,
+    order=as_said,
     holds_turns=True,
 )
