@@ -93,12 +93,12 @@ Payload: TypeAlias = dict[str, Any]
 
 
 class JobRecord(BaseRecord, total=False):
-    """A document of the collection `jobs`. `tenant` owns the data that the job works on."""
+    """A document of the collection `jobs`. `for_tenant` owns the data that the job works on."""
 
     job_id: str
     kind: str
     lane: Lane
-    tenant: str
+    for_tenant: str
     payload: Payload
     operation_id: str | None
     slot: str | None
@@ -117,13 +117,14 @@ JOBS: Collection[JobRecord] = Collection(
         "status": "text",
         "kind": "text",
         "lane": "text",
+        "for_tenant": "text",
         "run_at": "time",
         "leased_until": "time",
         "slot": "text",
     },
     order="run_at",
     unique=(Unique("slot", ("slot",), Not(Absent("slot"))),),
-    indexes=(("status",), ("lane", "status")),
+    indexes=(("status",), ("lane", "status", "for_tenant")),
     opaque=("payload",),
     audited=False,
 )
@@ -311,7 +312,7 @@ async def fence(store: Store, tenant: str, drop: Callable[[JobRecord], bool], co
     running."""
     async for jobs in pages(partial(store.find, JOBS, SYSTEM), JOBS, BATCH):
         for job in jobs:
-            if job["tenant"] in (tenant, SYSTEM):
+            if job["for_tenant"] in (tenant, SYSTEM):
                 await _drop_or_restart(store, job, drop, commit)
 
 
@@ -343,7 +344,7 @@ LEASE = timedelta(seconds=30)
 MAX_ATTEMPTS = 6
 FIRST_BACKOFF = timedelta(seconds=2)
 CANDIDATES = 8
-"""The number of due jobs that `take` reads for each query."""
+"""The number of due jobs that `take` reads for each query, and how often it looks again where others take them."""
 
 
 class LeaseLost(RecalldError):
@@ -371,7 +372,7 @@ class Job:
                 "job_id": new_id("job"),
                 "kind": self.kind,
                 "lane": lane_of(self.kind),
-                "tenant": self.tenant,
+                "for_tenant": self.tenant,
                 "payload": self.payload,
                 "operation_id": self.operation_id,
                 "slot": self.slot,
@@ -398,7 +399,7 @@ class Lease:
     @property
     def job(self) -> Job:
         """The leased job."""
-        return Job(self.doc["kind"], self.doc["tenant"], self.doc["payload"], self.doc["operation_id"])
+        return Job(self.doc["kind"], self.doc["for_tenant"], self.doc["payload"], self.doc["operation_id"])
 
     @property
     def lane(self) -> Lane:
@@ -468,25 +469,41 @@ class Queue:
 
     def __init__(self, store: Store, clock: Clock, lease: timedelta = LEASE) -> None:
         self._store, self._clock, self._length = store, clock, lease
+        self._had_turn: dict[Lane, str] = {}
+        """Of each lane, the tenant whose job was the last one."""
 
     async def take(self, queued: Sequence[Lane] = LANES, lapsed: Sequence[Lane] = LANES) -> Lease | None:
         """Leases a running job in one of the lanes `lapsed` whose lease has lapsed, else a job queued in a lane of
-        `queued`. Takes the one that was due first. Returns None if there is none."""
+        `queued`. In a lane the tenants take turns, and each has those first that were due first: a hundred documents of
+        one do not hold up one of another. Returns None if there is none."""
         now = rfc3339(self._clock.now())
         due = both(Eq("status", "queued"), Range("run_at", le=now))
         left = both(Eq("status", "running"), Range("leased_until", le=now))
-        # an index finds the next job of a lane; all lanes together are one queue and need no filter
-        lanes = [None] if len(queued) == len(LANES) else list(map(_in_lane, queued))
-        wanted = [both(lane, due) for lane in lanes]
-        if lapsed:  # running jobs are few: one query for their lanes
-            in_lanes = None if len(lapsed) == len(LANES) else Or(tuple(map(_in_lane, lapsed)))
-            wanted.append(both(left, in_lanes))
-        candidates = [await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES) for where in wanted]
-        for job in heapq.merge(*candidates, key=_urgency):
-            lease = await self._lease(job)
-            if lease is not None:
-                return lease
+        in_lanes = None if len(lapsed) == len(LANES) else Or(tuple(map(_in_lane, lapsed)))
+        for _ in range(CANDIDATES):  # other workers may win what was found
+            # running jobs are few: one query for their lanes
+            candidates = [await self._first(both(left, in_lanes))] if lapsed else []
+            if queued and await self._first(due):
+                candidates += [await self._in_turn(lane, both(_in_lane(lane), due)) for lane in queued]
+            if not any(candidates):
+                break
+            for job in heapq.merge(*candidates, key=_urgency):
+                lease = await self._lease(job)
+                if lease is not None:
+                    self._had_turn[lease.lane] = job["for_tenant"]
+                    return lease
         return None
+
+    async def _in_turn(self, lane: Lane, due: Filter) -> list[JobRecord]:
+        """Returns due jobs of the next tenant after the one that had its turn, in the order of their names."""
+        for after in (Range("for_tenant", gt=self._had_turn.get(lane, SYSTEM)), None):
+            next_ = await self._store.values(JOBS, SYSTEM, "for_tenant", both(due, after), order="asc", limit=1)
+            if next_:
+                return await self._first(both(due, Eq("for_tenant", next_[0])))
+        return []
+
+    async def _first(self, where: Filter) -> list[JobRecord]:
+        return await self._store.find(JOBS, SYSTEM, where, order="asc", limit=CANDIDATES)
 
     async def take_job(self, job_id: str) -> Lease | None:
         """Leases that job if it is queued, even before it is due. Returns None if it is not queued, or if another

@@ -1,4 +1,5 @@
-"""Which job is taken next: one whose worker died, else what was due first, of the lanes that are asked for."""
+"""Which job is taken next: one whose worker died, else of the tenant whose turn it is what was due first, of the lanes
+that are asked for."""
 
 from datetime import timedelta
 from itertools import combinations
@@ -53,6 +54,48 @@ async def test_a_lapsed_job_is_taken_before_queued_ones_and_else_what_was_due_fi
     while lease := await queue.take(queued, lapsed):
         got.append((lease.doc["run_at"], lease.doc["job_id"]))
     assert got == [(run_at, job_id) for _, run_at, job_id in sorted(wanted)]
+
+
+@given(script=st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.integers(0, 12)), max_size=16))
+@on_a_store()
+async def test_a_tenant_that_waits_is_not_passed_twice_by_another_and_has_its_jobs_in_their_order(
+    store: Store, clock: TurnedClock, script: list[tuple[str, int]]
+) -> None:
+    await store.commit([DeleteWhere(JOBS, SYSTEM, EVERYTHING)])
+    queue, waiting = Queue(store, clock), dict[str, list[str]]()
+    passed: dict[str, list[str]] = {}  # by tenant: whose jobs were taken while it waited
+    for taken_before in range(30):
+        for number, (tenant, at) in enumerate(script):
+            if at == taken_before:
+                clock.move(seconds=0.001)
+                change = Job("document", tenant, {"number": number}).enqueue(clock.now())
+                await store.commit([change])
+                waiting.setdefault(tenant, []).append(change.doc["job_id"])
+        lease = await queue.take()
+        assert (lease is not None) == bool(waiting)
+        if lease is None:
+            continue
+        tenant = lease.job.tenant
+        assert waiting[tenant].pop(0) == lease.doc["job_id"]
+        for other in waiting.keys() - {tenant}:
+            passed.setdefault(other, []).append(tenant)
+            assert len(set(passed[other])) == len(passed[other])
+        passed.pop(tenant, None)
+        waiting = {each: jobs for each, jobs in waiting.items() if jobs}
+    assert not waiting
+
+
+@pytest.mark.parametrize("tenants", [("a", "b"), ("b", "a")])
+async def test_a_hundred_documents_of_one_tenant_do_not_hold_up_one_of_another(
+    store: Store, queue: Queue, clock: TurnedClock, tenants: tuple[str, str]
+) -> None:
+    many, one = tenants
+    for _ in range(100):
+        await put(store, clock, "document", many)
+    assert (await taken(queue)).job.tenant == many
+    clock.move(seconds=1)
+    await put(store, clock, "document", one)
+    assert [(await taken(queue)).job.tenant for _ in range(3)] == [one, many, many]
 
 
 @pytest.mark.parametrize("lane", LANES)
