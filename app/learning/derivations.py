@@ -19,7 +19,6 @@ from app.learning.dependencies import Tools
 from app.memories.agents import AGENTS
 from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.schemas import MEMORIES, STATEMENTS
-from app.memories.service import Disputes
 from app.procedures.schemas import PROCEDURES, TrialCounts
 from app.procedures.service import COUNTED, ProcedureRepository, restored
 from app.sessions.repository import expected
@@ -368,7 +367,7 @@ class DerivationUndo:
         scope = Scope(doc["tenant_id"])
         if collection is MEMORIES:
             memories, gone = MemoryRepository(self._store, scope), [MEMORIES.as_record(doc)]
-            return [*memories.remove(gone), *await Disputes(memories, rfc3339(self._clock.now())).over(gone)]
+            return [*memories.remove(gone), *await memories.disputes_over(gone, rfc3339(self._clock.now()))]
         if collection is PROCEDURES:
             return ProcedureRepository(self._store, scope).remove([PROCEDURES.as_record(doc)])
         return [Delete(collection, scope.tenant, doc[collection.id_field], {"version": doc["version"]})]

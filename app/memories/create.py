@@ -57,7 +57,7 @@ from app.memories.schemas import (
     Similar,
     Source,
 )
-from app.storage.changes import Change, IndexEntry
+from app.storage.changes import Change, IndexEntry, Update
 from app.storage.repository import expired, unexpired
 from app.storage.schema import Eq, Filter, In, Not, both, matches
 from app.storage.scope import ANY_AGENT, Partition
@@ -217,9 +217,11 @@ class MemoryPlanner:
         if body.key is None:
             if not body.deduplicate:
                 return New()
-            equal = self._first_unexpired(await self._memories.equal(fresh, self._now))
+            equal = await self._first_unexpired(await self._memories.equal(fresh, self._now), fresh)
             return New() if equal is None else Repeat(equal)
-        stored = self._first_unexpired(await self._memories.with_key(body.agent_id, body.user_id, body.key))
+        stored = await self._first_unexpired(
+            await self._memories.with_key(body.agent_id, body.user_id, body.key), fresh
+        )
         if stored is None:
             return New()
         fields = MEMORIES.as_record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
@@ -233,14 +235,16 @@ class MemoryPlanner:
         )
         return Repeat(stored) if equal_after else Contend(stored)
 
-    def _first_unexpired(self, candidates: Sequence[MemoryRecord]) -> MemoryRecord | None:
-        """Returns the first of `candidates` that has not expired, and adds the changes that remove the expired ones."""
+    async def _first_unexpired(self, candidates: Sequence[MemoryRecord], fresh: MemoryRecord) -> MemoryRecord | None:
+        """Returns the first of `candidates` that has not expired, and adds the changes that remove the expired ones. A
+        dispute with one of these is over, or goes on with `fresh`, which takes its key."""
         gone = [
             memory for memory in candidates if expired(memory, self._now) and memory["memory_id"] not in self._removed
         ]
         if gone:
             self._removed.update(memory["memory_id"] for memory in gone)
             self._changes += self._memories.remove(gone)
+            self._changes += await self._memories.disputes_over(gone, self._now, [fresh])
         return next((memory for memory in candidates if not expired(memory, self._now)), None)
 
     async def _plan_item(self, item: _Item, entry: IndexEntry | None) -> MemoryCreated:
@@ -389,7 +393,11 @@ class MemoryPlanner:
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
                     return await self._answer(equal, similar, ())
         disputed, changes = await self._memories.added(disputed, self._embeddings, entry)
-        self._changes += changes
+        # a deletion of one of them at this moment conflicts with this commit (`MemoryRepository.delete`), or this one
+        # with it, and whoever is second reads anew
+        tenant, owner = self._memories.scope.tenant, disputed["user_id"]
+        against = (Update(MEMORIES, tenant, named, inc={"disputes": 1}, user=owner) for named in contradicted_ids)
+        self._changes += [*changes, *against]
         self._created.add(disputed["memory_id"])
         return await self._answer(disputed, similar, ())
 

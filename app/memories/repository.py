@@ -440,6 +440,7 @@ def speaker_of(source: schemas.Source) -> str | None:
 
 
 EQUAL_AT_ONCE = 10
+DISPUTED_AT_ONCE = 100
 
 
 def of_partition(agent: str | None, user: str | None) -> Filter:
@@ -541,7 +542,8 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
         return await self.find(both(of_partition(agent, user), Eq("key", key), Eq("status", "active")), limit=1)
 
     async def free_key(self, memory: schemas.MemoryRecord, key: str, besides: Sequence[str], now: str) -> list[Change]:
-        """Returns the changes that free `key` for `memory`: an expired memory with it is removed.
+        """Returns the changes that free `key` for `memory`: an expired memory with it is removed, and a dispute with
+        that one goes on with `memory`.
 
         Raises Conflict if an active memory of the partition, besides those of these ids, has it.
         """
@@ -551,7 +553,9 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
             raise Conflict(
                 f"Another active memory of the same agent_id and user_id has the key {key}: change that one first."
             )
-        return self.remove(others) if others else []
+        if not others:
+            return []
+        return [*self.remove(others), *await self.disputes_over(others, now, [memory | {"key": key}])]
 
     async def equal(
         self, memory: schemas.MemoryRecord, now: str, status: schemas.MemoryStatus = "active"
@@ -602,11 +606,11 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
 
     def delete(self, doc: schemas.MemoryRecord) -> Delete:
         """As of any record, and its links must not have changed: of "one", "two", "three", each of which supersedes the
-        one before, a deletion of "two" hands "one" over to "three", whose version stays."""
+        one before, a deletion of "two" hands "one" over to "three", whose version stays. Nor `disputes`: a dispute with
+        it that begins at this moment would be with nobody."""
         made = super().delete(doc)
-        return replace(
-            made, expect={**made.expect, **{name: doc.get(name) for name in ("supersedes", "superseded_by")}}
-        )
+        links = {name: doc.get(name) for name in ("supersedes", "superseded_by", "disputes")}
+        return replace(made, expect={**made.expect, **links})
 
     def remove(self, records: Sequence[schemas.MemoryRecord]) -> list[Change]:
         """Returns the changes that delete memories, at the versions that were read, with their history, feedback notes
@@ -631,6 +635,45 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
         `merged`: the memory `by` says the same, so this one does not come back when `by` is deleted.
         """
         return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
+
+    async def disputes_over(
+        self, gone: Sequence[schemas.MemoryRecord], now: str, back: Sequence[schemas.MemoryRecord] = ()
+    ) -> list[Change]:
+        """Returns the changes for the memories that are disputed for `gone` alone, which are being deleted: they become
+        active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
+        back, that one is what they contradict from then on."""
+        changes, keys = list[Change](), dict[str, str]()
+        ids, backs = {memory["memory_id"] for memory in gone}, {memory["memory_id"] for memory in back}
+        for agent, user in {(memory.get("agent_id"), memory.get("user_id")) for memory in gone}:  # one may be damaged
+            of_partition_disputed = both(of_partition(agent, user), Eq("status", "disputed"))
+            async for page in pages(partial(self.find, of_partition_disputed), schemas.MEMORIES, DISPUTED_AT_ONCE):
+                for disputed in page:
+                    contradicts = disputed.get("contradicts", [])
+                    others = [other for other in contradicts if other not in ids]
+                    if disputed["memory_id"] in ids | backs or len(others) == len(contradicts):
+                        continue
+                    standing = await self.of_same_partition(disputed, others)
+                    if any(other["status"] == "active" and not expired(other, now) for other in standing):
+                        continue
+                    key = disputed["claimed_key"]
+                    if key is not None and key not in keys:
+                        holders = [*await self.with_key(agent, user, key), *back]
+                        held = (other["memory_id"] for other in holders if other["key"] == key)
+                        keys[key] = next((other for other in held if other not in ids), disputed["memory_id"])
+                    if key is not None and keys[key] != disputed["memory_id"]:
+                        changes += self.revise(disputed, {"contradicts": [keys[key]]}, now)
+                    else:
+                        changes += self.settled(disputed, {"status": "active", "key": key}, now)[1]
+        return changes
+
+    def settled(
+        self, disputed: schemas.MemoryRecord, fields: schemas.MemoryRecord, now: str
+    ) -> tuple[schemas.MemoryRecord, list[Change]]:
+        """Returns a disputed memory with these fields, no longer against any other, and the changes."""
+        fields = fields | {"contradicts": [], "claimed_key": None}
+        fields["identity_hash"] = identity_hash(disputed | fields)  # the hash includes the key
+        new = self.as_updated(disputed, fields, now=now)
+        return new, self.revise(disputed, fields, now)
 
 
 async def _identities(memories: Sequence[schemas.MemoryRecord]) -> list[int]:

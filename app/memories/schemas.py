@@ -50,6 +50,7 @@ INTERNAL = frozenset(
         "kept_apart",
         "merged",
         "claimed_key",
+        "disputes",
         "standing",
         "document_id",
         LINKS,
@@ -241,6 +242,7 @@ class MemoryRecord(Memory, OwnedRecord, total=False):
     metadata_terms: list[str]
     replaced_by: list[ReplacementLink] | None
     merged: bool
+    disputes: int | None
     kept_apart: bool
     claimed_key: str | None
     anchored_at: str
@@ -363,8 +365,9 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
 `identity_hash` say the same (`IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
 memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
-key that a disputed memory was sent with. `standing` is `RULE_MARK` for a rule: a pinned memory, or an instruction. It
-is `SMALL_TALK` for a message without content, which searches leave out, and `FILE` for a file.
+key that a disputed memory was sent with. `disputes` counts the disputed memories that were ever against this one; most
+lack it. `standing` is `RULE_MARK` for a rule: a pinned memory, or an instruction. It is `SMALL_TALK` for a message
+without content, which searches leave out, and `FILE` for a file.
 `replaced_by` (`LINKS`) has links to later statements that replace what the memory says (`app/findings/replacing.py`);
 memories without any may lack it.
 """

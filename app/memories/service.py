@@ -16,7 +16,7 @@ from app.core.schemas import BODY_LIMITS, Page
 from app.errors import Conflict, Forbidden, StorageFull, invalid
 from app.memories.agents import Decays
 from app.memories.create import MemoryPlanner
-from app.memories.repository import Embeddings, MemoryRepository, identity_hash, of_partition, revision
+from app.memories.repository import Embeddings, MemoryRepository, identity_hash, revision
 from app.memories.schemas import (
     FEEDBACK,
     FILE,
@@ -42,7 +42,7 @@ from app.memories.search import MemoryFragment, MemoryListFilters, in_full, list
 from app.retrieval.decay import DecayCurve, base_of, importance
 from app.storage.changes import Change, CommitConflict, Update, fewer_at_once
 from app.storage.record_filters import SplitFilter
-from app.storage.repository import Listing, Repository, expired, is_shown, page_of, pages, unexpired
+from app.storage.repository import Listing, Repository, expired, is_shown, page_of, unexpired
 from app.storage.schema import Eq, Not, both
 from app.writes.executor import Precondition, WriteResult, etag
 
@@ -164,7 +164,7 @@ class MemoryService:
         if predecessors == "restore":
             return WriteResult(None, await succession.deletion(memory), 204)
         gone = [memory, *await succession.chain(memory)]
-        return WriteResult(None, [*self._memories.remove(gone), *await Disputes(self._memories, now).over(gone)], 204)
+        return WriteResult(None, [*self._memories.remove(gone), *await self._memories.disputes_over(gone, now)], 204)
 
     async def resolve(self, memory_id: str, keep: str, precondition: Precondition) -> WriteResult[Memory]:
         """Settles a dispute. The answer is the memory that is kept."""
@@ -191,7 +191,7 @@ class MemoryService:
             matching = page if keep is None else list(filter(keep, page))
             now = rfc3339(self._clock.now())
             removal = self._memories.remove(matching) if matching else []
-            removal += await Disputes(self._memories, now).over(matching)
+            removal += await self._memories.disputes_over(matching, now)
             try:
                 if removal:
                     audit = audit_entries(actor, removal, now)
@@ -231,7 +231,7 @@ class Succession:
     async def deletion(self, memory: MemoryRecord) -> list[Change]:
         """Returns the changes that delete a memory. What it superseded comes back, and a dispute with it is over."""
         back, restored = await self._restored(memory)
-        over = await Disputes(self._memories, self._now).over([memory], back)
+        over = await self._memories.disputes_over([memory], self._now, back)
         return [*self._memories.remove([memory]), *restored, *over]
 
     async def _restored(self, memory: MemoryRecord) -> tuple[list[MemoryRecord], list[Change]]:
@@ -308,7 +308,6 @@ class Succession:
 
 
 BOTH = "both"
-DISPUTED_AT_ONCE = 100
 
 
 class Disputes:
@@ -328,41 +327,14 @@ class Disputes:
         contradicted = await self._memories.of_same_partition(disputed, disputed["contradicts"])
         against = [other for other in contradicted if other["status"] == "active" and not expired(other, self._now)]
         if keep == BOTH:
-            return self._settled(disputed, {"status": "active"})
+            return self._memories.settled(disputed, {"status": "active"}, self._now)
         if keep == disputed["memory_id"]:
             return await self._prefer(disputed, against)
         preferred = next((other for other in against if other["memory_id"] == keep), None)
         if preferred is None:
             raise invalid("/keep", "must be this memory, an active one that it contradicts, or both")
-        _, changes = self._settled(disputed, {"status": "superseded", "superseded_by": keep})
+        _, changes = self._memories.settled(disputed, {"status": "superseded", "superseded_by": keep}, self._now)
         return preferred, changes
-
-    async def over(self, gone: Sequence[MemoryRecord], back: Sequence[MemoryRecord] = ()) -> list[Change]:
-        """Returns the changes for the memories that are disputed for `gone` alone, which are being deleted: they become
-        active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
-        back, that one is what they contradict from then on."""
-        ids, changes, keys = {memory["memory_id"] for memory in gone}, list[Change](), dict[str, str]()
-        for agent, user in {(memory.get("agent_id"), memory.get("user_id")) for memory in gone}:  # one may be damaged
-            of_partition_disputed = both(of_partition(agent, user), Eq("status", "disputed"))
-            async for page in pages(partial(self._memories.find, of_partition_disputed), MEMORIES, DISPUTED_AT_ONCE):
-                for disputed in page:
-                    contradicts = disputed.get("contradicts", [])
-                    others = [other for other in contradicts if other not in ids]
-                    if disputed["memory_id"] in ids or len(others) == len(contradicts):
-                        continue
-                    standing = await self._memories.of_same_partition(disputed, others)
-                    if any(other["status"] == "active" and not expired(other, self._now) for other in standing):
-                        continue
-                    key = disputed["claimed_key"]
-                    if key is not None and key not in keys:
-                        holders = [*await self._memories.with_key(agent, user, key), *back]
-                        held = (other["memory_id"] for other in holders if other["key"] == key)
-                        keys[key] = next((other for other in held if other not in ids), disputed["memory_id"])
-                    if key is not None and keys[key] != disputed["memory_id"]:
-                        changes += self._memories.revise(disputed, {"contradicts": [keys[key]]}, self._now)
-                    else:
-                        changes += self._settled(disputed, {"status": "active", "key": key})[1]
-        return changes
 
     async def _prefer(self, disputed: MemoryRecord, against: list[MemoryRecord]) -> tuple[MemoryRecord, list[Change]]:
         """Keeps `disputed` and retires the memories that it contradicts.
@@ -375,7 +347,7 @@ class Disputes:
         freed = [
             change for other in against for change in self._memories.supersede(other, disputed["memory_id"], self._now)
         ]
-        settled, changes = self._settled(
+        settled, changes = self._memories.settled(
             disputed,
             {
                 "status": "active",
@@ -383,14 +355,9 @@ class Disputes:
                 "trust": max(memory["trust"] for memory in (disputed, *against)),
                 "supersedes": [*disputed["supersedes"], *retired],
             },
+            self._now,
         )
         return settled, [*room, *freed, *changes]
-
-    def _settled(self, disputed: MemoryRecord, fields: MemoryRecord) -> tuple[MemoryRecord, list[Change]]:
-        fields = fields | {"contradicts": [], "claimed_key": None}
-        fields["identity_hash"] = identity_hash(disputed | fields)  # the hash includes the key
-        new = self._memories.as_updated(disputed, fields, now=self._now)
-        return new, self._memories.revise(disputed, fields, self._now)
 
 
 # --- Feedback: callers report which memories helped and which misled --------------------------------------------------

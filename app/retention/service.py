@@ -3,10 +3,11 @@ old actions, and write down how importance decays."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Annotated, Generic, Literal, NamedTuple, cast
 
 from pydantic import Field
@@ -249,11 +250,13 @@ RETENTION = "retention"
 
 
 class Outlived(NamedTuple, Generic[R]):
-    """Records that a sweep deletes. `removal` returns the changes that delete one."""
+    """Records that a sweep deletes. `removal` returns the changes that delete one. `besides` returns what else changes
+    if all of these of a tenant go: then they go in one commit."""
 
     collection: Collection[R]
     where: Filter
     removal: Callable[[R], list[Change]]
+    besides: Callable[[str, list[R]], Awaitable[list[Change]]] | None = None
 
 
 class ForgettingJobs:
@@ -339,6 +342,9 @@ class ForgettingJobs:
         def without_memory(memory: MemoryRecord) -> list[Change]:
             return MemoryRepository(store, Scope(memory["tenant_id"])).remove([memory])
 
+        def disputes_over(tenant: str, memories: list[MemoryRecord]) -> Awaitable[list[Change]]:
+            return MemoryRepository(store, Scope(tenant)).disputes_over(memories, rfc3339(self._clock.now()))
+
         def without_session(session: SessionRecord) -> list[Change]:
             return SessionRepository(store, Scope(session["tenant_id"])).remove(session)
 
@@ -347,8 +353,8 @@ class ForgettingJobs:
 
         gone = both(Not(Absent("archived_by")), Eq("status", "archived"), Range("archived_at", le=grace))
         return {
-            "memories": Outlived(MEMORIES, past, without_memory),
-            "archived": Outlived(MEMORIES, gone, without_memory),
+            "memories": Outlived(MEMORIES, past, without_memory, disputes_over),
+            "archived": Outlived(MEMORIES, gone, without_memory, disputes_over),
             "sessions": Outlived(SESSIONS, past, without_session),
             "tasks": Outlived(TASKS, past, without_task),
             "idempotency_keys": Outlived(IDEMPOTENCY, past, partial(_without, IDEMPOTENCY)),
@@ -361,7 +367,17 @@ class ForgettingJobs:
             return await self._store.count(collection, tenant, outlived.where)
         swept = 0
         async for records in pages(partial(self._store.find, collection, tenant, outlived.where), collection, BATCH):
-            swept += await self._commit_each(run, collection, records, outlived.removal)
+            if outlived.besides is None:
+                swept += await self._commit_each(run, collection, records, outlived.removal)
+                continue
+            for of_tenant in {record["tenant_id"] for record in records}:
+                gone, besides = [record for record in records if record["tenant_id"] == of_tenant], list[Change]()
+                with queue.skipping(collection, gone[0][collection.id_field]):
+                    besides = await outlived.besides(of_tenant, gone)
+                if not besides:
+                    swept += await self._commit_each(run, collection, gone, outlived.removal)
+                elif await self._committed(run, [*chain(*map(outlived.removal, gone)), *besides]):
+                    swept += len(gone)
         return swept
 
     async def retain(self, run: Run) -> Done:

@@ -161,8 +161,14 @@ async def unfit(store: Store, collections: Sequence[Collection], told: Told = un
         async for docs in pages(partial(store.find, collection, None), collection, PAGE):
             told(name, done, total)
             done += len(docs)
-            faulty = [(doc[collection.id_field], fault_in(collection, doc)) for doc in docs]
-            faults += [f"{doc_id} {fault}" for doc_id, fault in faulty if fault is not None]
+            for doc in docs:
+                fault = fault_in(collection, doc)
+                if fault is None and collection is memories.MEMORIES and doc.get("status") == "disputed":
+                    named = In("memory_id", tuple(doc.get("contradicts", ())))
+                    if not await store.count(collection, doc["tenant_id"], named):
+                        fault = "is disputed, and nothing that it contradicts is there: resolve it with keep: both"
+                if fault is not None:
+                    faults.append(f"{doc[collection.id_field]} {fault}")
         findings.append(Finding.of(name, faults))
     return findings
 
@@ -174,7 +180,8 @@ FORMAT = 1
 """The version of the format."""
 KEPT: Mapping[str, frozenset[str]] = {
     memories.MEMORIES.name: frozenset(  # `importance` as it is stored: shown is what is left of it
-        "anchored_at archived_by archived_at dedupe_key kept_apart merged claimed_key document_id importance".split()
+        "anchored_at archived_by archived_at dedupe_key kept_apart merged claimed_key disputes document_id "
+        "importance".split()
     ),
     DOCUMENTS.name: frozenset({"upload_id", "charset"}),
     sessions.MESSAGES.name: frozenset({"agent_id", "user_id"}),
@@ -575,6 +582,7 @@ def _memory(memory: memories.MemoryRecord) -> memories.MemoryRecord:
         "archived_by": memory.get("archived_by"),
         "archived_at": memory.get("archived_at"),
         "claimed_key": memory.get("claimed_key"),
+        "disputes": memory.get("disputes"),
         "merged": memory.get("merged", False),
         "standing": repository.standing(memory),
         "replaced_by": None,  # the run that made them, and could undo them, stays where it was

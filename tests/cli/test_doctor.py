@@ -67,6 +67,22 @@ def test_a_fault_among_facts_is_found(run: Run, data: Path) -> None:
     assert {"facts: documents", "facts: search rows", "facts: partitions"} <= faulty
 
 
+def test_a_dispute_with_nobody_is_found(run: Run, data: Path) -> None:
+    memory = {"agent_id": "a", "user_id": "u", "key": "home"}
+    with serving(data) as server:
+        _, made = [
+            server.client.post("/v1/memories", json={**memory, "content": home, "trust": trust})
+            for home, trust in (("Oslo", 0.9), ("Rome", 0.6))
+        ]
+        server.stop()
+    assert run("doctor").returncode == 0
+    with apsw.Connection(str(data / "recalld.db")) as connection:
+        connection.execute("DELETE FROM agent_memories WHERE status = 'active'")
+    report = json.loads(run("doctor", "--json").stdout)
+    (details,) = [one["detail"] for one in report["findings"] if one["name"] == "agent_memories: records"]
+    assert f"{made.json()['memory_id']} is disputed, and nothing that it contradicts is there" in details
+
+
 def test_a_folder_without_a_store_stays_without(run: Run, data: Path) -> None:
     away = str(data.with_name("away"))
     for asked in (("doctor", "--json"), ("backup", away), ("export", away, "--tenant", "t")):

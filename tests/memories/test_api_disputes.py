@@ -1,5 +1,6 @@
 """Trust guards memories: a write of less trust is stored apart, until somebody settles the dispute."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -7,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Service, TurnedClock
+from app.settings import JobSettings, Settings
+from app.storage.changes import Change, Committed, Delete, Insert
+from tests.conftest import Service, Starter, TestParts, TurnedClock, wrapped_stores
 from tests.support.memories import OWNER, batch, found, history, listed, problem, recall, remember
+from tests.support.stores import Wrapped
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +217,84 @@ async def test_a_dispute_goes_on_with_what_comes_back_under_its_key(api: httpx.A
         assert (left["status"], left["contradicts"]) == ("disputed", [first["memory_id"]])
     await api.delete(f"/v1/memories/{first['memory_id']}")
     assert sorted([(await read(api, each))["status"] for each in doubted]) == ["active", "disputed"]
+
+
+@pytest.mark.parametrize("again", [{"key": "home", "trust": 0.7}, {"trust": 1.0}])
+async def test_a_dispute_is_over_or_goes_on_with_what_takes_the_place_of_an_expired_memory(
+    api: httpx.AsyncClient, clock: TurnedClock, again: Json
+) -> None:
+    expires: Json = {"expires_at": "2026-06-02T00:00:00Z"}
+    sure = await remember(api, "lives in Oslo", trust=0.9, **expires)
+    doubted = await remember(api, "lives in Rome", key="city", trust=0.6, supersedes=[sure["memory_id"]])
+    await api.patch(f"/v1/memories/{sure['memory_id']}", json={"key": again.get("key")})
+    clock.move(days=60)
+    fresh = await remember(api, "lives in Oslo", **again, **({} if "key" in again else expires))
+    left = await read(api, doubted)
+    assert (left["status"], left["key"], left["contradicts"]) == ("active", "city", [])
+    assert fresh["memory_id"] != sure["memory_id"]
+
+
+async def test_a_dispute_goes_on_with_what_takes_the_key_of_an_expired_memory(
+    api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    await remember(api, "lives in Oslo", key="home", trust=0.9, expires_at="2026-06-02T00:00:00Z")
+    doubted = await remember(api, "lives in Rome", key="home", trust=0.6)
+    clock.move(days=60)
+    fresh = await remember(api, "lives in Bonn", key="home")
+    assert (await read(api, doubted))["contradicts"] == [fresh["memory_id"]]
+    assert (await resolve(api, doubted, doubted["memory_id"]))["key"] == "home"
+
+
+async def test_a_dispute_with_an_expired_memory_takes_its_key(api: httpx.AsyncClient, clock: TurnedClock) -> None:
+    await remember(api, "lives in Oslo", key="home", trust=0.9, expires_at="2026-06-02T00:00:00Z")
+    doubted = await remember(api, "lives in Rome", key="home", trust=0.6)
+    clock.move(days=60)
+    assert (await resolve(api, doubted, doubted["memory_id"]))["key"] == "home"
+
+
+class Overtaken(Wrapped):
+    """A store in which `first` happens between the reads of a write of memories and its commit, once."""
+
+    first: Callable[[], Awaitable[object]] | None = None
+
+    async def commit(self, changes: Sequence[Change]) -> Committed:
+        first = self.first
+        if first is not None and any(isinstance(each, Insert | Delete) for each in changes):
+            self.first = None
+            await first()
+        committed: Committed = await self._store.commit(changes)
+        return committed
+
+
+@pytest.mark.parametrize("overtaken", ["dispute", "deletion"])
+async def test_a_dispute_with_what_is_deleted_at_the_same_moment_is_over(
+    start: Starter, settings: Settings, parts: TestParts, overtaken: str
+) -> None:
+    stores = wrapped_stores(parts, Overtaken)
+    quiet = settings.model_copy(update={"jobs": JobSettings(enabled=False)})
+    async with start(quiet) as service:
+        api, (store,) = service.client, stores
+        sure = await remember(api, "lives in Oslo", key="home", trust=0.9)
+
+        async def dispute() -> Json:
+            return await remember(api, "lives in Rome", key="home", trust=0.6)
+
+        async def delete() -> httpx.Response:
+            return await api.delete(f"/v1/memories/{sure['memory_id']}")
+
+        async def overtake() -> None:
+            await (delete() if overtaken == "dispute" else dispute())
+
+        store.first = overtake
+        await (dispute() if overtaken == "dispute" else delete())
+        assert store.first is None, "the other one came in between"
+        (left,) = (await api.get("/v1/memories", params={**OWNER, "status": "any"})).json()["items"]
+        assert (left["content"], left["status"], left["key"], left["contradicts"]) == (
+            "lives in Rome",
+            "active",
+            "home",
+            [],
+        )
 
 
 async def test_both_stand_side_by_side_on_wish(api: httpx.AsyncClient) -> None:

@@ -81,6 +81,25 @@ async def test_what_has_expired_goes_in_every_tenant_with_its_parts_and_nothing_
     assert {name: await rows_of(service, name) for name in wanted} == before
 
 
+async def test_a_dispute_is_over_once_what_it_contradicts_is_swept(
+    service: Service, api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    soon = "2026-07-01T00:00:00Z"
+    one, two = [await remember(api, name, trust=0.9, expires_at=soon) for name in ("one", "two")]
+    both = [one["memory_id"], two["memory_id"]]
+    with_both = await remember(api, "three", key="number", trust=0.6, supersedes=both)
+    await remember(api, "lives in Oslo", key="home", trust=0.9, expires_at=soon)
+    with_home = await remember(api, "lives in Rome", key="home", trust=0.6)
+    sure = await remember(api, "stays", key="drink", trust=0.9)
+    stays = await remember(api, "coffee", key="drink", trust=0.6)
+    clock.move(days=60)
+    assert (await run(service, "expiry"))["memories"] == 3
+    for disputed, key in ((with_both, "number"), (with_home, "home")):
+        left = (await api.get(f"/v1/memories/{disputed['memory_id']}")).json()
+        assert (left["status"], left["key"], left["contradicts"]) == ("active", key, [])
+    assert (await api.get(f"/v1/memories/{stays['memory_id']}")).json()["contradicts"] == [sure["memory_id"]]
+
+
 async def test_notes_of_feedback_go_after_two_days_and_the_counts_stay(
     service: Service, api: httpx.AsyncClient, clock: TurnedClock
 ) -> None:

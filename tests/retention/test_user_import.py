@@ -48,7 +48,7 @@ REBUILT = {
             "dedupe_key",
             "archived_by",
         ),
-        *("archived_at", "kept_apart", "merged", "claimed_key", "standing", "replaced_by"),
+        *("archived_at", "kept_apart", "merged", "claimed_key", "disputes", "standing", "replaced_by"),
         "document_id",
     },
     "facts": {"content_hash", "group_id", "subject_key", "predicate_key", "object_key"},
