@@ -175,17 +175,6 @@ class KeyedRequest:
         return blake2b(f"{self.lineage}\0{self.key}".encode(), digest_size=16).hexdigest()
 
 
-def users_of(result: WriteResult) -> set[str]:
-    """Returns the users whose records the answer is about. The stored answer is erased with any of them."""
-    user_ids = {change.doc.get("user_id") for change in result.changes if isinstance(change, Insert)}
-    user_ids |= {change.user for change in result.changes if isinstance(change, Update | Delete)}
-    body = result.body
-    items = body.get("items") if isinstance(body, dict) else None
-    records = [body, *(items if isinstance(items, list) else ())]
-    user_ids |= {record.get("user_id") for record in records if isinstance(record, dict)}
-    return {user_id for user_id in user_ids if isinstance(user_id, str)} | result.users
-
-
 _FREEING: set[asyncio.Task[None]] = set()
 
 
@@ -271,46 +260,32 @@ class _Claim:
         """Returns the stored answer, or None if the key is now claimed by this request.
         Raises IdempotencyMismatch or IdempotencyInProgress."""
         while True:
-            claim = await self._store.get(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id)
-            if claim is None:
-                change: Change = Insert(IDEMPOTENCY, self._fresh())
-            elif self._over(claim):
-                change = Update(
-                    IDEMPOTENCY,
-                    claim["tenant_id"],
-                    claim["claim_id"],
-                    set=self._fresh(),
-                    expect={"token": claim["token"]},
-                )
-            else:
-                return self._answer_in(claim)
-            try:
+            claim, now = await self._store.get(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id), self._clock.now()
+            own: IdempotencyClaim = {
+                "tenant_id": self._keyed.tenant,
+                "claim_id": self._keyed.claim_id,
+                "token": self._token,
+                "fingerprint": self._keyed.fingerprint,
+                "answered": False,
+                "leased_until": rfc3339(now + self._lease),
+                "expires_at": rfc3339(now + KEPT),
+                "created_at": rfc3339(now),
+                "status": None,
+                "headers": None,
+                "body": None,
+                "users": [],
+            }
+            change: Change = Insert(IDEMPOTENCY, own)
+            if claim is not None:
+                # until the answer expires or, where there is none yet, the lease
+                until = claim["expires_at"] if claim["answered"] else claim["leased_until"]
+                if parse_rfc3339(until) > now:
+                    return self._answer_in(claim)
+                expect = {"token": claim["token"]}
+                change = Update(IDEMPOTENCY, claim["tenant_id"], claim["claim_id"], set=own, expect=expect)
+            with suppress(CommitConflict):
                 await self._store.commit([change])
-            except CommitConflict:
-                continue
-            return None
-
-    def _fresh(self) -> IdempotencyClaim:
-        now = self._clock.now()
-        return {
-            "tenant_id": self._keyed.tenant,
-            "claim_id": self._keyed.claim_id,
-            "token": self._token,
-            "fingerprint": self._keyed.fingerprint,
-            "answered": False,
-            "leased_until": rfc3339(now + self._lease),
-            "expires_at": rfc3339(now + KEPT),
-            "created_at": rfc3339(now),
-            "status": None,
-            "headers": None,
-            "body": None,
-            "users": [],
-        }
-
-    def _over(self, claim: IdempotencyClaim) -> bool:
-        """Returns True if the stored answer has expired, or if the lease of an unanswered claim has."""
-        until = claim["expires_at"] if claim["answered"] else claim["leased_until"]
-        return parse_rfc3339(until) <= self._clock.now()
+                return None
 
     def _answer_in(self, claim: IdempotencyClaim) -> SentAnswer:
         if claim["fingerprint"] != self._keyed.fingerprint:
@@ -329,13 +304,22 @@ class _Claim:
                 await self._store.commit([self._ours({"leased_until": until})])
 
     def store_answer(self, result: WriteResult) -> Change:
+        """Returns the change that stores the answer, and the users whose records it is about: it is erased with any of
+        them."""
+        body = result.body
+        items = body.get("items") if isinstance(body, dict) else None
+        records = [body, *(items if isinstance(items, list) else ())]
+        user_ids = {record.get("user_id") for record in records if isinstance(record, dict)}
+        user_ids |= {change.doc.get("user_id") for change in result.changes if isinstance(change, Insert)}
+        user_ids |= {change.user for change in result.changes if isinstance(change, Update | Delete)}
+        users = {user_id for user_id in user_ids if isinstance(user_id, str)}
         return self._ours(
             {
                 "answered": True,
                 "status": result.status,
                 "headers": result.headers,
-                "body": result.body if result.shown_once is None else {**result.body, result.shown_once: None},
-                "users": sorted({*self._keyed.users, *users_of(result)}),
+                "body": body if result.shown_once is None else {**body, result.shown_once: None},
+                "users": sorted({*self._keyed.users, *users, *result.users}),
             }
         )
 
@@ -346,10 +330,8 @@ class _Claim:
     async def free(self) -> None:
         """Deletes the claim of a failed request, so that the key can be used again. If this fails, the
         lease expires."""
-        try:
+        with suppress(RecalldError):
             await self._store.commit([Delete(IDEMPOTENCY, self._keyed.tenant, self._keyed.claim_id, self._owned)])
-        except RecalldError:
-            return
 
 
 # --- What endpoints take: the writer of their request, and its `If-Match` --------------------------------------------
