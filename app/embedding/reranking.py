@@ -105,7 +105,7 @@ class SecondStage:
         """State for /readyz: the reranker's name, and whether it is paused."""
         return f"{self.name} (paused after {self._failures} failures)" if self._paused else self.name
 
-    def depth(self, k: int) -> int:
+    def count(self, k: int) -> int:
         """Returns how many hits of a search for `k` are reranked."""
         return min(max(self._hits, k), MAX_HITS)
 

@@ -224,7 +224,7 @@ async def values_behind(
     """
     user_id, known_at = viewpoint.user_id, viewpoint.known_at
     stored = [*viewpoint.partitions, *([] if user_id is None else [Partition(ANY_AGENT, user_id)])]
-    if not (await facts.store.scope_overview(FACTS, facts.scope.tenant, stored)).count:
+    if not (await facts.store.overview(FACTS, facts.scope.tenant, stored)).count:
         return []
     own = [] if user_id is None else [group_of_field(user_id, name) for name in PREDICATES]
     learned = await _groups_learned(facts, [session for session in sessions if session is not None])
@@ -265,17 +265,17 @@ async def present_first(
         return list(hits)
     utterances = [Utterance.in_memory(hit.doc) for hit in hits]
     letters = [Letters.of(hit.doc["content"]) for hit in hits]
-    stating = dict[str, list[int]]()  # id of a present fact → places of the hits that state it
+    places_of = dict[str, list[int]]()  # id of a present fact → places of the hits that state it
     pairs = list[tuple[int, int]]()  # place of a hit with an earlier value, place of one with the present value
     for place, hit in enumerate(hits):
         stated = outdated(letters[place], hit.doc["memory_id"], utterances[place], values, [user_id])
         for value in (value for value in stated if says_only(hit.doc["content"], value.earlier)):
             fact_id = value.present["fact_id"]
-            if fact_id not in stating:
-                stating[fact_id] = [at for at, other in enumerate(hits) if _states(other.doc, letters[at], value)]
-            present = next((at for at in stating[fact_id] if at > place), None)
-            if present is not None:
-                pairs.append((place, present))
+            if fact_id not in places_of:
+                places_of[fact_id] = [at for at, other in enumerate(hits) if _states(other.doc, letters[at], value)]
+            behind = next((at for at in places_of[fact_id] if at > place), None)
+            if behind is not None:
+                pairs.append((place, behind))
     return raised_over(hits, pairs)
 
 

@@ -121,12 +121,12 @@ class AnalysedQuery:
     """Which of several answers it asks for by their times: "present", "latest" or "earliest" (`asked_order`)."""
     identifiers: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The ids of the parts of each identifier, by its own id (`storage.text.wholes`)."""
-    only_if_present: frozenset[int] = frozenset()
+    if_present: frozenset[int] = frozenset()
     """Those of the identifiers that count only where a searched document has them: what the query may have written as
     several words, "parse user id", and values and names in another notation (`storage.text.notations`)."""
-    if_present_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    if_present_rows: Ints = field(init=False)
     """The rows of `terms`, and so of `Columns.term_counts`, that they have."""
-    always_rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    always_rows: Ints = field(init=False)
     """The rows of the other terms."""
     numbers: TermIds = field(default_factory=lambda: np.zeros(0, np.uint32))
     """The terms that are numbers, in digits or in words."""
@@ -141,6 +141,11 @@ class AnalysedQuery:
     acronyms: Sequence[Acronym] = ()
     entities: Sequence[NamedEntity] = ()
     """What the query calls by one of several names."""
+
+    def __post_init__(self) -> None:
+        is_if_present = _are(self.terms, self.if_present)
+        object.__setattr__(self, "if_present_rows", np.flatnonzero(is_if_present))
+        object.__setattr__(self, "always_rows", np.flatnonzero(~is_if_present))
 
 
 def leading_part(query: str) -> str:
@@ -218,7 +223,6 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         ids = np.union1d(ids, np.concatenate([acronym.looked_for for acronym in initials]))
     ids.setflags(write=False)
     times = [whole.term for whole in in_notation if whole.term[0] == "@"]
-    is_conditional = _are(ids, if_present)
     return AnalysedQuery(
         stripped,
         ids,
@@ -227,9 +231,7 @@ def _analyse_uncached(query: str, speakers: tuple[str, ...]) -> AnalysedQuery:
         foreign=_foreign(query),
         order=asked_order(query),
         identifiers=if_present | identifiers,
-        only_if_present=frozenset(if_present),
-        if_present_rows=np.flatnonzero(is_conditional),
-        always_rows=np.flatnonzero(~is_conditional),
+        if_present=frozenset(if_present),
         function_words=_function_words_of(query),
         characters=term_ids([] if query.isascii() else parts_of_runs(query[:MAX_KEPT_CHARS])),
         numbers=term_ids(
@@ -302,13 +304,10 @@ def with_names(analysed: AnalysedQuery, text: str, names: Sequence[Sequence[str]
     if not any(character.isalnum() for character in stripped):
         stripped = analysed.stripped
     of_names = {int(term) for entity in entities for term in entity.name}
-    is_conditional = _are(ids, analysed.only_if_present)
     return replace(
         analysed,
         stripped=" ".join(stripped.split()),
         terms=ids,
-        if_present_rows=np.flatnonzero(is_conditional),
-        always_rows=np.flatnonzero(~is_conditional),
         spelled={term: word for term, word in analysed.spelled.items() if term not in of_names},
         entities=entities,
     )
@@ -540,7 +539,7 @@ def settle(
     )
     if nothing_to_weigh and not analysed.identifiers:
         return columns, settled  # "Where does she live?": its one word, "live", counts as it is
-    all_if_present = len(analysed.identifiers) == len(analysed.only_if_present)
+    all_if_present = len(analysed.identifiers) == len(analysed.if_present)
     if nothing_to_weigh and all_if_present and not columns.df[analysed.if_present_rows].any():
         # the usual query: no two of its words are an identifier that a searched document has
         settled.terms = analysed.terms.take(analysed.always_rows)
@@ -564,7 +563,7 @@ def settle(
     emphasis, settled.exact = _emphasis(settled.terms, df, identifiers, corrections, expanded)
     is_number = _are(settled.terms, analysed.numbers.tolist())
     settled.exact |= is_number
-    in_words = is_number & _are(settled.terms, analysed.only_if_present)
+    in_words = is_number & _are(settled.terms, analysed.if_present)
     emphasis[in_words] = np.minimum(emphasis[in_words], NUMBER_IN_WORDS)
     emphasis[_are(settled.terms, analysed.characters.tolist())] = CHARACTER
     is_function_word = _are(settled.terms, analysed.function_words.tolist())
@@ -575,7 +574,7 @@ def settle(
         emphasis[is_name] *= np.float32(NAME)
     settled.identifiers = identifiers
     settled.unknown = any(
-        term not in present and term not in analysed.only_if_present and present.isdisjoint(parts)
+        term not in present and term not in analysed.if_present and present.isdisjoint(parts)
         for term, parts in analysed.identifiers.items()
     )
     return columns.having(term_counts=term_counts, df=df, emphasis=emphasis), settled

@@ -19,7 +19,7 @@ The steps, in the order of the data:
    rank again
 7. order the first hits, `FIRST` turns and `FIRST` plain memories, among themselves, with what their texts tell
    (`first_hits.py`), and make probabilities (`calibration.py`)
-8. rerank the best, as many as the second stage takes (`SecondStage.depth`), where one is set
+8. rerank the best, as many as the second stage takes (`SecondStage.count`), where one is set
 9. read the documents of the hits
 """
 
@@ -94,7 +94,7 @@ from app.storage.protocol import Fetched, Store
 from app.storage.records import damage_warnings
 from app.storage.schema import Collection, Filter, R
 from app.storage.scope import Partition, Scope
-from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, ScopeOverview, SearchQuery
+from app.storage.search import Bools, Columns, Floats, Ints, Memo, NameSource, Overview, SearchQuery
 from app.storage.text import IS_QUESTION, TermIds
 
 
@@ -269,7 +269,7 @@ class Hit(NamedTuple, Generic[R]):
     repeated: Repetition | None = None
     """How often it was said; None: once."""
     others: Sequence[R] = ()
-    """The records that say the same, for which this hit stands."""
+    """The records that say the same in other words, for which this hit stands. Those of equal content are not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ class Retriever(Generic[R]):
         if (part := leading_part(request.query)) is not request.query:  # of a transcript the last turn
             request = replace(request, query=part)  # the caller read its `interval` from the same part
         # one after the other: in a store that answers from memory, gathering both costs more than either of them
-        overview = await self._store.scope_overview(self._collection, self._scope.tenant, request.partitions)
+        overview = await self._store.overview(self._collection, self._scope.tenant, request.partitions)
         names: Sequence[Sequence[str]] = ()
         if self._names is not None and overview.count:
             names = await self._names.groups(self._scope, request.partitions, request.known_at)
@@ -452,7 +452,7 @@ class Retriever(Generic[R]):
         request: RetrievalRequest[R],
         analysed: AnalysedQuery,
         vector: Vectors | None,
-        overview: ScopeOverview,
+        overview: Overview,
     ) -> _Outcome[R]:
         """Searches, settles the query and ranks. If the query mistypes words, the store is searched once more, for what
         they stand for. An engine that returns only candidates is asked for more if too few of them match, or too many
@@ -523,9 +523,9 @@ class Retriever(Generic[R]):
         """Ranks, reads the best that may say the same, and ranks again without repetitions of other documents. At most
         `ROUNDS` times what comes in their place is read, too. What the texts tell of the first hits goes into their
         order."""
-        mode, spec, fitted = request.mode, self._collection.spec, self._fitted
+        spec, fitted = self._collection.spec, self._fitted
         # of a second stage's 50 texts the last may become the first: so many are ranked, also for ten hits
-        ranked_k = request.k if (stage := self._stage(request)) is None else max(request.k, stage.depth(request.k))
+        ranked_k = request.k if (stage := self._stage(request)) is None else max(request.k, stage.count(request.k))
         documents: dict[int, Fetched[R]] = {}
         # a search for 20 compares 40, twice as many. Where a prompt asks ("within a day") 24 are enough, also of 124
         # hits (100 memories and 24 to spare): it compares the sentences of all its entries later
@@ -537,8 +537,13 @@ class Retriever(Generic[R]):
         if several_users:  # equal texts of two users are two hits: those of one are compared by their documents, below
             columns = columns.having(content=np.arange(len(columns.rows)))
         readings = () if interval is None else interval.readings
+
+        def rank(columns: Columns) -> Ranked:
+            mode, now_ms, weights = request.mode, request.now_ms, fitted.weights
+            return by_features(columns, settled, mode, now_ms, weights, decay, readings, k=ranked_k)
+
         while True:  # each turn ranks once; the loop inside compares until nothing new takes the place of repetitions
-            ranked = by_features(columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k)
+            ranked = rank(columns)
             left_out_contents.clear()  # what an earlier ranking left out no longer matches (`said_once`)
             to_compare = top(ranked.order, columns, most_compared) if rounds else []
             # Of the best, [9, 7, 4], 4 is "Likes oat milk in coffee" and 9, which is newer, "likes oat milk in her
@@ -569,9 +574,7 @@ class Retriever(Generic[R]):
             read = [index for index in compared_in_time if index in documents]
             if over := [index for index in read if is_over(spec.text(documents[index].doc))]:
                 settled.over = over
-                ranked = by_features(
-                    columns, settled, mode, request.now_ms, fitted.weights, decay, readings, k=ranked_k
-                )
+                ranked = rank(columns)
         if ranked.query_features is not None:
             first = first_hits(ranked, columns, settled, fitted.weights, several_users=several_users)
             if indices := [index for group in (*first.may_replace, *first.alike) for index in group]:
@@ -590,12 +593,12 @@ class Retriever(Generic[R]):
     async def _rerank(
         self, stage: SecondStage, request: RetrievalRequest[R], outcome: _Outcome[R]
     ) -> Sequence[SearchWarning]:
-        """Reorders the best by the reranker, `SecondStage.depth` of them. Returns a warning if it fails.
+        """Reorders the best by the reranker, `SecondStage.count` of them. Returns a warning if it fails.
 
         The reranker receives only texts that the caller may see.
         """
-        started, depth = time.perf_counter(), stage.depth(request.k)
-        first, rest = outcome.best[:depth], outcome.best[depth:]
+        started, count = time.perf_counter(), stage.count(request.k)
+        first, rest = outcome.best[:count], outcome.best[count:]
         await self._read(outcome.columns, first, outcome.documents)
         placed = [index for index in first if index in outcome.documents]
         if len(placed) < 2:

@@ -18,7 +18,7 @@ from app.storage.changes import Allocate, Change, Committed, WithinQuota
 from app.storage.protocol import Finding, Store, Told, untold
 from app.storage.schema import Collection
 from app.storage.scope import Partition
-from app.storage.search import ScopeOverview
+from app.storage.search import Overview
 from app.storage.sqlite import files
 from app.storage.sqlite.connections import StoreKey
 from app.storage.sqlite.files import chosen as chosen
@@ -258,11 +258,9 @@ class _Traced:
         with self._span("commit", alone, {**batch, "recalld.collections": names}):
             return await self._store.commit(changes)
 
-    async def scope_overview(
-        self, collection: Collection, tenant: str, partitions: Sequence[Partition]
-    ) -> ScopeOverview:
+    async def overview(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> Overview:
         # whoever reads traces knows the span by this name
         with self._span("scope_facts", collection.name, {"recalld.partitions": len(partitions)}) as open_span:
-            overview = await self._store.scope_overview(collection, tenant, partitions)
+            overview = await self._store.overview(collection, tenant, partitions)
             open_span.set({"recalld.scope.records": overview.count})
             return overview

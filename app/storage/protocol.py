@@ -15,7 +15,7 @@ from app.storage.change_log import ChangeLog
 from app.storage.changes import Change, Committed, StoredTotals, UsageByTenant
 from app.storage.schema import EVERYTHING, After, Collection, Doc, Eq, Filter, Not, R, both
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, Memo, ScopeOverview, SearchQuery
+from app.storage.search import Columns, Ints, Memo, Overview, SearchQuery
 
 T = TypeVar("T")
 
@@ -287,9 +287,7 @@ class Store(Protocol):
         or an index that covers the fields.
         """
 
-    async def scope_overview(
-        self, collection: Collection, tenant: str, partitions: Sequence[Partition]
-    ) -> ScopeOverview:
+    async def overview(self, collection: Collection, tenant: str, partitions: Sequence[Partition]) -> Overview:
         """Returns the number of documents, the speakers and the agents of the partitions."""
 
     async def search(self, collection: Collection, query: SearchQuery) -> Columns:

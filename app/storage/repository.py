@@ -121,7 +121,7 @@ async def partitions_of(
         )
     partitions = [Partition(*owner) for owner in tallied]
     if include_shared and agent is not None and user is not None:  # what one agent, or one user, shares with all
-        partitions += [shared for agent, user in tallied for shared in scope.partitions(agent, user, True)]
+        partitions += [shared for owner in tallied for shared in scope.partitions(owner[0], owner[1], True)]
     return tuple(dict.fromkeys(partitions))
 
 

@@ -68,7 +68,7 @@ BM25_B = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeOverview:
+class Overview:
     """How many documents the searched partitions have, and whose: what is read of them before the query is embedded."""
 
     count: int
@@ -118,7 +118,7 @@ class SearchQuery:
     depth: int = 0
     """How often this search was made before and gave too few matches. An engine that returns candidates returns more
     each time, and says when there are no more (`Columns.complete`)."""
-    overview: ScopeOverview | None = None
+    overview: Overview | None = None
     """The overview of the same partitions, read for the same request: an engine may take the partitions as they were
     then."""
 

@@ -74,7 +74,7 @@ async def test_one_failing_change_undoes_the_whole_list(store: Store, failing: C
 async def everything(store: Store) -> Any:
     docs = [await store.find(collection, T) for collection in (THINGS, NUMBERED, ENTRIES)]
     columns = await store.search(ENTRIES, ask("tea coffee"))
-    facts = await store.scope_overview(ENTRIES, T, ask().partitions)
+    facts = await store.overview(ENTRIES, T, ask().partitions)
     return docs, columns.rows.tolist(), columns.term_counts.tolist(), facts
 
 
@@ -274,7 +274,7 @@ async def test_a_hundred_commits_at_once_are_all_there(store: Store) -> None:
     inserts = [[thing(), entry(f"text number {i}", created_at=at(i))] for i in range(100)]
     await asyncio.gather(*(store.commit(changes) for changes in inserts))
     assert await store.count(THINGS, T) == await store.count(ENTRIES, T) == 100
-    assert (await store.scope_overview(ENTRIES, T, ask().partitions)).count == 100
+    assert (await store.overview(ENTRIES, T, ask().partitions)).count == 100
 
 
 # --- Listeners --------------------------------------------------------------------------------------------------------

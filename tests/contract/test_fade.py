@@ -160,8 +160,8 @@ async def test_more_than_one_step_leaves_nobody_out_and_two_at_once_agree(
 async def test_writes_after_a_fade_and_searches_see_the_document_whole(store: Store) -> None:
     made = memory(random.Random(4), pinned=False, importance=0.7)
     await store.commit([made])
-    facts = await store.scope_overview(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),))
+    facts = await store.overview(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),))
     await store.apply(MEMORIES, T, rule(DecayCurve(0.5, 0.0, 0.0)), EVERYTHING)
     expect = {"version": 1, "metadata": ODD, "base_importance": 0.7}
     await store.commit([Update(MEMORIES, T, made.doc["memory_id"], set={"context": "x"}, expect=expect)])
-    assert await store.scope_overview(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),)) == facts
+    assert await store.overview(MEMORIES, T, (Partition(made.doc["agent_id"], "u"),)) == facts

@@ -316,7 +316,7 @@ async def test_a_search_covers_the_partitions_that_it_names(
     seen = await view(store, ENTRIES, ask("tea", partitions=partitions))
     assert set(seen.rows) == found
     assert (seen.count, seen.df) == (len(found), [len(found)])
-    facts = await store.scope_overview(ENTRIES, T, partitions)
+    facts = await store.overview(ENTRIES, T, partitions)
     assert (facts.count, set(facts.speakers)) == (len(found), found)
 
 
@@ -341,8 +341,8 @@ async def test_another_tenant_is_neither_found_nor_counted_nor_fetched_nor_delet
     assert not set(theirs.rows.tolist()) & set((await store.search(ENTRIES, global_indexes)).rows.tolist())
     await store.commit([DeleteWhere(ENTRIES, T, And())])
     assert (await view(store, ENTRIES, ask("tea", tenant=OTHER))).matched == {"agent-user"}
-    assert (await store.scope_overview(ENTRIES, OTHER, [AU])).speakers == ("Mallory",)
-    assert (await store.scope_overview(ENTRIES, T, [AU])).count == 0
+    assert (await store.overview(ENTRIES, OTHER, [AU])).speakers == ("Mallory",)
+    assert (await store.overview(ENTRIES, T, [AU])).count == 0
 
 
 async def test_an_empty_scope_answers_with_empty_columns(store: Store) -> None:
@@ -361,9 +361,9 @@ async def test_speakers_are_named_as_they_were_given_and_each_once(store: Store)
     await store.commit(
         [entry("x", f"e{i}", **said("s", i, name)) for i, name in enumerate(("Zoë", "bob", "Zoë", None))]
     )
-    assert sorted((await store.scope_overview(ENTRIES, T, [AU])).speakers) == ["Zoë", "bob"]
+    assert sorted((await store.overview(ENTRIES, T, [AU])).speakers) == ["Zoë", "bob"]
     await store.commit([DeleteWhere(ENTRIES, T, And())])
-    assert (await store.scope_overview(ENTRIES, T, [AU])).speakers == ()
+    assert (await store.overview(ENTRIES, T, [AU])).speakers == ()
 
 
 # --- After a write ----------------------------------------------------------------------------------------------------

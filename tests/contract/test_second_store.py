@@ -162,7 +162,7 @@ async def test_a_scope_kept_up_to_date_equals_one_read_anew(
             assert set((await seen(store, tenant)).rows) == set(plan.live)
     cold = await open_store()
     await see_the_same(store, cold, tenant)
-    assert await store.scope_overview(ENTRIES, tenant, EVERY_PARTITION) == await cold.scope_overview(
+    assert await store.overview(ENTRIES, tenant, EVERY_PARTITION) == await cold.overview(
         ENTRIES, tenant, EVERY_PARTITION
     )
     await cold.close()

@@ -184,9 +184,9 @@ async def test_a_row_of_failures_is_logged_once_and_without_texts(caplog: pytest
     assert "private" not in caplog.text + str([vars(record) for record in caplog.records])
 
 
-@pytest.mark.parametrize(("k", "depth"), [(1, 50), (50, 50), (64, 64), (256, MAX_HITS)])
-async def test_at_least_the_hits_asked_for_are_reranked_and_never_more_than_the_most(k: int, depth: int) -> None:
-    assert stage_of(ScriptedReranker()).depth(k) == depth
+@pytest.mark.parametrize(("k", "count"), [(1, 50), (50, 50), (64, 64), (256, MAX_HITS)])
+async def test_at_least_the_hits_asked_for_are_reranked_and_never_more_than_the_most(k: int, count: int) -> None:
+    assert stage_of(ScriptedReranker()).count(k) == count
 
 
 async def test_closing_closes_the_reranker() -> None:

@@ -17,7 +17,7 @@ def test_a_named_speaker_is_taken_out_and_noted() -> None:
     assert query.stripped == "When did sister visit?"
     assert query.speaker == name_id("Caroline Smith")
     assert (
-        np.setdiff1d(query.terms, [*query.only_if_present]).tolist()
+        np.setdiff1d(query.terms, [*query.if_present]).tolist()
         == np.unique(term_ids(["carolin", "sister", "visit"])).tolist()
     )
 
@@ -62,7 +62,7 @@ def test_any_query_and_any_names_will_do(text: str, speakers: list[str]) -> None
     looked_for = np.unique(
         np.concatenate([term_ids([*terms(text), *added]), *(one.looked_for for one in query.acronyms)])
     )
-    assert np.array_equal(query.terms, np.union1d(looked_for, np.array([*query.only_if_present], np.uint32)))
+    assert np.array_equal(query.terms, np.union1d(looked_for, np.array([*query.if_present], np.uint32)))
     assert query.speaker in {0, *map(name_id, speakers)}
     assert query.stripped or not text.strip() or query.stripped == text
 

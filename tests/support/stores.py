@@ -62,7 +62,7 @@ class Watched(Wrapped):
     """Notes what is read by what was begun since `watch`; some of these reads find the store away. What an earlier
     request left running, as one that failed may, is none of it."""
 
-    READS = ("get", "find", "count", "values", "tally", "scope_overview", "search", "fetch", "find_fetched")
+    READS = ("get", "find", "count", "values", "tally", "overview", "search", "fetch", "find_fetched")
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -7,7 +7,7 @@ them is `worn`.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -243,15 +243,11 @@ class SegmentView:
     mean_length: float
     time: search.Ints
     masks: Masks
-    columns: dict[str, Any] = field(default_factory=dict)
-    """Fields of `Columns`, for the live entries; empty until they are asked for."""
+    fixed: dict[str, Any] = field(default_factory=dict)
+    """The fields of `Columns` that do not depend on the query, for the live entries; empty until they are asked for."""
     further: record_codec.Further | None = None
     """Windows after the first; None if every text has one window."""
     _of_model: dict[int, tuple[search.Bools, search.Floats]] = field(default_factory=dict)
-
-    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> "SegmentView":
-        """Returns a copy with these columns replaced. Results derived from the others stay."""
-        return replace(self, columns={**self.columns, **columns})
 
     def cosine(self, query: search.SearchQuery, vectors: NDArray[np.int8]) -> tuple[search.Floats, search.Bools]:
         """Returns the cosine of each entry (n,), and whether it has a vector of the query's model (n,).
@@ -261,16 +257,16 @@ class SegmentView:
         n, dim = vectors.shape
         if query.vector is None or len(query.vector) != dim or not n:
             return np.zeros(n, np.float32), np.zeros(n, np.bool_)
-        wanted = record_codec.quantise(query.vector)[np.newaxis]
-        whole = wanted[0].astype(np.float32)
-        scale = np.float32(1 / math.sqrt(whole.dot(whole)))
+        vector = record_codec.quantise(query.vector)[np.newaxis]
+        as_floats = vector[0].astype(np.float32)
+        scale = np.float32(1 / math.sqrt(as_floats.dot(as_floats)))
         has_vector, per_norm = self._of(record_codec.model_id(query.model, dim))
         # a product of int8 vectors is an integer that float32 represents exactly
-        dots = simsimd.cdist(wanted, vectors, metric="dot", out_dtype="float32")
+        dots = simsimd.cdist(vector, vectors, metric="dot", out_dtype="float32")
         cosine = np.asarray(dots)[0] * per_norm
         cosine *= scale
         if self.further is not None and not query.first_windows:
-            self.further.raise_to_best(cosine, wanted, scale, has_vector)
+            self.further.raise_to_best(cosine, vector, scale, has_vector)
         np.minimum(cosine, 1, out=cosine)  # together equal to `clip`, in half its time
         np.maximum(cosine, -1, out=cosine)
         return cosine, has_vector
@@ -279,8 +275,8 @@ class SegmentView:
         self, query: search.SearchQuery, vectors: NDArray[np.int8], at: search.Ints | slice
     ) -> NDArray[np.int8]:
         """Returns a copy of the vectors of the entries `at`, with zeros for those that are not of the query's model."""
-        mine, _ = self._of(record_codec.model_id(query.model, vectors.shape[1]))
-        return np.where(mine[at, np.newaxis], vectors[at], np.int8(0))
+        has_vector, _ = self._of(record_codec.model_id(query.model, vectors.shape[1]))
+        return np.where(has_vector[at, np.newaxis], vectors[at], np.int8(0))
 
     def _of(self, model: int) -> tuple[search.Bools, search.Floats]:
         """Returns which entries have a vector of the model, and 1 / its norm, 0 for the others. Cached."""
@@ -446,8 +442,9 @@ class Segment:
             # an access changes only these, after each search; compared as bytes because NaN is not equal to itself
             if before.tobytes() != heads.tobytes():
                 self._view = None
-            elif self._view.columns:
-                self._view = self._view.with_columns(fading(self._heads[: self._size], self._view.live))
+            elif self._view.fixed:
+                faded = fading(self._heads[: self._size], self._view.live)
+                self._view = replace(self._view, fixed={**self._view.fixed, **faded})
         amended = {row.id for (row, _), same in zip(known, stayed.tolist(), strict=True) if same}
         return [row for row in rows if row.id not in amended]
 
@@ -583,11 +580,12 @@ class Segment:
     def columns(self, query: search.SearchQuery) -> search.Columns:
         """Returns the columns of the live entries for the query."""
         view = self._view = self._view or self._new_view()
-        # of a large segment a part, unless the most candidates (`LEADING`) held too few that match: then all
-        if self._size > self._large and not (query.candidates and query.depth >= len(self._leading)):
+        # of a large segment a part; all of it once the most candidates (`LEADING`) have held too few that match
+        had_most_candidates = query.candidates and query.depth >= len(self._leading)
+        if self._size > self._large and not had_most_candidates:
             return self._part_of(view, query)
-        if not view.columns:
-            view.columns.update(self._columns_at(view, view.live))
+        if not view.fixed:
+            view.fixed.update(self._fixed_at(view, view.live))
         term_counts, frequencies = self._terms.spread(query.terms, self._size)
         df = np.array(frequencies, np.float32)
         cosine, has_vector = view.cosine(query, self._vectors[: self._size])
@@ -603,7 +601,7 @@ class Segment:
             )
             df = np.add.reduce(term_counts != 0, axis=1, dtype=np.float32)
         return search.Columns(
-            **view.columns,
+            **view.fixed,
             matched=matched,
             cosine=cosine,
             has_vector=has_vector,
@@ -635,7 +633,7 @@ class Segment:
             positions = position_of[entries]
             counts_of_term[positions[positions >= 0]] = counts[positions >= 0]
         return search.Columns(
-            **self._columns_at(view, chosen),
+            **self._fixed_at(view, chosen),
             matched=matched[chosen],
             cosine=cosine[chosen],
             has_vector=has_vector[chosen],
@@ -710,7 +708,7 @@ class Segment:
             further=self._further.result,
         )
 
-    def _columns_at(self, view: SegmentView, chosen: search.Ints | None) -> dict[str, Any]:
+    def _fixed_at(self, view: SegmentView, chosen: search.Ints | None) -> dict[str, Any]:
         """Returns the columns of these entries that do not depend on the query. None: of all, if none is dead."""
         heads, n = self._heads[: self._size], self._size
         links, at = self._links[:, :n], slice(None) if chosen is None else chosen
@@ -828,10 +826,10 @@ class PartitionState:
         self.floor, self.tombstones = self.version, 0
 
 
-def overview_of(states: Sequence[PartitionState]) -> search.ScopeOverview:
+def overview_of(states: Sequence[PartitionState]) -> search.Overview:
     speakers = dict.fromkeys(name for state in states for name in state.speakers)
     agents = dict.fromkeys(state.agent for state in states)
-    return search.ScopeOverview(sum(state.count for state in states), tuple(speakers), tuple(agents))
+    return search.Overview(sum(state.count for state in states), tuple(speakers), tuple(agents))
 
 
 SegmentKey: TypeAlias = tuple[int, int]

@@ -47,7 +47,7 @@ from app.storage.mongo.search_indexes import (
 from app.storage.records import Read, first_whole, is_readable, unreadable, whole
 from app.storage.schema import EVERYTHING, Absent, After, Collection, Filter, Not, R, both
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
+from app.storage.search import Columns, Ints, Overview, SearchQuery, concatenate
 from app.storage.transfer import BackupRefused, Counter, Record
 
 T = TypeVar("T")
@@ -477,7 +477,7 @@ class MongoStore(connection.Shielded):
     # --- Search -------------------------------------------------------------------------------------------------------
 
     @connection.shielded
-    async def scope_overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeOverview:
+    async def overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> Overview:
         with self._within():
             states = await partitions.read(self._database, collection, tenant, wanted)
         return replace(overview_of(states), states=states)

@@ -24,7 +24,7 @@ from app.storage.index.segment import PartitionState, Segment, SegmentCache, Ver
 from app.storage.records import Read, damage, first_whole, is_of, left_out, parsed, parsed_one, unreadable, whole
 from app.storage.schema import EVERYTHING, After, Collection, Filter, R
 from app.storage.scope import Partition
-from app.storage.search import Columns, Ints, ScopeOverview, SearchQuery, concatenate
+from app.storage.search import Columns, Ints, Overview, SearchQuery, concatenate
 from app.storage.sqlite import files, search_rows, sql
 from app.storage.sqlite.connections import FILE_NAME as FILE_NAME
 from app.storage.sqlite.connections import (
@@ -482,7 +482,7 @@ class EmbeddedStore:
 
     # --- Search -------------------------------------------------------------------------------------------------------
 
-    async def scope_overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> ScopeOverview:
+    async def overview(self, collection: Collection, tenant: str, wanted: Sequence[Partition]) -> Overview:
         states = self._states(collection, tenant, wanted)
         for state in states:
             # a search follows: large partitions are loaded while its query is embedded
@@ -569,7 +569,7 @@ class EmbeddedStore:
         """Returns the partition's segment, at least as new as `state`, with its vectors of `model`."""
         key = (state.number, model)
         cached = self._cache.get(key, state.floor)
-        # a thread should read so many new documents; what was replaced or deleted meanwhile does not count
+        # so many new documents are better read anew, in a thread; those replaced or deleted do not show in this count
         if cached is not None and state.count - len(cached.segment) > INLINE_ROWS:
             cached = None
         while cached is None or cached.version < state.floor:

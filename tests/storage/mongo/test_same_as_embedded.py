@@ -111,8 +111,8 @@ async def test_columns_and_ranking_are_the_same(
             where=where,
             vector=random_vector(1),
         )
-        facts = await store.scope_overview(ENTRIES, tenant, query.partitions)
-        theirs = await embedded.scope_overview(ENTRIES, tenant, query.partitions)
+        facts = await store.overview(ENTRIES, tenant, query.partitions)
+        theirs = await embedded.overview(ENTRIES, tenant, query.partitions)
         assert (facts.count, set(facts.speakers)) == (theirs.count, set(theirs.speakers))
         assert await view(store, ENTRIES, query) == await view(embedded, ENTRIES, query)
         assert await ranked(store, query) == await ranked(embedded, query)

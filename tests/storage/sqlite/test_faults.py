@@ -39,7 +39,7 @@ async def test_a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_recove
     assert refusal.detail.startswith("The disk is full: ")
     assert 10 < len(acked) < 1_000
     assert await store.count(THINGS, T) == len(acked)
-    assert (await store.scope_overview(ENTRIES, T, ask().partitions)).count == len(acked)
+    assert (await store.overview(ENTRIES, T, ask().partitions)).count == len(acked)
     limit_pages(store, 100_000)
     committed = await store.commit([Allocate("c", T), thing("after")])
     assert committed.allocated == {"c": len(acked) + 1}
