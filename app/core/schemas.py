@@ -256,6 +256,10 @@ class Owned(Schema):
 
     @model_validator(mode="after")
     def _of_somebody(self) -> Self:
+        return self._with_owner()
+
+    def _with_owner(self) -> Self:
+        """Replaced where a search may be of everyone."""
         if self.agent_id is None and self.user_id is None:
             raise ValueError(OWNED.rstrip("."))
         return self
@@ -291,12 +295,6 @@ class FilteredSearch(Owned):
         for name, value in owner_of(self.filters or {}, self.record_fields, {}).items():
             setattr(self, name, value)
         return self._with_owner()
-
-    def _with_owner(self) -> Self:
-        """Replaced where a search may be of everyone."""
-        if self.agent_id is None and self.user_id is None:
-            raise ValueError(OWNED.rstrip("."))
-        return self
 
     def asked(self) -> RecordFilters:
         return {"metadata": self.metadata, "filters": self.filters}

@@ -280,10 +280,8 @@ class LearningRun:
         with skipping(*source.record):
             try:
                 return extractor, await extractor.request(self.tools, source)
-            except Skipped as reason:
+            except (Skipped, Forbidden) as reason:
                 why = str(reason)
-            except Forbidden as error:
-                why = error.detail
             for name in extractor.names:
                 self.report.skip(name, why)
         return None
@@ -359,10 +357,8 @@ class LearningRun:
         with skipping(*source.record):
             try:
                 result = await commit_noted(self.run, _guarded(plan, source), derivation_id, source.described())
-            except Skipped as why:
+            except (Skipped, Forbidden) as why:
                 self.report.skip(name, str(why))
-            except Forbidden as error:
-                self.report.skip(name, error.detail)
             else:
                 self.report.add(name, result or {})
             return
