@@ -368,14 +368,14 @@ def visible(request: SourceRequest) -> SplitFilter:
     return SplitFilter(both(where, FINDABLE, known), keep)
 
 
-async def remembered(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
+async def visible_memories(request: SourceRequest, which: Filter) -> list[MemoryRecord]:
     """Returns the visible memories that match, whatever was asked."""
     where, keep = visible(request)
-    found = await matching(request, MEMORIES, both(which, where))
+    found = await matching_records(request, MEMORIES, both(which, where))
     return [memory for memory in found if keep is None or keep(memory)]
 
 
-async def matching(
+async def matching_records(
     request: SourceRequest,
     collection: Collection[R],
     where: Filter,

@@ -68,8 +68,8 @@ class FactChain:
         self, at: str, facts: Sequence[FactRecord], score_of: Callable[[FactRecord], float], named: IsNamed
     ) -> Iterator["FactChain"]:
         """Yields the chain with each fact that leads on from the entity `at`, if its share is large enough."""
-        known = self.ids
-        onward = [fact for fact in facts if fact["fact_id"] not in known]
+        own_ids = self.ids
+        onward = [fact for fact in facts if fact["fact_id"] not in own_ids]
         parts = [sqrt(max(0.0, score_of(fact))) for fact in onward]
         total = sum(parts)
         for fact, part in zip(onward, parts, strict=True):

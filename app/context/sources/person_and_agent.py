@@ -4,7 +4,6 @@ and the profile, which are fixed, and the agent's experience, which competes."""
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import orjson
 
@@ -14,32 +13,32 @@ from app.context.source import (
     SourceRequest,
     SourceResult,
     latest_first,
-    matching,
-    remembered,
+    matching_records,
     same_memory,
     same_rule,
     same_text,
+    visible_memories,
 )
 from app.context.sources.chains import fact_item
 from app.core.clock import to_ms
 from app.core.work import characters, off_loop
 from app.facts.outdated import Utterance
-from app.facts.profile import USERS, Interaction, UserProfile
-from app.facts.schemas import FACTS, USER, FactRecord, sentence
+from app.facts.profile import UserProfile
+from app.facts.schemas import FACTS, FactRecord, sentence
 from app.memories.agents import AGENTS, Decays
 from app.memories.schemas import RULE_MARK, AlwaysKind, MemoryRecord
-from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, likely_helps, overlaps, ranked_lessons
-from app.profiles.users import ProfileReader, recorded_interactions
+from app.profiles.agents import KNOWLEDGE, LESSONS, RankedLesson, ranked_lessons
+from app.profiles.users import ProfileReader
 from app.storage.repository import Repository
 from app.storage.schema import Eq, In, Range, both
-from app.storage.text import content_hash, text_ids
+from app.storage.text import text_ids
 
 MOST_INSTRUCTIONS = 50
 
 
 async def gather_instructions(request: SourceRequest) -> SourceResult:
     """Returns the rules: pinned ones first, then by trust and importance."""
-    memories = await remembered(request, RULES)
+    memories = await visible_memories(request, RULES)
     decays, now = Decays(request.resources.store, request.scope.tenant), to_ms(request.now)
     importance = {memory["memory_id"]: await decays.importance(memory, now) for memory in memories}
 
@@ -86,7 +85,8 @@ async def gather_always(request: SourceRequest) -> SourceResult:
     trusted = None if least is None else Range("trust", ge=least)
     marked = In("always", ALWAYS_KINDS)
     memories, facts = await asyncio.gather(
-        remembered(request, marked), matching(request, FACTS, both(marked, request.facts_view.believed(), trusted))
+        visible_memories(request, marked),
+        matching_records(request, FACTS, both(marked, request.facts_view.believed(), trusted)),
     )
     dated = [(memory["always"], memory["created_at"], fixed_item(memory)) for memory in memories]
     dated += [(fact["always"], fact["created_at"], fact_item([fact], None, request.zone)) for fact in facts]
@@ -203,51 +203,3 @@ EXPERIENCE_SOURCE = ContextSource(
     order=latest_first,
     boosts={"execute": 1.25},
 )
-
-
-# --- Interactions -----------------------------------------------------------------------------------------------------
-# The last ones that a caller recorded of a user are told at a session's start, others compete with the agent's past
-# actions: those with the agent of the context, and those for all agents. What a user said to another one is not told.
-
-
-async def interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the user's interactions with the agent up to `as_of`, newest first, without scores.
-    Nobody knows their trust, so there are none for a request that demands some."""
-    body = request.body
-    if body.user_id is None or body.min_trust is not None:
-        return []
-    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
-    recorded = [] if user is None else await recorded_interactions(user, request.scope)
-    happened = [
-        interaction
-        for interaction in recorded
-        if interaction["agent_id"] in {None, body.agent_id} and interaction["timestamp"] <= request.as_of
-    ]
-    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
-    return [_interaction_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
-
-
-def _interaction_item(interaction: Interaction, day: str) -> Candidate:
-    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
-    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
-    text = summary if outcome is None else f"{summary} → {outcome}"
-    return Candidate(
-        f"interaction:{content_hash(f'{at} {text}')}",
-        "interaction",
-        text,
-        prefix=f"{day} interaction: ",
-        keys=frozenset({same_text(text)}),
-        utterance=Utterance(at, USER),
-        place=(at, 0),
-    )
-
-
-async def matching_interactions(request: SourceRequest) -> list[Candidate]:
-    """Returns the interactions that share words with the query, best first, scored as lessons are."""
-    items = await interactions(request)
-    texts = [item.text for item in items]
-    parts = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
-    matching = [
-        replace(item, score=likely_helps(part.share)) for item, part in zip(items, parts, strict=True) if part.share
-    ]
-    return sorted(matching, key=lambda item: -(item.score or 0.0))

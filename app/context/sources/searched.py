@@ -29,14 +29,14 @@ from app.context.source import (
     visible,
 )
 from app.context.sources.chains import IsNamed, chains_from, fact_item, lines_of
-from app.context.sources.person_and_agent import matching_interactions
 from app.core import prompt_text
 from app.core.clock import to_ms
 from app.core.language import sentences, words
-from app.core.work import in_parts
+from app.core.work import in_parts, off_loop
 from app.facts.aliases import AliasMap, AliasRepository
 from app.facts.graph import Graph
 from app.facts.outdated import Utterance, present_first
+from app.facts.profile import USERS, Interaction
 from app.facts.repository import FactRepository
 from app.facts.schemas import FACTS, USER, key_of
 from app.findings.replacing import later_first, replaced
@@ -45,8 +45,10 @@ from app.memories.repository import is_rule, speaker_of, told_at
 from app.memories.schemas import MEMORIES, MemoryRecord
 from app.procedures import service as procedures
 from app.procedures.schemas import PROCEDURES
-from app.profiles.users import status_of
+from app.profiles.agents import likely_helps, overlaps
+from app.profiles.users import recorded_interactions, status_of
 from app.retrieval.retriever import Hit
+from app.storage.repository import Repository
 from app.storage.schema import Range, both
 from app.storage.text import content_hash, is_question, terms, text_ids
 
@@ -83,7 +85,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
     # parts of documents need a score of .005 (`min_score_of`), and so do memories of a large store. Of up to 60 all are
-    # kept, because the prompt may get all of them: `is_small` says so later, when the other sources have answered
+    # kept, because the prompt may get all of them: `plan_of` says so later, when the other sources have answered
     min_score, query_evidence = min_score_of(request.body), retrieved.evidence
     may_be_small = query_evidence is None or query_evidence.count <= SMALL_RECORDS
     least = request.body.min_importance
@@ -157,20 +159,23 @@ def related(
     Asked "Who turns the beans?", "Dodong will turn the boxes" is found by its words, and "Dodong left for Saudi, his
     boxes are mine" is not: what changed is often told without the words that ask for it.
     """
-    told = [(said, hit) for hit in below if hit.score >= LEAST_RELATED and (said := _words_stated(hit))]
-    first = [(place, said) for place, hit in enumerate(shown) if (said := _words_stated(hit))][:RELATED] if told else []
+    others = [(said, hit) for hit in below if hit.score >= LEAST_RELATED and (said := _words_stated(hit))]
+    if not others:
+        return []
+    statements = [(place, said) for place, hit in enumerate(shown) if (said := _words_stated(hit))][:RELATED]
     found = list[tuple[int, Hit[MemoryRecord]]]()
-    for place, own in first:
+    for place, own in statements:
         session = shown[place].doc["source"]["session_id"]
         alike = [
             (in_common, other.score, at)
-            for at, (words_of_other, other) in enumerate(told)
+            for at, (words_of_other, other) in enumerate(others)
             if (in_common := len(own & words_of_other)) > 1
             and in_common >= IN_COMMON * min(len(own), len(words_of_other))
             and (session is None or session != other.doc["source"]["session_id"])
         ]
         if alike:
-            found.insert(0, (place, told.pop(max(alike)[-1])[1]))
+            *_, nearest = max(alike)
+            found.insert(0, (place, others.pop(nearest)[1]))
     return found
 
 
@@ -180,8 +185,12 @@ def _words_stated(hit: Hit[MemoryRecord]) -> frozenset[int]:
 
     def read(memory: MemoryRecord) -> frozenset[int]:
         text = memory["content"]
-        is_other = len(text) > FULLY_READ_CHARACTERS or memory["source"].get("role") == "assistant"
-        return frozenset() if is_other or is_question(text[-QUESTION_END:]) else frozenset(text_ids(text).tolist())
+        no_statement = (
+            len(text) > FULLY_READ_CHARACTERS
+            or memory["source"].get("role") == "assistant"
+            or is_question(text[-QUESTION_END:])
+        )
+        return frozenset() if no_statement else frozenset(text_ids(text).tolist())
 
     stated: frozenset[int] = hit.memo.once("words stated", read, hit.doc)
     return stated
@@ -335,7 +344,7 @@ MEMORIES_SOURCE = ContextSource(
 
 SCORED_FACTS = 100
 """Number of facts that the search scores, more than are shown: chains weigh facts by their scores."""
-MAX_CHARACTERS = 1_000
+READ_FOR_NAMES = 1_000
 """Maximum characters of a query that are read for names of entities."""
 
 
@@ -353,14 +362,15 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
     facts = [aliases.resolved(hit.doc) for hit in retrieved.hits]
     # fewer hits than were asked for are all facts of the view, if none stands for others: the chains read no more.
     # Only with words and vectors (hybrid): by words alone a fact without a word of the query is no hit
-    known = None
+    all_facts = None
     if (
         retrieved.mode_used == "hybrid"
         and len(retrieved.hits) < max(request.limit, SCORED_FACTS)
         and all(hit.repeated is None for hit in retrieved.hits)
     ):
-        known = [hit.doc for hit in retrieved.hits]
-    graph = Graph(FactRepository(store, request.scope), request.partitions, request.facts_view, trusted, aliases, known)
+        all_facts = [hit.doc for hit in retrieved.hits]
+    reader = FactRepository(store, request.scope)
+    graph = Graph(reader, request.partitions, request.facts_view, trusted, aliases, all_facts)
     seconds = request.resources.tuning.section_seconds / 4
     lines = lines_of(await chains_from(facts, scores, graph, _named_in(request, aliases), seconds), scores)
     chained = [fact for line in lines for fact in line.facts]
@@ -379,7 +389,7 @@ async def gather_facts(request: SourceRequest) -> SourceResult:
 def _named_in(request: SourceRequest, aliases: AliasMap) -> IsNamed:
     """Returns what says whether the query names an entity by half of the words of one of its names, or it is the
     user."""
-    query_terms = set(terms(request.body.query[:MAX_CHARACTERS]))
+    query_terms = set(terms(request.body.query[:READ_FOR_NAMES]))
     user = {USER, key_of(request.body.user_id or USER)}
 
     @cache
@@ -437,12 +447,19 @@ PROCEDURES_SOURCE = ContextSource(
 
 
 async def gather_episodes(request: SourceRequest) -> SourceResult:
-    """Returns actions of the agent and its interactions with the user, up to `as_of`, best first."""
+    """Returns actions of the agent, and its interactions with the user that share words with the query, up to `as_of`,
+    best first."""
     until = Range("timestamp", le=request.as_of)
-    retrieved, recorded = await asyncio.gather(
-        search(request, ACTIONS, until, request.limit), matching_interactions(request)
-    )
-    items = [*(_episode_item(hit, request) for hit in retrieved.hits), *recorded[: request.limit]]
+    retrieved, recorded = await asyncio.gather(search(request, ACTIONS, until, request.limit), interactions(request))
+    texts = [item.text for item in recorded]
+    overlapping = await off_loop(sum(map(len, texts)), overlaps, request.body.query, texts)
+    sharing = [  # scored as lessons are
+        replace(item, score=likely_helps(overlap.share))
+        for item, overlap in zip(recorded, overlapping, strict=True)
+        if overlap.share
+    ]
+    sharing.sort(key=lambda item: -(item.score or 0.0))
+    items = [*(_episode_item(hit, request) for hit in retrieved.hits), *sharing[: request.limit]]
     items.sort(key=lambda item: -(item.score or 0.0))
     return SourceResult(items, warnings=retrieved.warnings, query_evidence=retrieved.evidence)
 
@@ -451,21 +468,54 @@ def _episode_item(hit: Hit[ActionRecord], request: SourceRequest) -> Candidate:
     """Returns an action such as "2026-05-01 refund (success, rated 2 of 5, not helpful): Refunded the parcel", with the
     user's correction behind it."""
     action, feedback = hit.doc, hit.doc["feedback"]
-    known: list[str] = [action["outcome"]] if action["outcome"] else []
+    judged: list[str] = [action["outcome"]] if action["outcome"] else []
     if (rating := feedback.get("user_rating")) is not None:
-        known.append(f"rated {rating} of 5")
+        judged.append(f"rated {rating} of 5")
     if (helpful := feedback.get("was_helpful")) is not None:
-        known.append("helpful" if helpful else "not helpful")
+        judged.append("helpful" if helpful else "not helpful")
     # a content that was made from the call, such as "refund payments.refund {…}", says the type itself
     kind = words(action["action_type"])
     says_kind = bool(kind) and words(action["content"][: 2 * len(action["action_type"])])[: len(kind)] == kind
     named = "" if says_kind else f" {action['action_type']}"
-    judgement = f" ({', '.join(known)})" if known else ""
+    judgement = f" ({', '.join(judged)})" if judged else ""
     prefix = f"{request.day(action['timestamp'])}{named}{judgement}: "
     content, correction = one_line(action["content"]), one_line(feedback.get("correction") or "")
     text = f"{content}\ncorrection: {correction}" if correction else content
     keys = frozenset({same_text(action["content"])})
     return Candidate(action["action_id"], "action", text, hit.score, prefix, keys)
+
+
+async def interactions(request: SourceRequest) -> list[Candidate]:
+    """Returns the user's interactions with the agent of the context, and those for all agents, up to `as_of`, newest
+    first, without scores. What the user said to another agent is not told. Nobody knows their trust, so there are none
+    for a request that demands some. The last ones are told at a session's start (`gather_summary`)."""
+    body = request.body
+    if body.user_id is None or body.min_trust is not None:
+        return []
+    user = await Repository(request.resources.store, request.scope, USERS).find_one(body.user_id)
+    recorded = [] if user is None else await recorded_interactions(user, request.scope)
+    happened = [
+        interaction
+        for interaction in recorded
+        if interaction["agent_id"] in {None, body.agent_id} and interaction["timestamp"] <= request.as_of
+    ]
+    happened.sort(key=lambda interaction: interaction["timestamp"], reverse=True)
+    return [_interaction_item(interaction, request.day(interaction["timestamp"])) for interaction in happened]
+
+
+def _interaction_item(interaction: Interaction, day: str) -> Candidate:
+    """Returns a candidate such as "2026-05-28 interaction: Asked about an invoice → answered"."""
+    at, summary, outcome = interaction["timestamp"], interaction["summary"], interaction["outcome"]
+    text = summary if outcome is None else f"{summary} → {outcome}"
+    return Candidate(
+        f"interaction:{content_hash(f'{at} {text}')}",
+        "interaction",
+        text,
+        prefix=f"{day} interaction: ",
+        keys=frozenset({same_text(text)}),
+        utterance=Utterance(at, USER),
+        place=(at, 0),
+    )
 
 
 EPISODES_SOURCE = ContextSource("episodes", "Past actions", gather_episodes, default_limit=20, boosts={"execute": 1.25})

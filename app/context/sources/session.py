@@ -20,16 +20,15 @@ from app.context.source import (
     SourceResult,
     as_said,
     latest_first,
-    matching,
+    matching_records,
     part_of,
-    remembered,
     same_memory,
     same_message,
     same_text,
     visible,
+    visible_memories,
 )
-from app.context.sources.person_and_agent import interactions
-from app.context.sources.searched import memory_item
+from app.context.sources.searched import interactions, memory_item
 from app.core import prompt_text
 from app.core.clock import parse_rfc3339, rfc3339
 from app.core.served_text import strip_served
@@ -81,7 +80,7 @@ async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list
     planned = both(OWN_TIME, Range("event_until", ge=now), Range("event_at", le=soon))
     tasks = TaskRepository(request.resources.store, request.scope)
     memories, due_tasks = await asyncio.gather(
-        remembered(request, Or((Range("due_from", le=now), planned))), tasks.due(request.partitions, now, soon)
+        visible_memories(request, Or((Range("due_from", le=now), planned))), tasks.due(request.partitions, now, soon)
     )
     due: list[tuple[str, Candidate]] = []
     for memory in memories:
@@ -286,7 +285,7 @@ async def _last_lines(request: SourceRequest, sessions: Sequence[SessionRecord])
 
     where = both(where, In("source.session_id", tuple(ended_at)), Eq("memory_type", "message"))
     lines: dict[str, list[Candidate]] = {}
-    for memory in await matching(request, MEMORIES, where, partitions, longest_statements):
+    for memory in await matching_records(request, MEMORIES, where, partitions, longest_statements):
         if (session_id := memory["source"]["session_id"]) in ended_at and (keep is None or keep(memory)):
             item = memory_item(memory, best_passage(memory["content"], {}, LONGEST_LINE), None, request)
             assert item.heading is not None
