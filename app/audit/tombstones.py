@@ -5,16 +5,14 @@ The hash key of each tenant is sealed with the erasure key, which is kept outsid
 
 import errno
 import hmac
-import os
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from app.audit.trail import ERASED, TombstoneRecord
-from app.core.files import warn_of_readers
+from app.core.files import warn_of_readers, write_private
 from app.errors import ErasureKeyUnavailable
 from app.settings import Settings
 from app.storage.changes import Change, CommitConflict, Insert, Update
@@ -87,25 +85,7 @@ class ErasureKey:
         return key
 
     def _make(self) -> None:
-        """Writes a new key to a temporary file and links it under its name. If two processes do this, the first key
-        stays."""
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = self.file.with_name(f"{FILE_NAME}.{secrets.token_hex(8)}")
-        opened = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            os.fchmod(opened, 0o600)
-            os.write(opened, secrets.token_hex(_BYTES).encode() + b"\n")
-            os.fsync(opened)
-            with suppress(FileExistsError):
-                os.link(part, self.file)
-        finally:
-            os.close(opened)
-            part.unlink()
-        folder = os.open(self.directory, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        write_private(self.file, secrets.token_hex(_BYTES) + "\n", keep=True)
 
 
 KEY = "key"

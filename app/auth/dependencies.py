@@ -6,10 +6,8 @@ Requests without an API key are served only while no key was ever made for the s
 import asyncio
 import json
 import logging
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -19,6 +17,7 @@ from fastapi import Depends, Request
 
 from app.auth.keys import ANONYMOUS, PREFIX, UNAUTHENTICATED, Keys, Principal, unauthenticated
 from app.core.caches import kept
+from app.core.files import write_private
 from app.core.work import charge, charge_to
 from app.errors import Forbidden, RecalldError, TokenExpired, Unauthorized
 from app.resources import Resources
@@ -60,7 +59,7 @@ class KeysMade:
         if self._store in stores:
             return
         try:
-            self._write(json.dumps({"stores": sorted({*stores, self._store})}))
+            write_private(self.file, json.dumps({"stores": sorted({*stores, self._store})}))
         except OSError as error:
             log.warning(
                 "the file that says that API keys were made cannot be written: if the store is lost, "
@@ -84,21 +83,6 @@ class KeysMade:
             return frozenset()
         except (OSError, ValueError, TypeError, KeyError):
             return None
-
-    def _write(self, text: str) -> None:
-        """Replaces the file in one step, so that a crash cannot leave half of it."""
-        self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part = self.file.with_name(f"{FILE_NAME}.{os.getpid()}.part")
-        part.unlink(missing_ok=True)
-        try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as result:
-                result.write(text)
-                result.flush()
-                os.fsync(result.fileno())
-            part.replace(self.file)
-        finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
 
 
 class KeylessAccess:

@@ -26,6 +26,7 @@ from urllib.parse import quote
 import apsw
 import orjson
 
+from app.core.files import sync_folder
 from app.errors import StoreDamaged, StoreUnavailable
 from app.storage.changes import differences
 from app.storage.index.record_codec import TERM, code, flags_at, head_dtype, holds_windows, model_at
@@ -347,15 +348,6 @@ def part_of(target: Path) -> Iterator[Path]:
         yield part
     finally:
         part.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a rename or link in a folder durable. Raises OSError."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
 
 
 def look_through(database: Path, key: connections.StoreKey | None, name: str) -> None:
