@@ -135,7 +135,7 @@ class _Item:
 
 class MemoryPlanner:
     """Plans the memories of one request. It commits nothing. There is one for each run of the write handler, because
-    the plan of a body adds to the changes at once (`_first_unexpired`)."""
+    the decision on a body may add to the changes (`_decide`)."""
 
     def __init__(
         self, memories: MemoryRepository, embeddings: Embeddings, now: datetime, precondition: Precondition
@@ -209,21 +209,28 @@ class MemoryPlanner:
         memory = await off_loop(characters(body.content, body.context, body.metadata), make)
         return _Item(body, pointer, memory, await self._decide(body, memory))
 
-    async def _decide(self, body: MemoryCreate, fresh: MemoryRecord) -> CreateOutcome:
+    async def _decide(self, body: MemoryCreate, memory: MemoryRecord) -> CreateOutcome:
         """Decides which case a body is (the table above), from what was stored before the request.
 
-        Adds the changes that remove expired memories with its key, or equal to it.
+        Adds the changes that remove expired memories with its key, or equal to it. A dispute with one of these is over,
+        or goes on with `memory`, which takes its key.
         """
-        if body.key is None:
-            if not body.deduplicate:
-                return New()
-            equal = await self._first_unexpired(await self._memories.equal(fresh, self._now), fresh)
-            return New() if equal is None else Repeat(equal)
-        stored = await self._first_unexpired(
-            await self._memories.with_key(body.agent_id, body.user_id, body.key), fresh
-        )
+        if body.key is not None:
+            found = await self._memories.with_key(body.agent_id, body.user_id, body.key)
+        elif body.deduplicate:
+            found = await self._memories.equal(memory, self._now)
+        else:
+            return New()
+        gone = [other for other in found if expired(other, self._now) and other["memory_id"] not in self._removed]
+        if gone:
+            self._removed.update(other["memory_id"] for other in gone)
+            self._changes += self._memories.remove(gone)
+            self._changes += await self._memories.disputes_over(gone, self._now, [memory])
+        stored = next((other for other in found if not expired(other, self._now)), None)
         if stored is None:
             return New()
+        if body.key is None:
+            return Repeat(stored)
         fields = MEMORIES.as_record(body.model_dump(exclude_unset=True, exclude=_NOT_REVISED))
         fields["trust"] = body.trust  # also where the body names none: it says the content with that trust
         changed = revision(stored, fields, self._now)
@@ -234,18 +241,6 @@ class MemoryPlanner:
             identity_hash(revised) == identity_hash(stored) and revised["memory_type"] == stored["memory_type"]
         )
         return Repeat(stored) if equal_after else Contend(stored)
-
-    async def _first_unexpired(self, candidates: Sequence[MemoryRecord], fresh: MemoryRecord) -> MemoryRecord | None:
-        """Returns the first of `candidates` that has not expired, and adds the changes that remove the expired ones. A
-        dispute with one of these is over, or goes on with `fresh`, which takes its key."""
-        gone = [
-            memory for memory in candidates if expired(memory, self._now) and memory["memory_id"] not in self._removed
-        ]
-        if gone:
-            self._removed.update(memory["memory_id"] for memory in gone)
-            self._changes += self._memories.remove(gone)
-            self._changes += await self._memories.disputes_over(gone, self._now, [fresh])
-        return next((memory for memory in candidates if not expired(memory, self._now)), None)
 
     async def _plan_item(self, item: _Item, entry: IndexEntry | None) -> MemoryCreated:
         """Adds the changes of one item, with the index entry of its new text. Returns its answer."""
