@@ -556,34 +556,24 @@ class _ListWriter:
             case Update():
                 self._update(change)
             case Delete():
-                collection, tenant = change.collection, change.tenant
-                row, text = self._stored(collection, tenant, change.id)
-                doc = self._to_delete(collection, tenant, change.id, text)
-                if stale(doc, change.expect):
-                    raise CommitConflict(collection.name, change.id, "expect")
-                self._delete(collection, row, doc)
+                row, text = self._stored(change.collection, change.tenant, change.id)
+                self._delete(change, row, change.id, text)
             case DeleteWhere():
                 condition, values = sql.where(change.collection, change.where)
-                statement = (
-                    f"SELECT row, id, doc FROM {sql.quoted(change.collection.name)} WHERE tenant = ? AND {condition}"
-                )
+                table = sql.quoted(change.collection.name)
+                statement = f"SELECT row, id, doc FROM {table} WHERE tenant = ? AND {condition}"
                 rows: list[Any] = self._connection.execute(statement, (change.tenant, *values)).fetchall()
                 for row, doc_id, text in rows:
-                    self._delete(
-                        change.collection, int(row), self._to_delete(change.collection, change.tenant, doc_id, text)
-                    )
+                    self._delete(change, row, doc_id, text)
             case Allocate():
-                self._allocate(change)
+                statement = (
+                    "INSERT INTO counters VALUES (?, ?, ?) "
+                    "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
+                )
+                last = self._connection.execute(statement, (change.tenant, change.name, change.count)).get
+                self.allocated[change.name] = change.first(last)
             case WithinQuota():
                 pass  # checked in the end, by `execute`
-
-    def _allocate(self, change: Allocate) -> None:
-        statement = (
-            "INSERT INTO counters VALUES (?, ?, ?) "
-            "ON CONFLICT DO UPDATE SET value = value + excluded.value RETURNING value"
-        )
-        last = self._connection.execute(statement, (change.tenant, change.name, change.count)).get
-        self.allocated[change.name] = change.first(last)
 
     def _insert(self, change: Insert) -> None:
         collection, doc = change.collection, resolve(change.doc, self.allocated)
@@ -615,11 +605,6 @@ class _ListWriter:
             raise CommitConflict(collection.name, doc_id, "expect")
         return row, doc
 
-    def _to_delete(self, collection: Collection, tenant: str, doc_id: str, text: str) -> Doc:
-        """Returns the document, or what the columns say of one whose text cannot be read."""
-        doc: Doc | None = parsed_one(collection, doc_id, text)
-        return sql.known_by_columns(self._connection, collection, tenant, doc_id) if doc is None else doc
-
     def _update(self, change: Update) -> None:
         collection = change.collection
         row, doc = self._read(collection, change.tenant, change.id, change.expect)
@@ -638,7 +623,13 @@ class _ListWriter:
         else:
             self.search_rows.amend(collection, doc, row, changed, change.terms)
 
-    def _delete(self, collection: Collection, row: int, doc: Doc) -> None:
+    def _delete(self, change: Delete | DeleteWhere, row: int, doc_id: str, text: str) -> None:
+        """Deletes a document, also one whose text cannot be read: its columns say enough of it."""
+        collection, doc = change.collection, parsed_one(change.collection, doc_id, text)
+        if doc is None:
+            doc = sql.known_by_columns(self._connection, collection, change.tenant, doc_id)
+        if isinstance(change, Delete) and stale(doc, change.expect):
+            raise CommitConflict(collection.name, doc_id, "expect")
         self._connection.execute(f"DELETE FROM {sql.quoted(collection.name)} WHERE row = ?", (row,))
         self.deleted += 1
         self._wrote(collection, doc, row)
