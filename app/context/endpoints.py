@@ -1,6 +1,7 @@
 """The endpoints of prompts: `POST /v1/context`, one call before each model call, and the experience prompt."""
 
 from datetime import UTC
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -11,11 +12,9 @@ from app.auth.dependencies import get_caller
 from app.context import schemas
 from app.context.marking import marked_memories
 from app.context.service import assemble
-from app.core.clock import rfc3339, zone_named
+from app.core.clock import zone_named
 from app.core.schemas import Identifier, TimeZone
-from app.facts.repository import FactRepository
-from app.memories.schemas import MemoryRecord
-from app.profiles.agents import NamedUser, Prompt
+from app.profiles.agents import Prompt
 from app.profiles.endpoints import AgentId, Agents
 
 router = APIRouter(prefix="/v1/context", tags=["context"], route_class=StrictRoute)
@@ -44,10 +43,6 @@ async def get_experience_prompt(
     """Get experience, profile and memories as delimited blocks for a system prompt, within a token budget. Behind a
     memory that states an earlier value of a fact stands what holds, and since when."""
     resources, principal = get_caller(request)
-    facts = FactRepository(resources.store, principal.scope)
     zone = UTC if timezone is None else zone_named(timezone)
-
-    async def marks(profile: NamedUser, memories: list[MemoryRecord]) -> list[MemoryRecord]:
-        return await marked_memories(facts, agent_id, profile, memories, rfc3339(resources.clock.now()), zone)
-
+    marks = partial(marked_memories, resources, principal.scope, agent_id, zone)
     return answer(await agents.prompt(agent_id, user_id, max_tokens, marks))

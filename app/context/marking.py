@@ -16,7 +16,7 @@ from typing import NamedTuple
 from app.context.layout import GatheredSection
 from app.context.rendering import one_line
 from app.context.source import Candidate, JudgedStatement, SourceRequest
-from app.core.clock import day_of
+from app.core.clock import day_of, rfc3339
 from app.core.language import Letters, place_of, words
 from app.core.work import in_parts, off_loop
 from app.errors import RecalldError
@@ -25,9 +25,10 @@ from app.facts.repository import FactRepository, View, of_partitions
 from app.findings.replacing import is_learned_from
 from app.memories.schemas import MemoryRecord
 from app.profiles.agents import NamedUser
+from app.resources import Resources
 from app.retrieval.retriever import SearchWarning
 from app.storage.schema import Eq, both
-from app.storage.scope import Viewpoint
+from app.storage.scope import Scope, Viewpoint
 
 SHOWN_CHARS = 60
 """The maximum length of a value in a mark."""
@@ -187,22 +188,23 @@ def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
 
 
 async def marked_memories(
-    facts: FactRepository, agent_id: str, profile: NamedUser, memories: Sequence[MemoryRecord], now: str, zone: tzinfo
+    resources: Resources, scope: Scope, agent_id: str, zone: tzinfo, user: NamedUser, memories: list[MemoryRecord]
 ) -> list[MemoryRecord]:
-    """Returns memories with marks behind the texts that state replaced values. `profile`: the user's id and name."""
+    """Returns memories of a user with marks behind the texts that state replaced values."""
     if not memories:
         return []
-    user_id = profile["user_id"]
-    partitions = facts.scope.partitions(agent_id, user_id, include_shared=True)
+    facts, user_id, now = FactRepository(resources.store, scope), user["user_id"], rfc3339(resources.clock.now())
+    partitions = scope.partitions(agent_id, user_id, include_shared=True)
     single = both(View(now).believed(), Eq("cardinality", "one"))
-    single_valued = [
-        fact for of in of_partitions(partitions) for fact in await facts.find(both(of, single), limit=MOST_GROUPS)
+    groups = [
+        fact["group_id"]
+        for of_user in of_partitions(partitions)
+        for fact in await facts.find(both(of_user, single), limit=MOST_GROUPS)
     ]
     utterances = {memory["memory_id"]: Utterance.in_memory(memory) for memory in memories}
-    groups = [fact["group_id"] for fact in single_valued]
     sessions = (utterance.session for utterance in utterances.values())
     values = await values_behind(facts, Viewpoint(partitions, user_id, now, now), sessions, groups)
-    names = [str(name) for name in (user_id, profile["name"]) if name]
+    names = [name for name in (user_id, user["name"]) if name]
 
     def with_marks(memory: MemoryRecord) -> MemoryRecord:
         memory_id = memory["memory_id"]

@@ -63,10 +63,8 @@ async def _request_of(resources: Resources, scope: Scope, body: ContextRequest) 
     budget = body.token_budget
     if budget is None:
         agent = await Repository(resources.store, scope, AGENTS).find_one(body.agent_id)
-        if agent is None:
-            budget = DEFAULT_BUDGET
-        else:
-            budget = max(1, int(BUDGET_SHARE * agent["settings"]["max_context_tokens"]))
+        most = None if agent is None else agent["settings"]["max_context_tokens"]
+        budget = DEFAULT_BUDGET if most is None else max(1, int(BUDGET_SHARE * most))
     now = resources.clock.now() if body.now is None else parse_rfc3339(body.now)
     interval = await interval_of(leading_part(body.query), now, body.timezone)
     return SourceRequest(body, scope, resources, now, budget, interval=interval)

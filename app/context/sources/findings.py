@@ -105,9 +105,7 @@ def _uncertain_statements(
 ) -> list[JudgedStatement]:
     """Returns each sentence of an open finding with the other one."""
     earlier, later = (records[name] for name in evidence_names(finding))
-    before, after = (
-        findings.quoted(named, record.text) for named, record in zip(finding["evidence"], (earlier, later), strict=True)
-    )
+    before, after = map(findings.quoted, finding["evidence"], (earlier.text, later.text))
     return [
         JudgedStatement(earlier.id, before, after, later.said_at, other_is_later=True),
         JudgedStatement(later.id, after, before, earlier.said_at, other_is_later=False),
