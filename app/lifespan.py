@@ -282,7 +282,7 @@ async def _build(stack: AsyncExitStack, settings: Settings, parts: RealParts) ->
         wrong_keys=wrong_keys,
         jobs=runner,
         keyless=keyless,
-        order_hits=what_holds_first,
+        what_holds_first=what_holds_first,
         llm=llm,
         second_stage=stage,
         tokens=tokens,

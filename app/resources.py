@@ -92,8 +92,8 @@ class Resources:
     wrong_keys: WrongKeyLimiter
     jobs: Runner
     keyless: KeylessCheck
-    order_hits: HitOrder
-    """Puts hits that state what holds now before those that they replaced: `what_holds_first` in
+    what_holds_first: HitOrder
+    """Puts hits that state what holds now before those that they replaced: the function in
     `app/findings/replacing.py`. It reads facts and findings, which lie above memories, so the lifespan names it."""
     llm: LLM | None = None
     second_stage: SecondStage | None = None

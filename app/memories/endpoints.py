@@ -21,14 +21,12 @@ from app.audit.trail import Actor
 from app.auth.dependencies import get_caller
 from app.core.metadata_filter import RecordFields
 from app.core.schemas import Identifier, Page, Timestamp
-from app.memories import schemas
-from app.memories.agents import Decays
+from app.memories import schemas, search
 from app.memories.repository import Embeddings, MemoryRepository
 from app.memories.search import (
     MEMORY_FIELDS,
     MemoryFilters,
     MemoryListStatus,
-    MemorySearch,
     SearchRequest,
     SearchResult,
     TagsMatch,
@@ -51,23 +49,6 @@ async def feedback_service(request: Request) -> FeedbackService:
     return FeedbackService(memories, resources.clock, principal.lineage)
 
 
-async def memory_search(request: Request) -> MemorySearch:
-    """Creates the memory search of the request's caller."""
-    resources, principal = get_caller(request)
-    retriever = resources.retriever(principal.scope, schemas.MEMORIES)
-    decays = Decays(resources.store, principal.scope.tenant)
-    return MemorySearch(
-        resources.store,
-        principal.scope,
-        retriever,
-        decays,
-        resources.accesses,
-        resources.clock,
-        resources.order_hits,
-    )
-
-
-MemorySearchDep = Annotated[MemorySearch, Depends(memory_search)]
 MemoryServiceDep = Annotated[MemoryService, Depends(memory_service)]
 FeedbackServiceDep = Annotated[FeedbackService, Depends(feedback_service)]
 
@@ -114,12 +95,12 @@ InQuery = Annotated[MemoryQuery, Query()]
 
 
 @router.post("/search", responses=problems(*BODY), openapi_extra={"x-verb": "read"})
-async def search_memories(body: SearchRequest, search: MemorySearchDep, request: Request) -> Answer[SearchResult]:
+async def search_memories(body: SearchRequest, request: Request) -> Answer[SearchResult]:
     """Find what matters for a query, best first. What has just been remembered is found."""
+    resources, principal = get_caller(request)
     if body.everyone:
-        _, principal = get_caller(request)
         principal.require("admin")
-    return Answer(await search.search(body))  # JSON already
+    return Answer(await search.search_memories(body, resources, principal.scope))  # JSON already
 
 
 @router.post(

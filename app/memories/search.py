@@ -4,28 +4,26 @@ is written as JSON."""
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import partial
 from typing import Annotated, Any, Literal, NotRequired, Self
 
-import numpy as np
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field, model_validator, with_config
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core import schemas as core
 from app.core.characters import says_nothing
-from app.core.clock import Clock, from_ms, parse_rfc3339, rfc3339, to_ms
+from app.core.clock import from_ms, parse_rfc3339, rfc3339, to_ms
 from app.core.work import MOST_ENCODED, characters, in_turn
 from app.errors import invalid
 from app.memories import schemas
 from app.memories.agents import Decays
-from app.resources import AccessLog, HitOrder
+from app.resources import Resources
 from app.retrieval.decay import fading_one_by_one
 from app.retrieval.query import leading_part
 from app.retrieval.ranking import SearchMode
-from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalRequest, Retriever
+from app.retrieval.retriever import Hit, HowSearched, Repetition, Replacement, RetrievalRequest
 from app.retrieval.time_expressions import interval_of
-from app.storage.protocol import Fetched, Store
+from app.storage.protocol import Fetched
 from app.storage.record_filters import SplitFilter, fields_of, split_filter
 from app.storage.repository import between, having, partitions_of, unexpired
 from app.storage.schema import Absent, And, Eq, Filter, Has, In, Not, Or, Range, both
@@ -367,16 +365,6 @@ def _either(said: Filter, otherwise: Filter) -> Filter:
     return Or((said, And((Absent(SAID_AT), otherwise))))
 
 
-def computed_mask(body: SearchRequest, least_importance: float, columns: Columns, importance: Floats) -> Bools:
-    """Returns the mask for filters on computed values: the importance of this moment, and the cosine."""
-    mask = np.ones(len(columns.rows), np.bool_)
-    if least_importance > 0:
-        mask &= importance >= least_importance
-    if body.min_similarity is not None:
-        mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
-    return mask
-
-
 # --- The search -------------------------------------------------------------------------------------------------------
 
 
@@ -426,96 +414,85 @@ async def in_full(
     return [fragment.head + number + b"}" for fragment, number in zip(fragments, importance, strict=True)]
 
 
-class MemorySearch:
-    """Searches memories for one caller. `order_hits` puts what holds now before what it replaced."""
+async def search_memories(body: SearchRequest, resources: Resources, scope: Scope) -> bytes:
+    """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
+    decays = Decays(resources.store, scope.tenant)
+    now = resources.clock.now() if body.now is None else parse_rfc3339(body.now)
+    now_ms, at = to_ms(now), rfc3339(now)
+    least_importance = body.min_importance
+    if least_importance is None:
+        least_importance = await decays.least_importance(body.agent_id)
+    # the time is read from the part that the retriever searches with: of a transcript, from the last turn
+    interval = await interval_of(leading_part(body.query), now, body.timezone)
+    where, keep = search_filter(body, at)
+    partitions = await partitions_of(
+        resources.store,
+        scope,
+        schemas.MEMORIES,
+        body.agent_id,  # this id and the next may be `ANY_ID`: {"filters": {"user_id": "*"}}
+        body.user_id,
+        include_shared=body.include_shared,
+        everyone=body.everyone,
+    )
 
-    def __init__(
-        self,
-        store: Store,
-        scope: Scope,
-        retriever: Retriever[schemas.MemoryRecord],
-        decays: Decays,
-        accesses: AccessLog,
-        clock: Clock,
-        order_hits: HitOrder,
-    ) -> None:
-        self._store, self._scope, self._retriever, self._decays = store, scope, retriever, decays
-        self._accesses, self._clock, self._order_hits = accesses, clock, order_hits
+    def computed_mask(columns: Columns, importance: Floats) -> Bools:
+        """Returns the mask for filters on computed values: the importance of this moment, and the cosine."""
+        mask = importance >= least_importance
+        if body.min_similarity is not None:
+            mask &= columns.has_vector & (columns.cosine >= body.min_similarity)
+        return mask
 
-    async def search(self, body: SearchRequest) -> bytes:
-        """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
-        now = self._clock.now() if body.now is None else parse_rfc3339(body.now)
-        now_ms, at = to_ms(now), rfc3339(now)
-        least_importance = body.min_importance
-        if least_importance is None:
-            least_importance = await self._decays.least_importance(body.agent_id)
-        is_masked = least_importance > 0 or body.min_similarity is not None
-        # the time is read from the part that the retriever searches with: of a transcript, from the last turn
-        interval = await interval_of(leading_part(body.query), now, body.timezone)
-        where, keep = search_filter(body, at)
-        partitions = await partitions_of(
-            self._store,
-            self._scope,
-            schemas.MEMORIES,
-            body.agent_id,  # this id and the next may be `ANY_ID`: {"filters": {"user_id": "*"}}
-            body.user_id,
-            include_shared=body.include_shared,
-            everyone=body.everyone,
+    retriever = resources.retriever(scope, schemas.MEMORIES)
+    retrieved = await retriever.find(
+        RetrievalRequest(
+            query=body.query,
+            partitions=partitions,
+            where=where,
+            keep=keep,
+            now_ms=now_ms,
+            k=body.top_k,
+            mode=body.mode,
+            mask=computed_mask if least_importance > 0 or body.min_similarity is not None else None,
+            least_importance=least_importance,
+            decays=decays,
+            explain=body.explain,
+            by_cosine=body.min_similarity is not None,
+            min_score=body.min_score or 0.0,
+            interval=interval,
+            merge_repetitions="always",
         )
-        retrieved = await self._retriever.find(
-            RetrievalRequest(
-                query=body.query,
-                partitions=partitions,
-                where=where,
-                keep=keep,
-                now_ms=now_ms,
-                k=body.top_k,
-                mode=body.mode,
-                mask=partial(computed_mask, body, least_importance) if is_masked else None,
-                least_importance=least_importance,
-                decays=self._decays,
-                explain=body.explain,
-                by_cosine=body.min_similarity is not None,
-                min_score=body.min_score or 0.0,
-                interval=interval,
-                merge_repetitions="always",
-            )
-        )
-        hits: Sequence[Hit[schemas.MemoryRecord]] = retrieved.hits
-        # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
-        if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
-            viewpoint = Viewpoint(partitions, body.user_id, as_of=body.as_of or at, now=at)
-            hits = await self._order_hits(self._store, self._scope, viewpoint, hits)
-        if body.record_access and hits:
-            self._accesses.note(self._scope.tenant, [hit.doc["memory_id"] for hit in hits])
+    )
+    hits: Sequence[Hit[schemas.MemoryRecord]] = retrieved.hits
+    # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
+    if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
+        viewpoint = Viewpoint(partitions, body.user_id, as_of=body.as_of or at, now=at)
+        hits = await resources.what_holds_first(resources.store, scope, viewpoint, hits)
+    if body.record_access and hits:
+        resources.accesses.note(scope.tenant, [hit.doc["memory_id"] for hit in hits])
 
-        # {"items": [{"memory": …, "score": 0.4}, …], "mode_used": …}
-        memories = await (
-            in_full(hits, self._decays, now_ms) if body.fields is None else self._fields(hits, now_ms, body)
-        )
-        scores = _as_json([hit.score for hit in hits])  # few digits each (`as_short` of the ranking)
-        items = list[bytes]()
-        for hit, memory, score in zip(hits, memories, scores, strict=True):
-            replaced = b',"replaced_by":' + orjson.dumps(hit.replaced_by) if hit.replaced_by else b""
-            repeated = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
-            # {"scores": {…}, "contributions": {…}} without its braces
-            why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
-            items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
-        answer: dict[str, Any] = {**retrieved.how()}
-        time = retrieved.interval
-        if body.explain or (time is not None and time.empty):
-            understood: Understood = {"time": None}
-            if time is not None:
-                start, end = from_ms(time.start), from_ms(time.end)
-                understood["time"] = {"from": start, "until": end, "words": time.words, "empty": time.empty}
-            answer["understood"] = understood
-        return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
-
-    async def _fields(self, hits: Sequence[Hit[schemas.MemoryRecord]], now_ms: int, body: SearchRequest) -> list[bytes]:
-        """Returns the fields of the memories that the request names as JSON, with the ids."""
-        named = {"memory_id", *(body.fields or ())}
-        memories = [await self._decays.render_at(hit.doc, now_ms) for hit in hits]
-        return [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in memories]
+    # {"items": [{"memory": …, "score": 0.4}, …], "mode_used": …}
+    if body.fields is None:
+        memories = await in_full(hits, decays, now_ms)
+    else:
+        named, whole = {"memory_id", *body.fields}, [await decays.render_at(hit.doc, now_ms) for hit in hits]
+        memories = [orjson.dumps({name: value for name, value in memory.items() if name in named}) for memory in whole]
+    scores = _as_json([hit.score for hit in hits])  # few digits each (`as_short` of the ranking)
+    items = list[bytes]()
+    for hit, memory, score in zip(hits, memories, scores, strict=True):
+        replaced = b',"replaced_by":' + orjson.dumps(hit.replaced_by) if hit.replaced_by else b""
+        repeated = b',"repeated":' + orjson.dumps(hit.repeated) if hit.repeated else b""
+        # {"scores": {…}, "contributions": {…}} without its braces
+        why = b"" if hit.explanation is None else b"," + orjson.dumps(hit.explanation)[1:-1]
+        items.append(b'{"memory":%b,"score":%b%b%b%b}' % (memory, score, replaced, repeated, why))
+    answer: dict[str, Any] = {**retrieved.how()}
+    time = retrieved.interval
+    if body.explain or (time is not None and time.empty):
+        understood: Understood = {"time": None}
+        if time is not None:
+            start, end = from_ms(time.start), from_ms(time.end)
+            understood["time"] = {"from": start, "until": end, "words": time.words, "empty": time.empty}
+        answer["understood"] = understood
+    return b'{"items":[%b],%b' % (b",".join(items), orjson.dumps(answer)[1:])
 
 
 def _as_json(numbers: list[float]) -> list[bytes]:
