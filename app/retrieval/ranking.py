@@ -90,7 +90,7 @@ ENOUGH = 48
 """At least so many of the best are sorted: twice as many as are compared with each other."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
 """Limits of the part `latest`: it orders by time so many of the best, within so many log-odds of the best one."""
-ORDERED_NEAR = 0.6
+ORDERED_NEAR = 0.9
 """The least scaled cosine of a document that `latest` orders without a word of the query."""
 OTHER_READING = 0.5
 """What the time counts of the reading that is less likely: asked on Monday "What is on Friday?", last Friday."""
