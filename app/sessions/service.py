@@ -269,6 +269,8 @@ class SessionService:
         messages, undeleted = self._sessions.messages, self._sessions.undeleted(session)
         counts = {role: await messages.count(both(undeleted, Eq("role", role))) for role in ROLES}
         first = await messages.find(undeleted, order="asc", limit=1)
+        # of an earlier session of this id, which was somebody else's, memories may be left
+        owned = of_partition(session["agent_id"], session["user_id"])
         return {
             "session_id": session_id,
             "message_count": session["message_count"],
@@ -276,7 +278,7 @@ class SessionService:
             "token_count": session["token_count"],
             "first_message_at": first[0]["timestamp"] if first else None,
             "last_message_at": session["last_message_at"],
-            "memories": await self._memories.count(Eq("source.session_id", session_id)),
+            "memories": await self._memories.count(both(owned, Eq("source.session_id", session_id))),
         }
 
     async def _live(self, session_id: str) -> schemas.SessionRecord:

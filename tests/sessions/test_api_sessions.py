@@ -169,6 +169,7 @@ async def test_an_expired_session_is_gone_and_its_id_is_free(api: httpx.AsyncCli
     assert (await append(api, said("two"), user_id="u2"))["items"][0]["seq"] == 2
     assert [m["content"] for m in await messages(api)] == ["two"]
     assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
+    assert (await api.get("/v1/sessions/s/stats")).json()["memories"] == 1, "without those of the first user"
 
 
 async def test_stats_count_what_is_there(api: httpx.AsyncClient) -> None:
@@ -207,6 +208,7 @@ async def test_the_purge_of_an_expired_session_leaves_the_next_one_of_its_id_alo
     with pytest.raises(CommitConflict):
         await store.commit(sessions.remove(old))
     assert (await api.get("/v1/sessions/s")).json()["user_id"] == "u2"
+    assert (await api.get("/v1/sessions/s/stats")).json()["memories"] == 1, "without those of the first user"
     assert [m["content"] for m in await messages(api)] == ["two"]
 
 
