@@ -99,12 +99,13 @@ def any_of(field: str, keys: tuple[str, ...]) -> Filter:
 def of_partitions(partitions: Sequence[Partition]) -> list[Filter]:
     """Returns one filter for each user of the partitions, and one for records without a user. Together they select the
     partitions, and each uses a range of an index."""
-    filters: list[Filter] = []
-    for user in dict.fromkeys(partition.user for partition in partitions):
-        agents = [partition.agent for partition in partitions if partition.user == user]
-        named = [agent for agent in agents if agent is None or isinstance(agent, str)]
+    filters, by_user = list[Filter](), dict[str | None, list[Partition]]()
+    for partition in partitions:
+        by_user.setdefault(partition.user, []).append(partition)
+    for user, owned in by_user.items():
+        named = [agent for agent, _ in owned if agent is None or isinstance(agent, str)]
         of_user = Absent("user_id") if user is None else Eq("user_id", user)
-        filters.append(both(of_user, _one_of(named) if len(named) == len(agents) else None))
+        filters.append(both(of_user, _one_of(named) if len(named) == len(owned) else None))
     return filters
 
 

@@ -1,5 +1,6 @@
 """Names of one entity, as pure rules."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from app.facts.alias_service import proposals
 from app.facts.aliases import AliasMap, AliasRecord, alias_id, new_alias, titled, untitled
 from app.facts.graph import EntityNode
+from app.facts.repository import of_partitions
 from app.facts.schemas import key_of
+from app.storage.schema import Absent, Eq, In, Or, both
 from app.storage.scope import Partition
 
 OWNER = Partition("a", "u")
@@ -102,3 +105,18 @@ def test_titles_of_earlier_facts_are_proposed() -> None:
 def test_what_was_dismissed_is_not_proposed_again() -> None:
     gone = AliasMap([alias("Ada Lovelace", "Ada", status="dismissed")])
     assert proposed("Ada", "Ada Lovelace", aliases=gone) == set()
+
+
+def test_filters_of_partitions_are_one_for_each_user_of_one_look_at_each_partition() -> None:
+    class Looked(list[Partition]):
+        looks = 0
+
+        def __iter__(self) -> Iterator[Partition]:
+            self.looks += 1
+            return super().__iter__()
+
+    partitions = Looked([Partition(agent, user) for user in ("u", "v", None) for agent in ("a", None)])
+    shared = Or((In("agent_id", ("a",)), Absent("agent_id")))
+    of_users = (Eq("user_id", "u"), Eq("user_id", "v"), Absent("user_id"))
+    assert of_partitions(partitions) == [both(of_user, shared) for of_user in of_users]
+    assert partitions.looks == 1
