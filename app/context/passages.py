@@ -82,17 +82,17 @@ def _best_part(text: str, weights: Mapping[int, float]) -> CharRange:
     return max(0, best - CHUNK), min(len(text), best + 2 * CHUNK)
 
 
-def _halves(text: str, span: CharRange, limit: int) -> Iterator[CharRange]:
-    """Yields the span, or the halves of one with more tokens than the limit, cut at white space near the middle."""
+def _halves(text: str, span: CharRange, most: int) -> Iterator[CharRange]:
+    """Yields the span, or the halves of one with more than `most` tokens, cut at white space near the middle."""
     start, end = span
-    if end - start < 2 or prompt_text.count(text[start:end]) <= limit:
+    if end - start < 2 or prompt_text.count(text[start:end]) <= most:
         yield span
         return
     middle = (start + end) // 2
     space = text.rfind(" ", start + 1, middle)
     at = space if space > start + (end - start) // 4 else middle
-    yield from _halves(text, (start, at), limit)
-    yield from _halves(text, (at, end), limit)
+    yield from _halves(text, (start, at), most)
+    yield from _halves(text, (at, end), most)
 
 
 def _query_terms(piece: str, weights: Mapping[int, float]) -> frozenset[int]:

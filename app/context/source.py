@@ -181,8 +181,8 @@ class JudgedStatement:
 
 
 class LeftOut(NamedTuple):
-    """A memory that was found and can have no place in the prompt. Of a search's 124 hits these are some 100, and to
-    make candidates of them would take a fifth of the time of a context."""
+    """A memory that was found and can have no place in the prompt. Of the 124 hits of a search, 100 and 24 to spare,
+    these are some 100, and to make candidates of them would take a fifth of the time of a context."""
 
     memory: MemoryRecord
     score: float

@@ -168,12 +168,12 @@ async def gather_summary(request: SourceRequest) -> SourceResult:
         return await _with_replaced(request, await _so_far(request, session))
     bounds = request.body.sections.get("summary")
     # here the limit counts sessions, and interactions apart; packing counts items
-    most = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
-    items = await _last_sessions(request, sessions, most)
+    most_told = LAST_TOLD if bounds is None or bounds.limit is None else bounds.limit
+    items = await _last_sessions(request, sessions, most_told)
     if request.body.session_id is not None:  # without one, nobody knows whether a conversation begins
         told_days = {item.place[0][:10] for item in items}
         recorded = await interactions(request)
-        items += [item for item in recorded if item.place[0][:10] not in told_days][:most]
+        items += [item for item in recorded if item.place[0][:10] not in told_days][:most_told]
     return await _with_replaced(request, sorted(items, key=lambda item: item.place, reverse=True))
 
 
@@ -212,9 +212,9 @@ async def _so_far(request: SourceRequest, session: SessionRecord) -> list[Candid
     return [_summary_item(summary, memory, "earlier in this session: ")]
 
 
-async def _last_sessions(request: SourceRequest, sessions: SessionRepository, most: int) -> list[Candidate]:
-    """Returns what the last other sessions of this agent and user came to: `most` of them, the latest first, each by
-    its summary, or by its lines if it has ended without one.
+async def _last_sessions(request: SourceRequest, sessions: SessionRepository, most_told: int) -> list[Candidate]:
+    """Returns what the last other sessions of this agent and user came to: `most_told` of them, the latest first, each
+    by its summary, or by its lines if it has ended without one.
 
     Sessions with other agents are outside of what this agent may see of the user. If the request names no session,
     nobody knows whether one begins, and there are no lines.
@@ -250,9 +250,9 @@ async def _last_sessions(request: SourceRequest, sessions: SessionRepository, mo
             and "" < (session["last_message_at"] or "") <= now
         ]
         ended.sort(key=lambda session: (session["last_message_at"] or "", session["session_id"]), reverse=True)
-        told += [(lines[0].place[0], lines) for lines in await _last_lines(request, ended[:most])]
+        told += [(lines[0].place[0], lines) for lines in await _last_lines(request, ended[:most_told])]
     told.sort(key=lambda pair: pair[0], reverse=True)
-    return [item for _, items in told[:most] for item in items]
+    return [item for _, items in told[:most_told] for item in items]
 
 
 # The own lines of a session that nobody summed up. A line is the memory of a message, so what was forgotten, replaced
