@@ -16,6 +16,8 @@ from app.settings import explain
 
 PATH_SETTINGS = ("RECALLD_DATA_DIR", "RECALLD_STORE_KEY_FILE")
 """Settings that name a path. One of the environment is the caller's; one of `.env` goes from that file's folder."""
+MODEL_SETTINGS = ("RECALLD_EMBEDDING_MODEL", "RECALLD_RERANKER")
+"""Settings that may name the folder of a model, which is the caller's, too."""
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
@@ -64,9 +66,10 @@ app.add_typer(maintenance.app, name="keys")
 
 def main() -> None:
     """Runs the program. Prints an error and exits with code 1."""
-    for name in PATH_SETTINGS:
-        if os.environ.get(name):
-            os.environ[name] = str(file_or_folder(os.environ[name]))
+    for name in (*PATH_SETTINGS, *MODEL_SETTINGS):
+        given = os.environ.get(name)
+        if given and (name in PATH_SETTINGS or file_or_folder(given).is_dir()):
+            os.environ[name] = str(file_or_folder(given))
     try:
         app(prog_name="recalld")
     except RecalldError as error:

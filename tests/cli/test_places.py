@@ -13,6 +13,7 @@ import typer
 
 from app.cli.main import app
 from tests.cli.conftest import Run
+from tests.support.rerankers import model_folder
 from tests.support.server import recalld
 
 KEY = ("keys", "create", "--tenant", "default", "--name", "first", "--verbs", "read,write,admin")
@@ -141,6 +142,14 @@ def test_paths_are_read_from_the_folder_where_the_caller_stands(
     made = {"archive", "copy", "copies", "mem0.json", "restored", "salvaged", "taken"}
     assert {path.name for path in stands.iterdir()} == made
     assert list(checkout.iterdir()) == []
+
+
+def test_the_folder_of_a_model_is_read_from_the_folder_where_the_caller_stands(run: Run, tmp_path: Path) -> None:
+    model_folder(tmp_path / "stands" / "overlap", "overlap")
+    assert run(*KEY).returncode == 0
+    checked = run("doctor", "--json", RECALLD_RERANKER="overlap", RECALLD_CALLED_FROM=str(tmp_path / "stands"))
+    (finding,) = [one for one in json.loads(checked.stdout)["findings"] if one["name"] == "reranker"]
+    assert finding["ok"], finding
 
 
 def test_no_command_reads_a_path_in_another_way() -> None:
