@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, TypeAlias, TypedDict
+from typing import Any, Protocol, TypedDict
 
 from app.core.clock import Clock
 from app.core.limits import CostLimiter, RateLimiter, WrongKeyLimiter
@@ -19,9 +19,6 @@ from app.storage.protocol import Store
 from app.storage.schema import Collection, R
 from app.storage.scope import Scope, Viewpoint
 from app.storage.search import NameSource
-
-HitOrder: TypeAlias = Callable[[Store, Scope, Viewpoint, Sequence[Hit[Any]]], Awaitable[list[Hit[Any]]]]
-"""Orders the hits of a search by what holds, from a viewpoint within a scope."""
 
 
 class AccessLog(Protocol):
@@ -92,7 +89,7 @@ class Resources:
     wrong_keys: WrongKeyLimiter
     jobs: Runner
     keyless: KeylessCheck
-    what_holds_first: HitOrder
+    what_holds_first: Callable[[Store, Scope, Viewpoint, Sequence[Hit[Any]]], Awaitable[list[Hit[Any]]]]
     """Puts hits that state what holds now before those that they replaced: the function in
     `app/findings/replacing.py`. It reads facts and findings, which lie above memories, so the lifespan names it."""
     llm: LLM | None = None

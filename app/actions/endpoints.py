@@ -22,11 +22,11 @@ from app.writes.executor import InPrecondition, Writer
 async def action_service(request: Request) -> ActionService:
     resources, principal = get_caller(request)
     actions = Repository(resources.store, principal.scope, schemas.ACTIONS)
-    lookup = resources.retriever(principal.scope, schemas.ACTIONS)
+    retriever = resources.retriever(principal.scope, schemas.ACTIONS)
     return ActionService(
         actions,
         Embeddings(resources.embedder),
-        lookup,
+        retriever,
         resources.clock,
         timedelta(days=resources.settings.retention.action_days),
         learns=resources.llm is not None,

@@ -42,7 +42,7 @@ class ActionService:
         self,
         actions: Repository[schemas.ActionRecord],
         embeddings: Embeddings,
-        lookup: Retriever,
+        retriever: Retriever,
         clock: Clock,
         kept_for: timedelta,
         *,
@@ -50,7 +50,7 @@ class ActionService:
     ) -> None:
         """`kept_for` is the time until actions are rolled up. `learns` is true if a language model is configured that
         learns from actions."""
-        self._actions, self._embeddings, self._lookup, self._clock = actions, embeddings, lookup, clock
+        self._actions, self._embeddings, self._retriever, self._clock = actions, embeddings, retriever, clock
         self._kept_for, self._learns = kept_for, learns
 
     async def log_one(self, body: schemas.ActionCreate, precondition: Precondition) -> WriteResult[schemas.Action]:
@@ -127,7 +127,7 @@ class ActionService:
         partitions = await partitions_of(*of_actions, body.agent_id, body.user_id, include_shared=shared)
         asked, keep = split_filter(body.asked(), schemas.ACTION_FIELDS, schemas.ACTIONS, searched=True)
         where = both(_searched(body), asked)
-        retrieved = await self._lookup.find(
+        retrieved = await self._retriever.find(
             RetrievalRequest(body.query, partitions, where, to_ms(now), body.top_k, keep=keep)
         )
         items: list[schemas.FoundAction] = [

@@ -27,9 +27,9 @@ async def get_related_memories(memory_id: MemoryId, request: Request, limit: Lim
     """List memories related to one, each with the reasons. They are for people: no ranking uses them."""
     resources, principal = get_caller(request)
     store, scope = resources.store, principal.scope
-    lookup = Retriever(store, scope, resources.embedder, MEMORIES)
+    retriever = Retriever(store, scope, resources.embedder, MEMORIES)
     memories, facts = MemoryRepository(store, scope), FactRepository(store, scope)
-    related = RelatedService(memories, facts, lookup, resources.clock, resources.embedder.name)
+    related = RelatedService(memories, facts, retriever, resources.clock, resources.embedder.name)
     return answer(await related.related(memory_id, limit))
 
 

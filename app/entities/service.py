@@ -375,11 +375,11 @@ class RelatedService:
         self,
         memories: MemoryRepository,
         facts: FactRepository,
-        lookup: Retriever[MemoryRecord],
+        retriever: Retriever[MemoryRecord],
         clock: Clock,
         model: str,
     ) -> None:
-        self._memories, self._facts, self._lookup = memories, facts, lookup
+        self._memories, self._facts, self._retriever = memories, facts, retriever
         self._clock, self._model = clock, model
         self._decays = Decays(memories.store, memories.scope.tenant)
 
@@ -408,7 +408,7 @@ class RelatedService:
                 wanted = RetrievalRequest(
                     text, partitions, active, to_ms(self._clock.now()), MAX_SIMILAR + 1, mode="vector"
                 )
-                for hit in (await self._lookup.find(wanted)).hits:
+                for hit in (await self._retriever.find(wanted)).hits:
                     if hit.score >= weights_for(self._model).related and hit.doc["memory_id"] != memory["memory_id"]:
                         related.add(hit.doc, "similar", hit.score)
         except (EmbeddingUnavailable, TimeoutError):

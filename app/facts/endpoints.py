@@ -22,9 +22,9 @@ from app.writes.executor import InPrecondition, Writer, WriteResult
 
 async def fact_service(request: Request) -> FactService:
     resources, principal = get_caller(request)
-    lookup = resources.retriever(principal.scope, schemas.FACTS)
+    retriever = resources.retriever(principal.scope, schemas.FACTS)
     return FactService(
-        FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), lookup, resources.clock
+        FactRepository(resources.store, principal.scope), Embeddings(resources.embedder), retriever, resources.clock
     )
 
 

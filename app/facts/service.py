@@ -52,8 +52,8 @@ class Asserted:
 class FactService:
     """The operations on facts within a caller's scope."""
 
-    def __init__(self, facts: FactRepository, embeddings: Embeddings, lookup: Retriever, clock: Clock) -> None:
-        self._facts, self._embeddings, self._lookup, self._clock = facts, embeddings, lookup, clock
+    def __init__(self, facts: FactRepository, embeddings: Embeddings, retriever: Retriever, clock: Clock) -> None:
+        self._facts, self._embeddings, self._retriever, self._clock = facts, embeddings, retriever, clock
         self._aliases = AliasRepository(facts.store, facts.scope)
         self._users = Repository(facts.store, facts.scope, profile.USERS)
         self._entries: dict[str, IndexEntry] = {}
@@ -387,7 +387,7 @@ class FactService:
             mode=body.mode,
             known_at=body.known_at,
         )
-        retrieved = await self._lookup.find(wanted)
+        retrieved = await self._retriever.find(wanted)
         items: list[schemas.FoundFact] = [
             {"fact": schemas.render(hit.doc), "score": hit.score} for hit in retrieved.hits
         ]

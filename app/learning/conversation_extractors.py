@@ -159,8 +159,8 @@ class StatementExtractor:
                 Not(Eq("memory_type", kind)) for kind in ("message", "summary", *KEPT_AS_IS)
             )  # only a summary replaces one
             where = both(Eq("status", "active"), *kinds, unexpired(rfc3339(now)))
-            lookup = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
-            retrieved = await lookup.find(RetrievalRequest(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
+            retriever = Retriever(tools.store, talk.scope, tools.embedder, MEMORIES)
+            retrieved = await retriever.find(RetrievalRequest(query, partitions, where, to_ms(now), KNOWN_MEMORIES))
             known = [hit.doc for hit in retrieved.hits]
             facts = await known_facts(tools, talk.scope, query, partitions, names[0] if names else "user")
         shown: Json = {
@@ -533,8 +533,8 @@ async def known_facts(
     """Returns facts of the partitions that are near to a text, so that the model reuses names and predicates. Those
     about the user have `user_name` as subject."""
     now = tools.clock.now()
-    lookup = Retriever(tools.store, scope, tools.embedder, FACTS)
-    retrieved = await lookup.find(
+    retriever = Retriever(tools.store, scope, tools.embedder, FACTS)
+    retrieved = await retriever.find(
         RetrievalRequest(near, partitions, View(rfc3339(now), None).believed(), to_ms(now), KNOWN_FACTS)
     )
     return [

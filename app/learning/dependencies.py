@@ -133,8 +133,8 @@ class Tools:
         return UserService(users, self.facts(scope), memories, self.clock)
 
     def facts(self, scope: Scope) -> FactService:
-        lookup = Retriever(self.store, scope, self.embedder, FACTS)
-        return FactService(FactRepository(self.store, scope), Embeddings(self.embedder), lookup, self.clock)
+        retriever = Retriever(self.store, scope, self.embedder, FACTS)
+        return FactService(FactRepository(self.store, scope), Embeddings(self.embedder), retriever, self.clock)
 
     def profiles(self, scope: Scope) -> ProfileReader:
         return ProfileReader(self.store, scope, self.clock)

@@ -375,11 +375,11 @@ class EpisodeProcedures:
     async def request(self, tools: Tools, batch: Batch) -> PartRequest:
         """Returns known procedures near to the episodes: of the same partition, and those that the agent has for all
         users. The context has their ids."""
-        lookup = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
+        retriever = Retriever(tools.store, batch.scope, tools.embedder, PROCEDURES)
         partitions = tuple(dict.fromkeys((*_partition(batch), Partition(batch.agent_id, None))))
         now_ms = to_ms(tools.clock.now())
         wanted = RetrievalRequest(_query(batch), partitions, Eq("status", "active"), now_ms, KNOWN_PROCEDURES)
-        known = [hit.doc for hit in (await lookup.find(wanted)).hits]
+        known = [hit.doc for hit in (await retriever.find(wanted)).hits]
         shown = [
             {
                 "procedure_id": procedure["procedure_id"],

@@ -17,8 +17,8 @@ from app.writes.executor import InPrecondition, Writer
 async def procedure_service(request: Request) -> ProcedureService:
     resources, principal = get_caller(request)
     procedures = ProcedureRepository(resources.store, principal.scope)
-    lookup = resources.retriever(principal.scope, schemas.PROCEDURES)
-    return ProcedureService(procedures, Embeddings(resources.embedder), lookup, resources.clock)
+    retriever = resources.retriever(principal.scope, schemas.PROCEDURES)
+    return ProcedureService(procedures, Embeddings(resources.embedder), retriever, resources.clock)
 
 
 Procedures = Annotated[ProcedureService, Depends(procedure_service)]

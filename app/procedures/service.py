@@ -543,10 +543,10 @@ class ProcedureService:
         self,
         procedures: ProcedureRepository,
         embeddings: repository.Embeddings,
-        lookup: Retriever[schemas.ProcedureRecord],
+        retriever: Retriever[schemas.ProcedureRecord],
         clock: Clock,
     ) -> None:
-        self._procedures, self._embeddings, self._lookup, self._clock = procedures, embeddings, lookup, clock
+        self._procedures, self._embeddings, self._retriever, self._clock = procedures, embeddings, retriever, clock
 
     async def create(self, body: schemas.ProcedureCreate, precondition: Precondition) -> WriteResult[schemas.Procedure]:
         """Creates a procedure. Raises AlreadyExists if the name is taken, since its counts belong to other steps."""
@@ -654,7 +654,7 @@ class ProcedureService:
 
         async def find(k: int) -> list[Hit[schemas.ProcedureRecord]]:
             wanted = RetrievalRequest(body.situation, partitions, where, to_ms(now), k, explain=body.explain)
-            results.append(await self._lookup.find(wanted))
+            results.append(await self._retriever.find(wanted))
             return results[-1].hits
 
         hits = await best(find, body.top_k, now)

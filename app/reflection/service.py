@@ -171,8 +171,8 @@ class Applier:
     async def _revise(self, procedures: Sequence[EvidenceRecord], details: ProposalDetails) -> list[Change]:
         tools = self._tools
         repository = ProcedureRepository(tools.store, self._scope)
-        lookup = Retriever(tools.store, self._scope, tools.embedder, PROCEDURES)
-        service = ProcedureService(repository, Embeddings(tools.embedder), lookup, tools.clock)
+        retriever = Retriever(tools.store, self._scope, tools.embedder, PROCEDURES)
+        service = ProcedureService(repository, Embeddings(tools.embedder), retriever, tools.clock)
         patch = ProcedurePatch.model_validate(details)
         return [
             change

@@ -174,7 +174,7 @@ def bm25(columns: Columns) -> Floats:
     Robertson & Zaragoza 2009, with Lucene's idf.
     """
     weights, _ = term_weights(columns)
-    arrays = neighbour_arrays(columns)
+    arrays = document_arrays(columns)
     step, score = max(1, BLOCK // max(1, len(arrays.norm))), np.zeros(len(arrays.norm), np.float32)
     for start in range(0, len(weights), step):  # [0] unless there are many documents
         occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
@@ -216,7 +216,7 @@ def word_weights(columns: Columns, settled: SettledQuery) -> dict[int, float]:
     return {term: weight for term, weight in by_term if term not in settled.identifiers}
 
 
-class NeighbourArrays:
+class DocumentArrays:
     """Arrays that depend only on the documents: of neighbours, of lengths, of occasions. They are cached with the
     columns."""
 
@@ -260,11 +260,11 @@ class NeighbourArrays:
         return total
 
 
-def neighbour_arrays(columns: Columns) -> NeighbourArrays:
+def document_arrays(columns: Columns) -> DocumentArrays:
     """Returns what the features need of lengths, sessions and neighbours. It is computed once for the same columns."""
     terms, neighbours = (columns.length, columns.mean_length), (columns.previous, columns.following)
     sources = (*terms, *neighbours, columns.session, columns.time, columns.flags)
-    return columns.memo.get("neighbours", sources, lambda: NeighbourArrays(columns))
+    return columns.memo.get("document arrays", sources, lambda: DocumentArrays(columns))
 
 
 # --- Features ---------------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ def query_features(columns: Columns, settled: SettledQuery, text: Floats) -> Flo
     rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
     # `QUERY_FEATURES` in their order, as views: each is written in place
     vector_scaled, text_scaled, vector_rank, coverage, repeats, speaker, session, neighbour = rows
-    arrays, (weights, total) = neighbour_arrays(columns), term_weights(columns)
+    arrays, (weights, total) = document_arrays(columns), term_weights(columns)
     with_vector = columns.matched & columns.has_vector
     all_have_vector = np.count_nonzero(with_vector) == len(with_vector)
     _by_vector(columns, with_vector, vector_scaled, vector_rank, is_all=all_have_vector)
@@ -368,7 +368,7 @@ _OWN_VECTOR = np.array(0.5 / (1 + 2 * NEIGHBOUR_VECTOR), np.float32)
 _TEXT = np.array(0.5, np.float32)
 
 
-def base_score(vector_scaled: Floats, words: Floats, arrays: NeighbourArrays) -> Floats:
+def base_score(vector_scaled: Floats, words: Floats, arrays: DocumentArrays) -> Floats:
     """Returns a score in 0..1: half is the scaled cosine with a part of the neighbours', half is BM25 as a fraction of
     the best."""
     score: Floats = vector_scaled * _OWN_VECTOR

@@ -123,9 +123,9 @@ def _stored(
     return None if len(known) < len(stored) else Or(known)
 
 
-def _compared(collection: Collection[Any], searched: SearchSchema | None, compare: Compare) -> Filter | None:
-    """Returns the comparison as the store makes it, or None where it cannot. A search compares facets, and orders
-    ranges; a list does both with any declared field."""
+def _compared(collection: Collection[Any], spec: SearchSchema | None, compare: Compare) -> Filter | None:
+    """Returns the comparison as the store makes it, or None where it cannot. A search (`spec`) compares facets,
+    and orders ranges; a list does both with any declared field."""
     kinds, operator, values = collection.fields, compare.operator, compare.values
     field = ".".join(compare.path)
     has: Filter
@@ -135,12 +135,12 @@ def _compared(collection: Collection[Any], searched: SearchSchema | None, compar
         terms = [Has("metadata_terms", metadata_term(compare.path[1], value)) for value in values]
         has = terms[0] if len(terms) == 1 else Or(tuple(terms))
     elif operator in _BOUNDS or operator == "exists":
-        if field not in (searched.ranges if searched else kinds):
+        if field not in (spec.ranges if spec else kinds):
             return None
         if operator == "exists":
             return Not(Absent(field)) if values[0] else Absent(field)
         return Range(field, **{_BOUNDS[operator]: values[0]})
-    elif field not in (searched.facets if searched else kinds):
+    elif field not in (spec.facets if spec else kinds):
         return None
     elif kinds[field] == "list":
         return Has(field, values[0]) if operator == "contains" else None

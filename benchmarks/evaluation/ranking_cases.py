@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.embedding.factory import DEFAULT_MODEL, load_model
 from app.retrieval.query import SettledQuery, analyse, settle, towards_what_is_denied
-from app.retrieval.ranking import TINY, base_score, bm25, document_features, neighbour_arrays, query_features
+from app.retrieval.ranking import TINY, base_score, bm25, document_arrays, document_features, query_features
 from app.retrieval.time_expressions import named_days, names_subject, read_interval, with_named_days
 from app.storage.search import Columns, Floats
 from app.storage.text import HAS_EVENT_TIME, SAID_BY_ASSISTANT, SAID_BY_USER, content_hash, index_text, name_id
@@ -192,7 +192,7 @@ def _case(
     text = bm25(columns)
     of_documents = document_features(columns, int(columns.time.max(initial=0)))
     known = np.concatenate((query_features(columns, settled, text), of_documents))
-    base = base_score(known[0], np.minimum(text / max(float(text.max(initial=0)), TINY), 1), neighbour_arrays(columns))
+    base = base_score(known[0], np.minimum(text / max(float(text.max(initial=0)), TINY), 1), document_arrays(columns))
     evidence = np.array([item.content in question.evidence for item in known_items], np.bool_)
     span = None if interval is None else (interval.start, interval.end)
     return Case(group, fold, question, settled, columns, known, base, evidence, span)
