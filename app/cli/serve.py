@@ -38,7 +38,6 @@ from app.api.errors import SaysWhy
 from app.cli import _common as cli
 from app.core import tracing, work, workers
 from app.core.tuning import Tuning
-from app.core.workers import Workers
 from app.errors import RecalldError, invalid
 from app.lifespan import RealParts, StartRefused, found_store, job_runner
 from app.resources import Lifecycle, Resources
@@ -165,7 +164,7 @@ class DrainingServer(uvicorn.Server):
 class WorkerServer(DrainingServer):
     """One of several servers on the same sockets. SIGHUP: another takes over, and the service is not seen to end."""
 
-    def __init__(self, config: uvicorn.Config, tuning: Tuning, service: Workers) -> None:
+    def __init__(self, config: uvicorn.Config, tuning: Tuning, service: workers.Workers) -> None:
         super().__init__(config, tuning)
         self._service, self._parent = service, service.supervisor
         self._sockets: list[socket.socket] = []
@@ -275,7 +274,7 @@ class Door:
     """
 
     def __init__(
-        self, sockets: Sequence[socket.socket], service: Workers, make: Callable[[], asyncio.Protocol]
+        self, sockets: Sequence[socket.socket], service: workers.Workers, make: Callable[[], asyncio.Protocol]
     ) -> None:
         """`make` returns the protocol of a new connection."""
         self._sockets, self._service, self._make = sockets, service, make

@@ -25,12 +25,10 @@ from app.facts.schemas import FactCreate
 from app.jobs.queue import handled
 from app.jobs.runner import Run
 from app.learning import checks, conversation_extractors, derivations, prompts
-from app.learning.checks import numbers_said, stands, time_said
 from app.learning.dependencies import Tools, log
 from app.learning.derivations import DerivationPlan, DerivationRecord, DerivationResult
 from app.learning.extraction import UNSUPPORTED, DroppedCounts, Rules, fact_fields, is_user
 from app.learning.learning_run import Extractor, LearningRun, ModelAnswer, PartRequest, Report, Skipped
-from app.learning.prompts import StatedFact, StatedProcedure, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.repository import SOURCE, Embeddings, of_partition
 from app.memories.schemas import Source
@@ -45,7 +43,7 @@ from app.storage.schema import Absent, Collection, Eq, Filter, OwnedRecord, both
 from app.storage.scope import Partition, Scope
 from app.storage.text import normalise_content
 
-T = TypeVar("T", StatedFact, StatedProcedure)
+T = TypeVar("T", prompts.StatedFact, prompts.StatedProcedure)
 
 TRUST = 1.0
 CHUNK_TOKENS = 6_000
@@ -156,10 +154,10 @@ def as_read(action: ActionRecord) -> tuple[str, str]:
     return _as_prompted(action), _quotable(action)
 
 
-def lines(batch: Batch) -> list[TranscriptLine]:
+def lines(batch: Batch) -> list[prompts.TranscriptLine]:
     """Returns the episodes as lines that a lesson may quote."""
     return [
-        TranscriptLine(number, "tool", None, action["timestamp"], _quotable(action))
+        prompts.TranscriptLine(number, "tool", None, action["timestamp"], _quotable(action))
         for number, action in enumerate(batch.actions, start=1)
     ]
 
@@ -170,7 +168,7 @@ def _quotable(action: ActionRecord) -> str:
 
 
 def facts(
-    stated: Sequence[StatedFact],
+    stated: Sequence[prompts.StatedFact],
     batch: Batch,
     dropped: DroppedCounts,
     names: Sequence[str] = (),
@@ -184,11 +182,11 @@ def facts(
     result: list[tuple[FactCreate, Source]] = []
     for fact, cited in _citing(stated, batch, dropped):
         texts = {name: strip_served(getattr(fact, name)).strip() for name in ("subject", "predicate", "object")}
-        if not stands(texts["object"], " ".join(map(_as_prompted, cited))):
+        if not checks.stands(texts["object"], " ".join(map(_as_prompted, cited))):
             dropped["not_said"] += 1
             continue
         logged = [lines_of[number] for number in fact.episode_numbers if number in lines_of]
-        begun = time_said(fact.valid_from, logged, looked=looked)
+        begun = checks.time_said(fact.valid_from, logged, looked=looked)
         if fact.valid_from is not None and begun is None:
             dropped["not_said"] += 1
         user = batch.scope.agents is None and is_user(texts["subject"], names)
@@ -204,8 +202,8 @@ def facts(
 
 
 def procedures(
-    stated: Sequence[StatedProcedure], batch: Batch, dropped: DroppedCounts
-) -> Iterator[tuple[StatedProcedure, ProcedureCreate, list[ActionRecord]]]:
+    stated: Sequence[prompts.StatedProcedure], batch: Batch, dropped: DroppedCounts
+) -> Iterator[tuple[prompts.StatedProcedure, ProcedureCreate, list[ActionRecord]]]:
     """Yields the procedures that cite episodes, each as a body and with its episodes. Their numbers stand there."""
     lines_of = {line.seq: line for line in lines(batch)}
     for procedure, cited in _citing(stated, batch, dropped):
@@ -222,7 +220,9 @@ def procedures(
             dropped["invalid"] += 1
             continue
         text = " ".join([body.trigger, *body.preconditions, *body.steps, *body.notes])
-        if numbers_said(text, [lines_of[number] for number in procedure.episode_numbers if number in lines_of]).stands:
+        if checks.numbers_said(
+            text, [lines_of[number] for number in procedure.episode_numbers if number in lines_of]
+        ).stands:
             yield procedure, body, cited
         else:
             dropped["not_said"] += 1

@@ -14,10 +14,9 @@ import openai
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
-from app.core import prompt_text
+from app.core import prompt_text, tracing
 from app.core.openai_client import Fault, client_options, headers, passes, reason, retry_after
 from app.core.schemas import Json
-from app.core.tracing import Attributes, TraceSpan, span
 from app.core.work import off_loop
 from app.errors import LLMReplyInvalid, LLMUnavailable
 from app.llm.base import Allowance, Budget, ObserveCall, ReplyShape
@@ -386,9 +385,9 @@ class OpenAIChat:
             self._observe(outcome, time.perf_counter() - started, spent)
             await budget.spend(asked, spent, cached)
 
-    def _span(self, shape: type[BaseModel]) -> TraceSpan:
+    def _span(self, shape: type[BaseModel]) -> tracing.TraceSpan:
         model, server = self.model_for(shape), urlsplit(self._settings.base_url)
-        attributes: Attributes = {
+        attributes: tracing.Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai",  # whose interface it speaks
             "gen_ai.request.model": model,
@@ -396,7 +395,7 @@ class OpenAIChat:
             "gen_ai.output.type": "json",
             "server.address": server.hostname or "",
         }
-        return span(f"chat {model}", attributes, "client")
+        return tracing.span(f"chat {model}", attributes, "client")
 
     async def _post(self, messages: Messages, shape: type[BaseModel], kind: ReplyFormat, temperature: float) -> bytes:
         body: Json = {

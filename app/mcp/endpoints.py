@@ -10,7 +10,6 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api import strict
-from app.api.strict import LARGE_BODY, StrictRequest, require_json
 from app.auth.dependencies import authenticate, check_origin
 from app.core.schemas import BODY_LIMITS
 from app.core.work import in_turn, work_for
@@ -39,8 +38,8 @@ class Endpoint:
         scope = {**scope, "headers": _json_headers(request)}
         if self._sdk is None:  # importing the SDK takes a second, so it waits for the first call
             self._sdk = await asyncio.to_thread(importlib.import_module, "app.mcp.server")
-        body = await StrictRequest(scope, receive).body()
-        if len(body) <= LARGE_BODY:
+        body = await strict.StrictRequest(scope, receive).body()
+        if len(body) <= strict.LARGE_BODY:
             _check(body)
         else:
             await in_turn(_check, body)
@@ -68,7 +67,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 def _json_headers(request: Request) -> list[tuple[bytes, bytes]]:
     """Returns the headers with the content type as the SDK wants it, which compares it by case. Raises
     UnsupportedMediaType: the SDK would refuse another type, too, but not as a problem."""
-    require_json(request)
+    strict.require_json(request)
     others = [(name, value) for name, value in request.scope["headers"] if name != _TYPE]
     return [*others, (_TYPE, b"application/json")]
 

@@ -19,15 +19,14 @@ from app.errors import Draining, EmbeddingUnavailable, Forbidden, NoRoute, Store
 from app.jobs.queue import OPERATIONS, Operation
 from app.jobs.runner import Schedules, periods
 from app.operations import service
-from app.operations.service import OperationService
 from app.operations.stats import StatsService, StoreStats
 from app.storage.repository import Repository
 from app.writes.executor import Writer
 
 
-async def operation_service(request: Request) -> OperationService:
+async def operation_service(request: Request) -> service.OperationService:
     resources, principal = get_caller(request)
-    return OperationService(
+    return service.OperationService(
         Repository(resources.store, principal.scope, OPERATIONS),
         Schedules(resources.store, resources.clock, periods(resources.tuning)),
         resources.clock,
@@ -35,7 +34,7 @@ async def operation_service(request: Request) -> OperationService:
     )
 
 
-Operations = Annotated[OperationService, Depends(operation_service)]
+Operations = Annotated[service.OperationService, Depends(operation_service)]
 
 
 jobs_router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=StrictRoute)

@@ -26,7 +26,6 @@ from app.learning.checks import Quote, find_quote, numbers_said
 from app.learning.dependencies import Tools
 from app.learning.derivations import DERIVATIONS, DerivationRecord, derivation, id_of
 from app.learning.learning_run import NO_LLM
-from app.learning.prompts import FoundInsight, InsightSource, TranscriptLine
 from app.llm.base import LLM, Budget
 from app.memories.repository import Embeddings, of_partition, text_to_index
 from app.memories.schemas import FINDABLE, MEMORIES, MemoryRecord
@@ -71,10 +70,12 @@ class Cluster(NamedTuple):
         """An id that is the same for the same memories with the same texts, and the same prompt."""
         return id_of(sorted([record.id, record.fingerprint] for record in self.records), KIND, prompts.load(PROMPT).id)
 
-    def lines(self) -> list[TranscriptLine]:
+    def lines(self) -> list[prompts.TranscriptLine]:
         """Returns the memories as the model is shown them, numbered from 1."""
         return [
-            TranscriptLine(at, "user", None, record.said_at, strip_served(record.text).strip()[:MEMORY_CHARACTERS])
+            prompts.TranscriptLine(
+                at, "user", None, record.said_at, strip_served(record.text).strip()[:MEMORY_CHARACTERS]
+            )
             for at, record in enumerate(self.records, start=1)
         ]
 
@@ -227,14 +228,14 @@ class InsightFinder:
         data = orjson.dumps(prompts.fitting({"memories": memories}, room)).decode()
         finding, reason = None, "invalid"
         try:
-            answer = await self._llm.reply(prompt.text, data, FoundInsight, budget)
+            answer = await self._llm.reply(prompt.text, data, prompts.FoundInsight, budget)
         except LLMReplyInvalid:
             pass
         else:
             text, cited = strip_served(answer.insight or "").strip(), cited_of(cluster, answer)
             reason = refused(text, cited) or ""
             if not reason:
-                model = self._llm.model_for(FoundInsight)
+                model = self._llm.model_for(prompts.FoundInsight)
                 finding = _finding(of, text, cited, model, prompt.id, rfc3339(self._tools.clock.now()))
         if reason:
             report.dropped[reason] += 1
@@ -249,10 +250,10 @@ class InsightFinder:
             report.findings += new
 
 
-def cited_of(cluster: Cluster, answer: FoundInsight) -> list[Cited]:
+def cited_of(cluster: Cluster, answer: prompts.FoundInsight) -> list[Cited]:
     """Returns the memories that an answer cites, each with the first quote of it that stands in it word for word."""
     lines, cited = cluster.lines(), dict[int, Cited]()
-    sources: Sequence[InsightSource | None] = answer.sources
+    sources: Sequence[prompts.InsightSource | None] = answer.sources
     for source in sources:
         if source is None or not 1 <= source.number <= len(lines) or source.number in cited:
             continue

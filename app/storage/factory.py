@@ -8,8 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from app.core import workers
-from app.core.tracing import Attributes, TraceSpan, span, tracing
+from app.core import tracing, workers
 from app.core.tuning import USUAL, Tuning
 from app.errors import StoreUnavailable
 from app.settings import Settings
@@ -213,14 +212,14 @@ async def salvage_store(
 def traced(store: S) -> S:
     """Returns a store that makes a span of each call below an open span, or the store itself where nothing is traced.
     Filters, ids and documents are not told."""
-    return cast(S, _Traced(store)) if tracing() else store
+    return cast(S, _Traced(store)) if tracing.tracing() else store
 
 
-def _nothing(*_: Any, **__: Any) -> Attributes:
+def _nothing(*_: Any, **__: Any) -> tracing.Attributes:
     return {}
 
 
-_READS: Mapping[str, tuple[str, Callable[..., Attributes]]] = {
+_READS: Mapping[str, tuple[str, Callable[..., tracing.Attributes]]] = {
     **{name: (name, _nothing) for name in ("get", "find", "count", "tally")},
     "find_fetched": ("find", _nothing),
     "search": ("search", lambda query: {"recalld.partitions": len(query.partitions)}),
@@ -246,10 +245,10 @@ class _Traced:
 
         return read
 
-    def _span(self, operation: str, collection: str, more: Attributes) -> TraceSpan:
-        named: Attributes = {"db.collection.name": collection} if collection else {}
+    def _span(self, operation: str, collection: str, more: tracing.Attributes) -> tracing.TraceSpan:
+        named: tracing.Attributes = {"db.collection.name": collection} if collection else {}
         attributes = {"db.system.name": self._system, "db.operation.name": operation, **named, **more}
-        return span(f"{operation} {collection}".rstrip(), attributes, "client")
+        return tracing.span(f"{operation} {collection}".rstrip(), attributes, "client")
 
     async def commit(self, changes: Sequence[Change]) -> Committed:
         names = sorted({change.collection.name for change in changes if not isinstance(change, Allocate | WithinQuota)})

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import orjson
 
 from app.core import prompt_text
-from app.core.prompt_text import entry as prompt_entry
 from app.core.schemas import JsonObject
 from app.tasks.schemas import Note, Step, StepStatus, TaskRecord
 
@@ -266,7 +265,7 @@ def _part(budget: int) -> int:
 
 
 def _line(entry: Entry) -> PromptLine:
-    text = prompt_entry("", entry.text)
+    text = prompt_text.entry("", entry.text)
     return PromptLine(entry, text, prompt_text.count(text))
 
 
