@@ -202,7 +202,7 @@ def _texts(content: Any, *kinds: str) -> str:
 
 
 _BLOCK = re.compile(
-    r"\s*(?:# AGENTS\.md instructions[^\n]*\s+)?<([a-z]+(?:[-_][a-z]+)+|[A-Z]{4,}|skill)[^<>\n]{0,200}>"
+    r"\s*(?:# AGENTS\.md instructions[^\n<]*+\s*+)?<([a-z]+(?:[-_][a-z]+)+|[A-Z]{4,}|skill)[^<>\n]{0,200}>"
 )
 _REMINDER = "<system-reminder>"
 
@@ -374,7 +374,7 @@ def _of_claude(reading: _Reading, entry: Json, where: str) -> list[loader.Import
     return talk.results
 
 
-_SECTION = re.compile(r"\n\s*\n(?=\*\*|#)")
+_SECTION = re.compile(r"\n[^\S\n]*+\n(?=\*\*|#)")
 
 
 def _claude_memories(reading: _Reading, entry: Json, where: str) -> Iterator[loader.ImportResult]:

@@ -143,7 +143,8 @@ DEEPEST = 200
 """Levels of a file: more than any record may have, and few enough for every parser."""
 MOST_DIGITS = 4_000
 """Python makes no integer of more."""
-_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
+_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]', re.DOTALL)
+"""A string without an end is the rest of the text, which else would be read again from each quotation mark."""
 
 
 def parsed(text: str) -> Any:

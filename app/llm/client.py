@@ -34,7 +34,7 @@ FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "function_call", "co
 TOOL = "answer"
 _REFUSED = frozenset({"title", "default", "minLength", "maxLength", "pattern", "minItems", "description"})
 """Keywords that are not sent. `maxItems` is: it ends the lists of a model that would go on for ever."""
-_FENCE = re.compile(r"```[a-z]*\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```[a-z]*+[^\S\n]*+\n", re.IGNORECASE)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 
 
@@ -146,8 +146,9 @@ def parse(text: str, shape: type[T]) -> T:
     Raises Malformed with the first errors by field.
     """
     text = _THOUGHTS.sub("", text).strip()
-    if (fenced := _FENCE.search(text)) and not text.startswith("{"):
-        text = fenced[1]
+    fence = None if text.startswith("{") else _FENCE.search(text)
+    if fence and (end := text.find("```", fence.end())) >= 0:
+        text = text[fence.end() : end]
     elif not text.startswith(("{", "[")) and "{" in text:
         text = text[text.index("{") : text.rindex("}") + 1] if "}" in text else text
     return _validated(text.strip().encode("utf-8", "replace"), shape)

@@ -3,8 +3,9 @@
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,21 @@ from app.cli._service import _Reached
 from app.core.schemas import Json
 from app.importers import histories
 from app.importers.histories import entries_of, files_of, read_history, said_by_user
-from app.importers.loader import DefaultOwner, ImportRecord, ImportReport, ImportResult, SkippedEntry, Unreadable, bring
+from app.importers.loader import (
+    DefaultOwner,
+    ImportRecord,
+    ImportReport,
+    ImportResult,
+    SkippedEntry,
+    Unreadable,
+    bring,
+    parsed,
+)
 from app.mcp.transport import ApiAnswer
 from app.settings import SecretSettings, Settings
 from tests.conftest import Starter
 from tests.support.command import Run
+from tests.support.processor_time import processor_time
 from tests.support.server import serving
 
 pytestmark = pytest.mark.anyio
@@ -546,6 +557,24 @@ def test_no_odd_value_ends_it(system: str, whole: Any, lines: bool) -> None:
         file = opened(jsonl(changed) if lines else json.dumps([changed]))
         with suppress(Unreadable):
             list(reader(histories._Reading(system, ADA, file, [], set())))
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda length: said_by_user("# AGENTS.md instructions" + "\t" * length),
+        lambda length: parsed('"5E\\' * length + "x"),
+        lambda length: histories._SECTION.split("\t\t\n" * length + "x"),
+    ],
+    ids=["a heading and tabs", "strings without ends", "empty lines"],
+)
+def test_an_odd_text_takes_time_in_proportion_to_its_length(parse: Callable[[int], Any]) -> None:
+    def parse_it(length: int) -> None:
+        with suppress(ValueError):
+            parse(length)
+
+    short, long = (processor_time(partial(parse_it, length)) for length in (1_000, 8_000))
+    assert long < 30 * max(short, 0.002)
 
 
 # --- All of it -------------------------------------------------------------------------------------------------------

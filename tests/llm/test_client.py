@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -11,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from app.errors import LLMBudgetSpent, LLMNotConfigured, LLMReplyInvalid, LLMUnavailable, RecalldError
 from app.llm.base import Budget, configured, open_llm
-from app.llm.client import ANSWER_BYTES, OpenAIChat, silence, strict_schema
+from app.llm.client import ANSWER_BYTES, Malformed, OpenAIChat, parse, silence, strict_schema
 from app.settings import LLMSettings
 from tests.support.chat import completion, says, silent
+from tests.support.processor_time import processor_time
 from tests.support.scripted import Reply, ScriptedServer, free_port, scripted_server
 
 pytestmark = pytest.mark.anyio
@@ -126,6 +128,17 @@ async def test_what_a_model_says_around_its_json_is_left_out(
 ) -> None:
     server.then(says(around.replace("{}", json.dumps(GOOD)).replace("{{", "{").replace("}}", "}")))
     assert (await ask(chat)).stars == 4.5
+
+
+def test_an_answer_of_line_ends_takes_time_in_proportion_to_its_length() -> None:
+    """As a model writes them that cannot stop: of a fence without an end, 8,000 took minutes."""
+
+    def read(length: int) -> None:
+        with pytest.raises(Malformed):
+            parse("```json" + "\n" * length + "x", Film)
+
+    short, long = (processor_time(partial(read, length)) for length in (200, 1_600))
+    assert long < 30 * max(short, 0.002)
 
 
 WRONG = {
