@@ -353,9 +353,6 @@ def _by_vector(columns: Columns, among: Bools, scaled: Floats, ranks: Floats, *,
         np.maximum(scaled, ZERO, out=scaled)
     np.minimum(scaled, ONE, out=scaled)
     by_place = _BY_PLACE[RANK_DEPTH - len(leading) :]
-    if is_all and few:
-        by_place.take(leading.searchsorted(values, side="right"), out=ranks, mode="clip")
-        return
     ranks[:] = 0
     close = values >= leading[0]
     (index,) = (close if is_all else close & among).nonzero()

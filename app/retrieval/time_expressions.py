@@ -249,7 +249,7 @@ def is_over(statement: str) -> bool:
         return False
     text = fold_in_place(statement)
     grammars = likeliest(text)
-    return any(grammar.formerly.search(text) for grammar in grammars) and not any(
+    return any(grammar.orders["formerly"].search(text) for grammar in grammars) and not any(
         grammar.orders["present"].search(text) for grammar in grammars
     )
 
@@ -570,27 +570,7 @@ def _numeric(text: str, language: str, now: datetime) -> Iterator[Reading]:
 
 # --- The library, for full dates and for languages without a table ----------------------------------------------------
 
-OTHER_LANGUAGES = (
-    "nl",
-    "sv",
-    "da",
-    "nb",
-    "fi",
-    "pl",
-    "cs",
-    "ro",
-    "tr",
-    "id",
-    "vi",
-    "ru",
-    "uk",
-    "el",
-    "ar",
-    "he",
-    "hi",
-    "ko",
-    "th",
-)
+OTHER_LANGUAGES = tuple("nl sv da nb fi pl cs ro tr id vi ru uk el ar he hi ko th".split())
 """Languages that only the library reads, with the library's words of time."""
 
 _UNITS = {"day": "day", "week": "week", "month": "month", "year": "year"}
@@ -738,15 +718,13 @@ def when_named(named: Ints, reading: tuple[int, int]) -> Bools:
     return (named >= reading[0]) & (named < reading[1])
 
 
-def when(time_ms: Ints, reading: tuple[int, int] | None, ends_ms: Ints | None = None) -> Floats:
+def when(time_ms: Ints, reading: tuple[int, int], ends_ms: Ints | None = None) -> Floats:
     """Returns how well each time fits a reading of the interval (milliseconds since 1970, end excluded), shape (n,).
 
-    The value is 1 inside the interval and halves with each half-life of distance. It is 0 everywhere without a
-    reading. `ends_ms`: the last moment of each, if some last longer: a plan for October fits October with 1, and each
-    day of it with the root of 1/31, less than what is on that very day.
+    The value is 1 inside the interval and halves with each half-life of distance. `ends_ms`: the last moment of each,
+    if some last longer: a plan for October fits October with 1, and each day of it with the root of 1/31, less than
+    what is on that very day.
     """
-    if reading is None:
-        return np.zeros(len(time_ms), np.float32)
     start, end = reading
     half_life = min(max(HALF_LIFE * (end - start), LEAST_HALF_LIFE_MS), MOST_HALF_LIFE_MS)
     last = time_ms if ends_ms is None else ends_ms

@@ -430,15 +430,11 @@ class Grammar:
         return frozenset(longest).union(evenings, self._table["time_words"].split())
 
     @cached_property
-    def orders(self) -> dict[TimeOrder, re.Pattern[str]]:
-        """Patterns of words that ask for the one or the other end of the time of what answers."""
+    def orders(self) -> dict[str, re.Pattern[str]]:
+        """Patterns of words that ask for the one or the other end of the time of what answers; and, as "formerly", by
+        which a statement says that it no longer holds."""
         words = {**self._table, "earliest": f"{self._table['earliest']}|{self._table['formerly']}"}
-        return {order: self._compiled(f"(?:{words[order]})") for order in TIME_ORDERS}
-
-    @cached_property
-    def formerly(self) -> re.Pattern[str]:
-        """Words by which a statement says that it no longer holds."""
-        return self._compiled(f"(?:{self._table['formerly']})")
+        return {order: self._compiled(f"(?:{words[order]})") for order in (*TIME_ORDERS, "formerly")}
 
     def names_no_subject(self, text: str) -> bool:
         """Returns whether a folded text holds only words such as "what", "did", "happen", "recently", or none."""

@@ -13,10 +13,6 @@ def test_inside_is_one_and_beside_falls_off_by_lengths() -> None:
     assert when(at, (0, DAY)).tolist() == [1.0, 1.0, 0.25, 0.25, 0.0]
 
 
-def test_without_an_interval_it_is_zero() -> None:
-    assert when(np.array([1, 2], np.int64), None).tolist() == [0.0, 0.0]
-
-
 def test_beside_a_moment_an_hour_halves_it() -> None:
     assert when(np.array([3_600_000], np.int64), (0, 1)).tolist() == [0.5]
 
