@@ -25,7 +25,7 @@ from app.retrieval.first_hits import (
     repetitions_among,
     same_subject,
 )
-from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights
+from app.retrieval.model_weights import DEFAULT, FirstHitWeights, Weights, weights_for
 from app.retrieval.query import SettledQuery
 from app.retrieval.ranking import Ranked
 from app.storage.protocol import Fetched
@@ -87,6 +87,14 @@ def properties_of(
 def test_of_two_memories_with_the_same_words_of_the_query_the_later_is_first() -> None:
     columns = notes([1, 1], [1, 1], [0, 1])
     assert ordered(columns, [0.5, 0.0, -3.0], RENEWED) == [1, 0, 2]
+
+
+@pytest.mark.parametrize("model", ["recalld-minilm-1", "multilingual-e5-small-aligned"])
+def test_with_the_weights_of_both_models_a_later_statement_comes_first(model: str) -> None:
+    weights = weights_for(model).weights
+    assert ordered(notes([1, 1], [1, 1], [0, 1]), [0.5, 0.0, -3.0], weights) == [1, 0, 2]
+    told = replace(conversation(3, by_assistant=2), cosine=np.zeros(3, np.float32))
+    assert ordered(told, [0.5, 0.0, -1.0], weights) == [1, 0, 2]
 
 
 def test_a_summary_replaces_nothing_and_is_no_newer_than_what_it_repeats() -> None:
