@@ -575,7 +575,7 @@ class StrictRoute(APIRoute):
             request = StrictRequest(request.scope, request.receive)  # FastAPI reads query and body through it
             request.query_params = query_params
             request.field, request.lenient = body_field, lenient
-            if verb != "admin":
+            if verb != "admin":  # what an operator writes is no text of a conversation
                 request.secrets = state_of(request)["resources"].settings.secrets.policy_of(principal.scope.tenant)
                 request.only_read = verb == "read"
             if body_field is None and "requestBody" in (self.openapi_extra or {}):

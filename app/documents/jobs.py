@@ -158,7 +158,7 @@ class DocumentJobs:
                     fresh.append(wanted)
             entries = await embeddings.entries([text_to_index(memory) for memory in fresh])
             for memory, entry in zip(fresh, entries, strict=True):
-                changes += memories.add(memory, entry, embeddings)[1]
+                changes += memories.add(memory, embeddings, entry)[1]
             quota = quota_of(self._quotas, run.tenant)
             await self._commit(run, document, [*changes, *([quota] if quota else [])], {})
             await run.progress(min(first + AT_ONCE, len(found)), len(found))

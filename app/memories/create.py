@@ -4,8 +4,8 @@
 
 | Outcome   | What is stored                               | What is written                                  | Status |
 |-----------|----------------------------------------------|--------------------------------------------------|--------|
-| `New`     | nothing with its key, and nothing equal, or  | the memory                                       | 201    |
-|           | an equal one with `deduplicate: false`       |                                                  |        |
+| `New`     | nothing with its key; without a key, nothing | the memory                                       | 201    |
+|           | equal, or it says `deduplicate: false`       |                                                  |        |
 | `Revise`  | the memory with its key, of no more trust    | the body's trust and the fields that it names    | 200    |
 | `Repeat`  | an equal memory, or the one with its key, of | what the stored one gains: trust, importance,    | 200    |
 |           | more trust, which the body would leave equal | tags, a pin                                      |        |
@@ -68,12 +68,12 @@ from app.writes.executor import Precondition
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """Nothing stored has the body's key, and nothing is equal to it, unless it wants no deduplication."""
+    """Nothing stored has the body's key; without a key, nothing is equal to it, or it wants no deduplication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revise:
-    """The body changes these fields of the memory with its key."""
+    """The body changes these fields of the memory with its key (none, where it says the same again)."""
 
     stored: MemoryRecord
     changed: MemoryChange
@@ -114,6 +114,8 @@ class _Item:
     pointer: str
     memory: MemoryRecord
     """The memory that the body creates if it is new."""
+    expired: list[MemoryRecord]
+    """Memories with its key, or equal to it, that have expired and make room."""
     outcome: CreateOutcome
 
     @property
@@ -134,8 +136,7 @@ class _Item:
 
 
 class MemoryPlanner:
-    """Plans the memories of one request. It commits nothing. There is one for each run of the write handler, because
-    the decision on a body may add to the changes (`_decide`)."""
+    """Plans the memories of one request. It commits nothing. Each run of the write handler makes its own."""
 
     def __init__(
         self, memories: MemoryRepository, embeddings: Embeddings, now: datetime, precondition: Precondition
@@ -149,7 +150,7 @@ class MemoryPlanner:
         self._removed: set[str] = set()  # ids of expired memories that make room
         self._superseded: set[str] = set()  # ids of memories that items supersede
         self._latest: dict[str, MemoryRecord] = {}  # memories by id, as earlier items leave them
-        self._added: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add, by `_equality`
+        self._new_by_equality: dict[_Equality, MemoryRecord] = {}  # memories that items without a key add
         self._originals: dict[str, MemoryRecord] = {}  # by id, from what a job learned these; empty for a POST
 
     async def plan(
@@ -162,7 +163,7 @@ class MemoryPlanner:
         if a body cannot be stored.
         """
         for body in bodies:
-            self._memories.scope.require_write(body.agent_id, body.user_id)
+            self._memories.scope.require_write(body.agent_id, body.user_id)  # rules: `MemoryRepository.require_write`
         seen: set[tuple[str | None, str | None, str | None]] = set()
         for index, body in enumerate(bodies):
             owner_and_key = (body.agent_id, body.user_id, body.key)
@@ -180,11 +181,12 @@ class MemoryPlanner:
             pointer = f"{base_pointer}/{index}" if base_pointer else ""
             items.append(await self._item(body, pointer, source))
             if index:
-                await asyncio.sleep(0)  # reads finish at once, and many would hold others up
+                await asyncio.sleep(0)  # a read never yields to other requests: of 500 items, one after each
         # an If-Match names the version of one memory, so none fits a batch of two: 412
         self._precondition.check(items[0].stored if len(items) == 1 else None)
 
         texts = [text for item in items if (text := item.new_text) is not None]
+        # no key is None: it stands in the type because an item without a new text asks for the entry of None
         entries: dict[TextToIndex | None, IndexEntry] = dict(
             zip(texts, await self._embeddings.entries(texts), strict=True)
         )
@@ -196,7 +198,7 @@ class MemoryPlanner:
         return MemoryPlan(answers, self._created, self._changes)
 
     async def _item(self, body: MemoryCreate, pointer: str, source: Source) -> _Item:
-        # what the caller says of it, what a job learned it from, and the key; `new_memory` adds the defaults
+        # what the caller says of it, what a job learned it from, and the id of the API key; `new_memory` adds defaults
         said: Source = {} if body.source is None else body.source.stated()
         if body.origin is not None:
             said["origin"] = body.origin
@@ -207,26 +209,17 @@ class MemoryPlanner:
             return new_memory(MEMORIES.as_record(body.model_dump()), source, self._now, unique=unique)
 
         memory = await off_loop(characters(body.content, body.context, body.metadata), make)
-        return _Item(body, pointer, memory, await self._decide(body, memory))
-
-    async def _decide(self, body: MemoryCreate, memory: MemoryRecord) -> CreateOutcome:
-        """Decides which case a body is (the table above), from what was stored before the request.
-
-        Adds the changes that remove expired memories with its key, or equal to it. A dispute with one of these is over,
-        or goes on with `memory`, which takes its key.
-        """
         if body.key is not None:
             found = await self._memories.with_key(body.agent_id, body.user_id, body.key)
-        elif body.deduplicate:
-            found = await self._memories.equal(memory, self._now)
         else:
-            return New()
+            found = await self._memories.equal(memory, self._now) if body.deduplicate else []
         gone = [other for other in found if expired(other, self._now) and other["memory_id"] not in self._removed]
-        if gone:
-            self._removed.update(other["memory_id"] for other in gone)
-            self._changes += self._memories.remove(gone)
-            self._changes += await self._memories.disputes_over(gone, self._now, [memory])
+        self._removed.update(other["memory_id"] for other in gone)
         stored = next((other for other in found if not expired(other, self._now)), None)
+        return _Item(body, pointer, memory, gone, self._decide(body, stored))
+
+    def _decide(self, body: MemoryCreate, stored: MemoryRecord | None) -> CreateOutcome:
+        """Decides which case a body is (the table above), from the memory that was stored before the request."""
         if stored is None:
             return New()
         if body.key is None:
@@ -237,6 +230,7 @@ class MemoryPlanner:
         if not _is_guarded(stored, body):
             return Revise(stored, changed)
         revised = stored | changed
+        # hashed anew: the field may hold the hash of a message (`word_for_word_original`)
         equal_after = (
             identity_hash(revised) == identity_hash(stored) and revised["memory_type"] == stored["memory_type"]
         )
@@ -245,49 +239,56 @@ class MemoryPlanner:
     async def _plan_item(self, item: _Item, entry: IndexEntry | None) -> MemoryCreated:
         """Adds the changes of one item, with the index entry of its new text. Returns its answer."""
         outcome = self._after_earlier_items(item)
-        memory = outcome.stored if isinstance(outcome, Revise | Repeat) else item.memory  # what the answer shows
+        # the memory whose near-duplicates are sought
+        subject = outcome.stored if isinstance(outcome, Revise | Repeat) else item.memory
         if isinstance(outcome, Repeat):
             # one that was New has an entry: the second of "items": [{"content": "Likes tea"}, {"content": "Likes tea"}]
             entry = None
-        similar, replaced = list[NearDuplicate](), list[MemoryRecord]()
-        if entry is not None:
+        similar, to_supersede = list[NearDuplicate](), list[MemoryRecord]()
+        if entry is not None:  # a text that is stored already is not compared again
             supersede = item.body.on_similar == "supersede"
-            similar, replaced = await self._near.find(memory, entry, self._superseded, supersede=supersede)
-        replaced += await self._named_by_body(item, memory["memory_id"], {other["memory_id"] for other in replaced})
+            similar, to_supersede = await self._near.find(subject, entry, self._superseded, supersede=supersede)
+        near_ids = {other["memory_id"] for other in to_supersede}
+        to_supersede += await self._named_by_body(item, subject["memory_id"], near_ids)
 
+        guarded = any(_is_guarded(other, item.body) for other in to_supersede)
+        if item.expired:  # a dispute with one of them is over, or goes on with the new memory if that takes the key
+            heirs = [] if guarded else [item.memory]
+            self._changes += self._memories.remove(item.expired)
+            self._changes += await self._memories.disputes_over(item.expired, self._now, heirs)
         if isinstance(outcome, Contend):
-            return await self._dispute(item, [outcome.stored, *replaced], similar, entry)
-        if any(_is_guarded(other, item.body) for other in replaced):
+            return await self._dispute(item, [outcome.stored, *to_supersede], similar, entry)
+        if guarded:
             # the entry of a Revise is of the stored memory with the changes, and the dispute is of the body alone
-            return await self._dispute(item, replaced, similar, None if isinstance(outcome, Revise) else entry)
+            return await self._dispute(item, to_supersede, similar, None if isinstance(outcome, Revise) else entry)
 
-        superseded_ids = [other["memory_id"] for other in replaced]
+        superseded_ids = [other["memory_id"] for other in to_supersede]
         if isinstance(outcome, New):
-            memory = memory | {"supersedes": superseded_ids}
+            new = subject | {"supersedes": superseded_ids}
             if item.body.key is None:
-                self._added.setdefault(_equality(memory), memory)
+                self._new_by_equality.setdefault(_equality(new), new)
             # a job has learned "Lives in Rome" from the message "Lives in Rome": both get one hash, by which a search
             # shows one of the two. What a caller posts has no such original
-            original = word_for_word_original(memory, self._originals)
+            original = word_for_word_original(new, self._originals)
             if original is not None:
-                memory["identity_hash"] = original["identity_hash"]
-            memory, changes = await self._memories.added(memory, self._embeddings, entry)
-            self._created.add(memory["memory_id"])
+                new["identity_hash"] = original["identity_hash"]
+            written, changes = await self._memories.embed_and_add(new, self._embeddings, entry)
+            self._created.add(written["memory_id"])
         else:
-            changed = outcome.changed if isinstance(outcome, Revise) else await self._gains_of_repeat(item, memory)
-            added = [memory_id for memory_id in superseded_ids if memory_id not in memory["supersedes"]]
-            if added:
-                changed = changed | {"supersedes": memory["supersedes"] + added}
-            memory, changes = await self._memories.rewritten(memory, changed, self._now, self._embeddings, entry)
+            changed = outcome.changed if isinstance(outcome, Revise) else await self._gains_of_repeat(item, subject)
+            new_links = [memory_id for memory_id in superseded_ids if memory_id not in subject["supersedes"]]
+            if new_links:
+                changed = changed | {"supersedes": subject["supersedes"] + new_links}
+            written, changes = await self._memories.rewritten(subject, changed, self._now, self._embeddings, entry)
         self._changes += changes
-        self._latest[memory["memory_id"]] = memory
+        self._latest[written["memory_id"]] = written
         if entry is not None:
-            self._near.add_written(memory, entry)
-        for earlier in replaced:
-            self._superseded.add(earlier["memory_id"])
-            latest = self._latest.get(earlier["memory_id"], earlier)
-            self._changes += self._memories.supersede(latest, memory["memory_id"], self._now)
-        return await self._answer(memory, similar, superseded_ids)
+            self._near.add_written(written, entry)
+        for superseded in to_supersede:
+            self._superseded.add(superseded["memory_id"])
+            latest = self._latest.get(superseded["memory_id"], superseded)
+            self._changes += self._memories.supersede(latest, written["memory_id"], self._now)
+        return await self._answer(written, similar, superseded_ids)
 
     def _after_earlier_items(self, item: _Item) -> CreateOutcome:
         """Returns the outcome of an item where earlier items of the batch have added or changed memories.
@@ -297,7 +298,7 @@ class MemoryPlanner:
         """
         outcome = item.outcome
         if isinstance(outcome, New) and item.body.deduplicate and item.body.key is None:
-            equal = self._added.get(_equality(item.memory))
+            equal = self._new_by_equality.get(_equality(item.memory))
             outcome = New() if equal is None else Repeat(equal)
         if isinstance(outcome, New | Contend):
             return outcome
@@ -387,7 +388,7 @@ class MemoryPlanner:
             for equal in await self._memories.equal(disputed, self._now, "disputed"):
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
                     return await self._answer(equal, similar, ())
-        disputed, changes = await self._memories.added(disputed, self._embeddings, entry)
+        disputed, changes = await self._memories.embed_and_add(disputed, self._embeddings, entry)
         # a deletion of one of them at this moment conflicts with this commit (`MemoryRepository.delete`), or this one
         # with it, and whoever is second reads anew
         tenant, owner = self._memories.scope.tenant, disputed["user_id"]
@@ -452,8 +453,8 @@ class NearDuplicates:
         """Returns the near-duplicates of a memory with this text: those that its answer lists, and those of them that
         it supersedes if it shall. None is of `without`.
 
-        Listed are the nearest ones that the caller may see, without documents and files: at most `MAX_SHOWN`.
-        Superseded are all of the same partition that are neither messages nor kept as they are.
+        Listed are the nearest `MAX_SHOWN` that the caller may see, without documents and files, and all that are
+        superseded: those of the same partition that are neither messages nor kept as they are.
         """
         vector, scope, store = entry.vector, self._memories.scope, self._memories.store
         if vector is None or memory["memory_type"] == FILE:  # all files have the vector of one word (`HARMLESS`)

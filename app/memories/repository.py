@@ -209,7 +209,7 @@ IDENTITY = (
 
 
 DUE = ("due_at", "surface_at", "done_at", "rrule")
-"""Fields of which `when_due` makes others."""
+"""Fields from which `when_due` makes `due_from`, and the next time of what recurs."""
 
 
 TIMELESS = "9999-12-31T00:00:00.000Z"
@@ -317,6 +317,7 @@ def when_due(fields: schemas.MemoryRecord) -> schemas.MemoryChange:
 
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
+"""Where the calendar begins. What is due at 0001-01-01T08:00Z surfaces here, as there is no day before."""
 
 
 def told_at(memory: schemas.MemoryRecord) -> str:
@@ -377,8 +378,8 @@ def revision(memory: schemas.MemoryRecord, fields: schemas.MemoryChange, now: st
     changed = differing(memory, fields)
     if "memory_type" in changed and schemas.FILE in (memory["memory_type"], changed["memory_type"]):
         raise invalid("/memory_type", "a file stays a file, and nothing else becomes one")
-    changed.pop("importance", None)  # .8 that has faded to .3 is set to .8 anew, though .8 is what is stored
-    if "importance" in fields:
+    changed.pop("importance", None)
+    if "importance" in fields:  # also where it is the stored one: .8 that has faded to .3 begins anew at .8
         anchor = TIMELESS if memory["memory_type"] in schemas.KEPT_AS_IS else now
         changed |= {"importance": fields["importance"], "base_importance": fields["importance"], "anchored_at": anchor}
     if "metadata" in changed:
@@ -459,8 +460,9 @@ def same_partition(record: OwnedRecord, other: OwnedRecord) -> bool:
 class VersionedRepository(Repository[R]):
     """A repository of searchable records that keeps each replaced version as history.
 
-    `update` changes fields, `revise` stores the outgoing version besides, and `rewritten` embeds a new text first.
-    `as_updated` returns the record as these leave it, without any change.
+    `add` stores a new record with its index entry, and `embed_and_add` makes the entry first. `update` changes fields,
+    `revise` stores the outgoing version besides, and `rewritten` embeds a new text first. `as_updated` returns the
+    record as these leave it, without any change.
     """
 
     def __init__(
@@ -469,7 +471,7 @@ class VersionedRepository(Repository[R]):
         super().__init__(store, scope, kind.collection)
         self._kind, self.history = kind, Repository(store, scope, history)
 
-    def add(self, record: R, entry: IndexEntry, embeddings: Embeddings) -> tuple[R, list[Change]]:
+    def add(self, record: R, embeddings: Embeddings, entry: IndexEntry) -> tuple[R, list[Change]]:
         """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
         record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
         return record, [self.insert(record, entry), *self._note_if_pending(record)]
@@ -481,11 +483,13 @@ class VersionedRepository(Repository[R]):
         record_id = record[self.collection.id_field]
         return [pending_note(self.collection, self.scope.tenant, record_id, record["updated_at"])]
 
-    async def added(self, record: R, embeddings: Embeddings, entry: IndexEntry | None = None) -> tuple[R, list[Change]]:
+    async def embed_and_add(
+        self, record: R, embeddings: Embeddings, entry: IndexEntry | None = None
+    ) -> tuple[R, list[Change]]:
         """Returns the same as `add`. Without an entry, that of the record's text is made."""
         if entry is None:
             (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
-        return self.add(record, entry, embeddings)
+        return self.add(record, embeddings, entry)
 
     async def rewritten(
         self, record: R, changed: R, now: str, embeddings: Embeddings, entry: IndexEntry | None = None
@@ -576,7 +580,7 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
         equal = list[schemas.MemoryRecord]()
         async for page in pages(partial(self.find, where), schemas.MEMORIES, EQUAL_AT_ONCE):
             equal += [other for other, found in zip(page, await _identities(page), strict=True) if found == wanted]
-            # `expires_at` is in `IDENTITY`, so equal memories have that of `memory`: all are read only if it has passed
+            # `expires_at` is in `IDENTITY`, so they expire when `memory` does: before, the first page ends it
             if any(not expired(other, now) for other in equal):
                 break
         return equal
@@ -637,27 +641,27 @@ class MemoryRepository(VersionedRepository[schemas.MemoryRecord]):
         return self.revise(memory, {"status": "superseded", "superseded_by": by, "merged": merged}, now)
 
     async def disputes_over(
-        self, gone: Sequence[schemas.MemoryRecord], now: str, back: Sequence[schemas.MemoryRecord] = ()
+        self, gone: Sequence[schemas.MemoryRecord], now: str, heirs: Sequence[schemas.MemoryRecord] = ()
     ) -> list[Change]:
         """Returns the changes for the memories that are disputed for `gone` alone, which are being deleted: they become
-        active, with the key that they were sent with. If another memory has that key, such as one of `back`, which come
-        back, that one is what they contradict from then on."""
+        active, with the key that they were sent with. If another memory has that key, that one is what they contradict
+        from then on. `heirs`: memories that may have it after this commit, such as those that come back."""
         changes, keys = list[Change](), dict[str, str]()
-        ids, backs = {memory["memory_id"] for memory in gone}, {memory["memory_id"] for memory in back}
+        ids, heir_ids = {memory["memory_id"] for memory in gone}, {memory["memory_id"] for memory in heirs}
         for agent, user in {(memory.get("agent_id"), memory.get("user_id")) for memory in gone}:  # one may be damaged
             of_partition_disputed = both(of_partition(agent, user), Eq("status", "disputed"))
             async for page in pages(partial(self.find, of_partition_disputed), schemas.MEMORIES, DISPUTED_AT_ONCE):
                 for disputed in page:
                     contradicts = disputed.get("contradicts", [])
                     others = [other for other in contradicts if other not in ids]
-                    if disputed["memory_id"] in ids | backs or len(others) == len(contradicts):
+                    if disputed["memory_id"] in ids | heir_ids or len(others) == len(contradicts):
                         continue
-                    standing = await self.of_same_partition(disputed, others)
-                    if any(other["status"] == "active" and not expired(other, now) for other in standing):
+                    remaining = await self.of_same_partition(disputed, others)
+                    if any(other["status"] == "active" and not expired(other, now) for other in remaining):
                         continue
                     key = disputed["claimed_key"]
                     if key is not None and key not in keys:
-                        holders = [*await self.with_key(agent, user, key), *back]
+                        holders = [*await self.with_key(agent, user, key), *heirs]
                         held = (other["memory_id"] for other in holders if other["key"] == key)
                         keys[key] = next((other for other in held if other not in ids), disputed["memory_id"])
                     if key is not None and keys[key] != disputed["memory_id"]:

@@ -333,7 +333,7 @@ MEMORIES: Collection[MemoryRecord] = Collection(
         until=("event_until",),
         told=("source.said_at", "created_at"),
         anchor=("anchored_at",),
-        content=("identity_hash", "content_hash"),
+        content=("identity_hash", "content_hash"),  # the head holds the first that is there
         later_replaces=True,
         said_with=("context", "valid_from", "valid_until", "expires_at", "metadata", "key"),
         placed="source.speaker",  # a caller's memory may name a message, and was not said in the session
@@ -363,11 +363,12 @@ MEMORIES: Collection[MemoryRecord] = Collection(
 `due_from` is the time from which on prompts show that it is due, null where nothing is to be done.
 `anchored_at` is the time from which the memory decays: creation, last access, or a new importance. `metadata_terms`
 contains a digest of each metadata entry, so that callers' keys never name a field. Two memories with the same
-`identity_hash` say the same (`IDENTITY`), and a search shows one of them. `dedupe_key` merges two equal
-memories that are posted at the same time. `merged` marks a duplicate that consolidation retired. `claimed_key` is the
-key that a disputed memory was sent with. `disputes` counts the disputed memories that were ever against this one; most
-lack it. `standing` is `RULE_MARK` for a rule: a pinned memory, or an instruction. It is `SMALL_TALK` for a message
-without content, which searches leave out, and `FILE` for a file.
+`identity_hash` say the same (`IDENTITY`), and a search shows one of them. Of two equal memories that are posted at the
+same time, the second conflicts by `dedupe_key`, and its handler runs anew and finds the first. `merged` marks a
+duplicate that consolidation retired. `claimed_key` is the key that a disputed memory was sent with. `disputes` counts
+the disputed memories that were ever against this one; most lack it. `standing` is `RULE_MARK` for a rule: a pinned
+memory, or an instruction. It is `SMALL_TALK` for a message without content, which searches leave out, and `FILE` for a
+file.
 `replaced_by` (`LINKS`) has links to later statements that replace what the memory says (`app/findings/replacing.py`);
 memories without any may lack it.
 """
@@ -615,7 +616,7 @@ class MemoryCreate(_Times, core.Owned):
             "memory_type": "preference",
         }
     )
-    LENIENT: ClassVar = frozenset({"content"})
+    LENIENT: ClassVar = frozenset({"content"})  # a file may be longer than other texts: `_of_its_type` checks it
 
     memory_type: MemoryTypeIn = Field(
         "fact",

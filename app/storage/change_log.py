@@ -164,22 +164,22 @@ class ChangeNotes:
         """Notes a deletion. Of the document only the id, the tenant, the owners and the version are read."""
         self._note(collection, doc, "deleted")
 
-    def _note(self, collection: Collection, doc: Mapping[str, Any], kind: ChangeType) -> None:
+    def _note(self, collection: Collection, doc: Mapping[str, Any], change_type: ChangeType) -> None:
         if self._at is None or collection.kind is None:
             return
         tenant, record = doc["tenant_id"], str(doc[collection.id_field])
-        key = tenant, collection.name, record
+        key, owners = (tenant, collection.name, record), (doc.get("agent_id"), doc.get("user_id"))
         before = self._entries.get(key)
         # what two changes of a record in one commit are together
         if before is not None and before.type == "created":
-            if kind == "deleted":
+            if change_type == "deleted":
                 del self._entries[key]  # nobody ever saw it
                 return
-            kind = "created"
-        elif before is not None and before.type == "deleted" and kind == "created":
-            kind = "updated"
+            change_type = "created"
+        elif before is not None and before.type == "deleted" and change_type == "created":
+            change_type = "updated"
         self._entries[key] = LogEntry(
-            tenant, collection.kind, record, kind, doc.get("agent_id"), doc.get("user_id"), doc.get("version"), self._at
+            tenant, collection.kind, record, change_type, *owners, doc.get("version"), self._at
         )
 
     def by_tenant(self) -> dict[str, list[LogEntry]]:

@@ -205,7 +205,7 @@ async def run_write(
     try:
         for attempt in range(ATTEMPTS):
             result = await handler()
-            if warnings and isinstance(result.body, dict):  # in openapi.json `_warns` adds them
+            if warnings and isinstance(result.body, dict):  # their schema: `_warns` in app/api/openapi.py
                 warned = {**result.body, "warnings": [*result.body.get("warnings", ()), *warnings]}
                 result = replace(result, body=warned)
             changes = list(result.changes)

@@ -245,6 +245,19 @@ async def test_a_dispute_goes_on_with_what_takes_the_key_of_an_expired_memory(
     assert (await resolve(api, doubted, doubted["memory_id"]))["key"] == "home"
 
 
+async def test_a_dispute_takes_the_key_of_an_expired_memory_if_what_is_sent_with_that_key_is_disputed(
+    api: httpx.AsyncClient, clock: TurnedClock
+) -> None:
+    await remember(api, "lives in Oslo", key="home", trust=0.9, expires_at="2026-06-02T00:00:00Z")
+    doubted = await remember(api, "lives in Rome", key="home", trust=0.6)
+    sure = await remember(api, "moves never", trust=0.9)
+    clock.move(days=60)
+    fresh = await remember(api, "lives in Bonn", key="home", trust=0.7, supersedes=[sure["memory_id"]])
+    assert (fresh["status"], fresh["key"], fresh["contradicts"]) == ("disputed", None, [sure["memory_id"]])
+    left = await read(api, doubted)
+    assert (left["status"], left["key"], left["contradicts"]) == ("active", "home", [])
+
+
 async def test_a_dispute_with_an_expired_memory_takes_its_key(api: httpx.AsyncClient, clock: TurnedClock) -> None:
     await remember(api, "lives in Oslo", key="home", trust=0.9, expires_at="2026-06-02T00:00:00Z")
     doubted = await remember(api, "lives in Rome", key="home", trust=0.6)

@@ -267,7 +267,7 @@ class EmbeddedStore:
         self.writer = WriterThread(
             writing, execute, options.observe_commit, self._wal.written, self._faults, self._space
         )
-        self._reads = ReadCache(self._reader, self._faults, self.writer.own)
+        self._reads = ReadCache(self._reader, self._faults, self.writer.own_commits)
         self.accounting = EmbeddedAccounting(self._collections, self._readers, self.writer)
         self.change_log = EmbeddedChangeLog(self._readers, self.writer, options.log)
         self._verifying = asyncio.create_task(files.verify_rest(path, self._faults, key=options.key))

@@ -272,7 +272,7 @@ class WriterThread:
         """Why the last write of new data failed; None once one has succeeded."""
         with self._faults.translated():
             self._commit_note = connections.CommitNote(connection)
-        self.own = connections.OwnCommits()
+        self.own_commits = connections.OwnCommits()
         self._queue: WriteTurns[QueuedTask] = WriteTurns()
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -366,17 +366,17 @@ class WriterThread:
                 refusal = self._refusal()
                 if refusal is None:
                     self._make_durable(together)
-                    again = [
+                    with_reserve = [
                         queued for queued in together if queued.reserve and isinstance(queued.outcome, StorageFull)
                     ]
                 else:
                     self.failure = refusal
-                    again = [queued for queued in together if queued.reserve]
+                    with_reserve = [queued for queued in together if queued.reserve]
                     for queued in together:
                         queued.outcome = refusal
-                if again:
+                if with_reserve:
                     self._space.release()
-                    for queued in again:  # one by one: each may use all of the room
+                    for queued in with_reserve:  # one by one: each may use all of the room
                         self._make_durable([queued])
                         self._truncate_wal()
                     self._space.keep()
@@ -418,7 +418,7 @@ class WriterThread:
         """Runs and commits the tasks and sets each outcome. If the commit fails, all of them fail."""
         try:
             with self._faults.translated():
-                commits = self._transact(group)
+                number = self._transact(group)
                 connections.refuse_moved(self._connection)  # before anything is acknowledged
         except Exception as error:  # noqa: BLE001 (every waiting caller gets it)
             log.warning("group not committed", extra={"error": type(error).__name__, "writes": len(group)})
@@ -433,12 +433,12 @@ class WriterThread:
             for queued in group:
                 queued.outcome = failure
             return
-        if commits is None:
+        if number is None:
             return
         if not all(queued.reserve for queued in group):
             self.failure = None
         try:
-            self._commit_note.write(commits)
+            self._commit_note.write(number)
         except OSError:  # the writes are on the disk, and only a missing end of the WAL would not be noticed
             log.exception("the commit was not noted")
 
@@ -448,11 +448,11 @@ class WriterThread:
         A savepoint copies each page that is written. So there is none, and where a task fails, all run once more, each
         with its own.
         """
-        commits = None
+        number = None
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             before = self._connection.total_changes()
-            if any(isinstance(self._run_one(queued), Exception) for queued in group):
+            if any(isinstance(self._run_one(queued), Exception) for queued in group):  # runs them up to an error
                 self._connection.execute("ROLLBACK")
                 if len(group) == 1:
                     return None
@@ -464,17 +464,18 @@ class WriterThread:
                         self._connection.execute("ROLLBACK TO one")
                     self._connection.execute("RELEASE one")
             if self._connection.total_changes() != before:
-                commits = connections.count_commit(self._connection)
+                number = connections.count_commit(self._connection)
                 stale_reads = [queued.stale_reads for queued in group]
-                self.own.note(commits, None if None in stale_reads else set().union(*filter(None, stale_reads)))
+                of_all = None if None in stale_reads else set().union(*filter(None, stale_reads))
+                self.own_commits.note(number, of_all)
             self._connection.execute("COMMIT")
         except BaseException:
-            if commits is not None:
-                self.own.note(commits, None)  # another process may make the commit of this number
+            if number is not None:
+                self.own_commits.note(number, None)  # another process may make the commit of this number
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
-        return commits
+        return number
 
     def _run_one(self, queued: QueuedTask) -> Any:
         try:
@@ -522,7 +523,7 @@ def execute(
     notes = change_log.ChangeNotes(at)
     writer = _ListWriter(connection, notes, set() if stale_reads is None else stale_reads)
     quotas = [change for change in changes if isinstance(change, WithinQuota)]
-    before = [usage_of(connection, quota.tenant) for quota in quotas]
+    before = [usage_of(connection, quota.tenant) for quota in quotas]  # counted by triggers: `sql.usage_triggers`
     for change in changes:
         writer.make(change)
     writer.search_rows.write_partitions()

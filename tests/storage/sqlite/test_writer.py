@@ -137,7 +137,7 @@ async def test_a_fault_of_the_disk_fails_the_whole_group(setup: Setup, monkeypat
 
 
 async def test_reads_are_kept_until_their_record_changes_or_another_process_commits(setup: Setup) -> None:
-    cache, ids = ReadCache(setup.reader, Faults(), setup.writer.own), ("one", "two")
+    cache, ids = ReadCache(setup.reader, Faults(), setup.writer.own_commits), ("one", "two")
 
     async def found() -> dict[str, tuple[int, bool]]:
         """Returns the version of each record that the cache gives, and whether it was read anew."""
