@@ -5,14 +5,16 @@ from pathlib import Path
 import apsw
 import pytest
 
+from app.actions.schemas import ACTIONS
 from app.facts.repository import FactFilters, View, about, of_partitions
 from app.facts.schemas import FACT_GROUPS, FACTS
 from app.findings.schemas import FINDINGS
 from app.learning.dependencies import Tools
 from app.memories.schemas import MEMORIES
 from app.reflection.finders import look_at
+from app.sessions.schemas import MESSAGES, SESSIONS
 from app.settings import Settings
-from app.storage.schema import Absent, Collection, Eq, Filter, In, both
+from app.storage.schema import Absent, Collection, Eq, Filter, In, Range, both
 from app.storage.scope import ANY_AGENT, Partition, PartitionOwner, Scope
 from app.storage.sqlite import sql
 from app.storage.sqlite.sql import migrate
@@ -29,7 +31,7 @@ KEYS = ("one", "two", "three")
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> apsw.Connection:
     made = apsw.Connection(str(tmp_path_factory.mktemp("plans") / Path("plans.db")))
-    migrate(made, (FACTS, FACT_GROUPS, FINDINGS, MEMORIES))
+    migrate(made, (FACTS, FACT_GROUPS, FINDINGS, MEMORIES, ACTIONS, MESSAGES, SESSIONS))
     return made
 
 
@@ -66,9 +68,27 @@ def test_the_index_that_is_used(connection: apsw.Connection, collection: Collect
     assert f"USING INDEX {index} " in plan_of(connection, collection, where)
 
 
-def plan_of(connection: apsw.Connection, collection: Collection, where: Filter) -> str:
-    condition, values = sql.selection(collection, "t", where)
+@pytest.mark.parametrize("bounds", [{"ge": 1}, {"lt": 9}, {"ge": 1, "lt": 9}], ids=str)
+@pytest.mark.parametrize(
+    ("collection", "named"),
+    [(MESSAGES, "session_id"), *((each, "user_id") for each in (MESSAGES, SESSIONS, MEMORIES, FACTS, ACTIONS))],
+    ids=lambda part: part if isinstance(part, str) else part.name,
+)
+def test_a_later_page_between_two_times_goes_on_among_the_records_of_its_user(
+    connection: apsw.Connection, collection: Collection, named: str, bounds: dict[str, int]
+) -> None:
+    where = both(Eq(named, "one"), Range(collection.order, **bounds))
+    for later in (False, True):
+        plan = plan_of(connection, collection, where, later=later)
+        assert f"USING INDEX {collection.name}_by_{named}_{collection.order} " in plan
+        assert (f"({collection.order},id)<(?,?)" in plan) == later, "not again from the end"
+
+
+def plan_of(connection: apsw.Connection, collection: Collection, where: Filter, *, later: bool = False) -> str:
+    condition, values = sql.selection(collection, "t", where, listed=True)
     by = sql.order_of(collection, where)
+    if later:
+        condition += f" AND ({by}, id) < (5, 'x')"
     statement = f"SELECT doc FROM {sql.quoted(collection.name)} WHERE {condition} ORDER BY {by} desc, id desc LIMIT 21"
     return str(next(iter(connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)))[3])
 
