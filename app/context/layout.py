@@ -1,12 +1,12 @@
-"""The sections as they were read, what the query wants, as far as they tell it, and how the prompt is laid out: which
-sections it has, within which bounds, inside which frame, and when packing ends. No word of the query is read."""
+"""How the prompt is laid out: which sections it has, within which bounds, inside which frame, and when packing ends.
+What the query wants follows from what the sections found, and no word of the query is read for it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from app.context import rendering
-from app.context.packing import Packer, Packing, Section
+from app.context.packing import BoundedSection, Packer, Packing
 from app.context.schemas import ContextRequest, Intent
 from app.context.source import (
     DOCUMENT_PART,
@@ -89,7 +89,7 @@ class PromptPlan:
     unsure: bool
     """Whether nothing surely answers."""
     asks_anything: bool
-    """Whether the query asks for anything."""
+    """Whether the query asks for anything that memory may have; "thanks!" does not."""
     small: bool = False
     """Whether so little is stored that all of it is given."""
 
@@ -104,9 +104,10 @@ def plan_of(request: SourceRequest, sections: Sequence[GatheredSection]) -> Prom
         section.name: max((item.score or 0.0 for item in section.items if asks_anything), default=0.0)
         for section in sections
     }
-    competing, below = [one for one in sections if not one.source.fixed], request.resources.tuning.unsure_below
+    competing = [one for one in sections if not one.source.fixed]
+    least = request.resources.tuning.unsure_below
     # a section that could not be read may have what answers
-    unsure = bool(competing) and all(one.error is None and best[one.name] < below for one in competing)
+    unsure = bool(competing) and all(one.error is None and best[one.name] < least for one in competing)
     intent = intent_of(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
     small = _is_small(competing, sum(of_collection.count for of_collection in evidence))
     return PromptPlan(body, request.budget, intent, unsure, asks_anything, small)
@@ -118,7 +119,7 @@ def _is_small(competing: Sequence[GatheredSection], records: int) -> bool:
     still possible (`may_be_small`). `records`: how many the searched collections have."""
     found = {item.id: (section, item) for section in competing for item in section.items}
     items = [(section, item) for section, item in found.values() if item.type != DOCUMENT_PART]
-    if records > SMALL_RECORDS or len(items) > SMALL_RECORDS:
+    if records > SMALL_RECORDS or len(items) > SMALL_RECORDS:  # lessons are in none that is searched
         return False
     headings = {item.heading.key: rendering.heading_tokens(item) for _, item in items if item.heading is not None}
     tokens = sum(section.tokens(item) for section, item in items)
@@ -170,7 +171,7 @@ def pack(plan: PromptPlan, sections: Sequence[GatheredSection]) -> PackedContext
     return PackedContext(packing, sections, line_above)
 
 
-def bounded_section(plan: PromptPlan, section: GatheredSection) -> Section:
+def bounded_section(plan: PromptPlan, section: GatheredSection) -> BoundedSection:
     """Returns what packing reads of a section, with its bounds."""
     source, body, items = section.source, plan.body, section.items
     usual = None if source.share is None else part_of(plan.budget, source.share)
@@ -181,7 +182,7 @@ def bounded_section(plan: PromptPlan, section: GatheredSection) -> Section:
     # `ranked` passes over such parts. They are dropped for their `score`, for which `explain` shows null
     if plan.small and (plan.unsure or not plan.asks_anything):
         items = [replace(item, score=None) if item.type == DOCUMENT_PART else item for item in items]
-    return Section(
+    return BoundedSection(
         source.section,
         items,
         section.tokens,

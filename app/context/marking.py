@@ -81,24 +81,24 @@ async def mark_sections(
 
     marked_sections = list(sections)
     for at, section in enumerate(sections):
-        if section.source.gets_marks or (judged and section.result.facts):
+        if section.source.gets_marks or (judged and section.result.facts):  # `facts` gets no marks but of judged words
             marked_items = await in_parts(section.items, with_marks, lambda item: len(item.text))
             marked_sections[at] = replace(section, result=replace(section.result, items=marked_items))
     return marked_sections, warnings
 
 
 class Mark(NamedTuple):
-    """A mark and the place of the words that it is about: of "I live in Oslo" (10, 14)."""
+    """A mark and where the words stand that it is about: "Oslo" of "I live in Oslo" at (10, 14)."""
 
-    place: tuple[int, int]
+    span: tuple[int, int]
     text: str
 
 
 def inserted(text: str, marks: Sequence[Mark]) -> str:
     """Returns the text with each mark behind its words. Of marks about the same words the one about fewer is taken."""
     taken: list[Mark] = []
-    for mark in sorted(marks, key=lambda mark: mark.place[1] - mark.place[0]):
-        if not any(mark.place[0] < other.place[1] and other.place[0] < mark.place[1] for other in taken):
+    for mark in sorted(marks, key=lambda mark: mark.span[1] - mark.span[0]):
+        if not any(mark.span[0] < other.span[1] and other.span[0] < mark.span[1] for other in taken):
             taken.append(mark)
     for (_, end), shown in sorted(taken, reverse=True):
         # at the end of the text it stands behind the full stop
@@ -110,18 +110,6 @@ def inserted(text: str, marks: Sequence[Mark]) -> str:
 # --- Values that were replaced ----------------------------------------------------------------------------------------
 
 
-def marked(
-    text: str,
-    memory_id: str | None,
-    utterance: Utterance | None,
-    values: Iterable[ReplacedValue],
-    names: Sequence[str],
-    zone: tzinfo = UTC,
-) -> str:
-    """Returns the text with a mark for each replaced value that it states. `zone`: whose days the marks name."""
-    return inserted(text, value_marks(text, memory_id, utterance, values, names, zone))
-
-
 def value_marks(
     text: str,
     memory_id: str | None,
@@ -131,13 +119,13 @@ def value_marks(
     zone: tzinfo = UTC,
 ) -> list[Mark]:
     """Returns the marks of the replaced values that a text states: each is about the value, or else about the words
-    that it was learned from, or about all of a text that says it in other words."""
+    that it was learned from, or about all of a text that says it in other words. `zone`: whose days the marks name."""
     letters, marks = Letters.of(text), list[Mark]()
     for value in outdated(letters, memory_id, utterance, values, names):
         quote = Letters.of(value.earlier["source"].get("quote") or "")
-        place = letters.place_of(value.letters) or letters.place_of(quote) or (len(text), len(text))
+        span = letters.place_of(value.letters) or letters.place_of(quote) or (len(text), len(text))
         shown = one_line(str(value.present["object"]), SHOWN_CHARS)
-        marks.append(Mark(place, f"({value.stated(shown, zone)})"))
+        marks.append(Mark(span, f"({value.stated(shown, zone)})"))
     return marks
 
 
@@ -153,26 +141,26 @@ def judged_marks(item: Candidate, judged: Sequence[JudgedStatement], zone: tzinf
     """Returns the marks of what a finding doubts or has replaced, what was replaced first, by what was said last."""
     ordered = sorted(judged, key=lambda statement: (statement.replaced, statement.other_at), reverse=True)
     return [
-        Mark(place, judged_mark(statement, zone))
+        Mark(span, judged_mark(statement, zone))
         for statement in ordered
-        if (place := _place(item, statement)) is not None
+        if (span := _span_of(statement, item)) is not None
     ]
 
 
-def _place(item: Candidate, statement: JudgedStatement) -> tuple[int, int] | None:
+def _span_of(statement: JudgedStatement, item: Candidate) -> tuple[int, int] | None:
     """Returns where a candidate has a statement: it is the record that a finding names, or a part of it, or it repeats
     the statement word for word, as a summary may. Who reads both statements in the order in which they were said needs
     no mark."""
-    place = place_of(statement.words, item.text)
+    span = place_of(statement.words, item.text)
     if item.id == statement.id:
-        is_part = place is None and place_of(item.text, statement.words) is not None
-        return (0, len(item.text)) if is_part else place
-    if place is None or len(words(statement.words)) < LEAST_WORDS:
+        is_part = span is None and place_of(item.text, statement.words) is not None
+        return (0, len(item.text)) if is_part else span
+    if span is None or len(words(statement.words)) < LEAST_WORDS:
         return None
     is_read_in_order = (
         not statement.replaced and statement.other_is_later and place_of(statement.other_words, item.text) is not None
     )
-    return None if is_read_in_order else place
+    return None if is_read_in_order else span
 
 
 def judged_mark(statement: JudgedStatement, zone: tzinfo = UTC) -> str:
@@ -207,7 +195,8 @@ async def marked_memories(
     names = [name for name in (user_id, user["name"]) if name]
 
     def with_marks(memory: MemoryRecord) -> MemoryRecord:
-        memory_id = memory["memory_id"]
-        return memory | {"content": marked(memory["content"], memory_id, utterances[memory_id], values, names, zone)}
+        memory_id, text = memory["memory_id"], memory["content"]
+        marks = value_marks(text, memory_id, utterances[memory_id], values, names, zone)
+        return memory | {"content": inserted(text, marks)}
 
     return await off_loop(sum(len(memory["content"]) for memory in memories), lambda: list(map(with_marks, memories)))

@@ -44,7 +44,7 @@ TokenCount = Callable[[Candidate], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class BoundedSection:
     """What packing reads of a `GatheredSection`: its items, best first, their tokens and its bounds."""
 
     name: str
@@ -92,7 +92,7 @@ class Packing:
 class _State:
     """What one section contains so far."""
 
-    section: Section
+    section: BoundedSection
     taken: list[Candidate] = field(default_factory=list)
     headings: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -127,7 +127,7 @@ class Packer:
 
     def __init__(
         self,
-        sections: Sequence[Section],
+        sections: Sequence[BoundedSection],
         budget: int,
         frame_tokens: int,
         min_score: float,
@@ -164,7 +164,7 @@ class Packer:
                 self._take(state, item, part)
         # of 1,000 tokens, without a frame: fixed parts of 420, of which 390 are used, leave 580 to compete for
         left = self._budget - sum(parts) - (self._frame_tokens if self._framed else 0)
-        self._left = math.floor(left)  # of what costs whole tokens as much fits, and integers are faster
+        self._left = math.floor(left)  # items cost whole tokens: what fits into 580.4 fits into 580
         ordered = ranked([state.section for state in self._states.values()], self._min_score, fill=self._fill)
         self._compete(ordered)
         competed = {item.id for _, item in ordered}
@@ -280,15 +280,14 @@ def shares(wanted: Sequence[TokenBound], pool: TokenBound) -> list[Fraction]:
     return parts
 
 
-def ranked(sections: Iterable[Section], min_score: float, *, fill: bool) -> list[tuple[str, Candidate]]:
+def ranked(sections: Iterable[BoundedSection], min_score: float, *, fill: bool) -> list[tuple[str, Candidate]]:
     """Returns (section, item) of all competing items that reach the minimum score, best first.
 
-    What counts is the score times the item's factor, such as half for a line of the assistant, but not if the
-    budget is filled (`fill`). Of the `BEST_KEPT` items with the best scores, none falls below the minimum for it. The
-    boost of a section moves its items and does not change the minimum, and neither does the length of an item that
-    is longer than any memory, such as a procedure: since packing ends at the first that does not fit, it comes
-    later by as much as it is longer. Where the budget is filled, all come by score for each character, so that as
-    much of what helps has room as can be.
+    An item counts by its score times its factor, such as half for a line of the assistant. The factor takes none of
+    the `BEST_KEPT` items with the best scores below the minimum. The order alone depends on the boost of the section,
+    and on the length of an item longer than any memory: a procedure of 1,200 characters comes as if it had half its
+    score, since packing ends at the first item that does not fit. Where the budget is filled (`fill`), there are no
+    factors, and all come by score for each character, so that as much of what helps has room as can be.
     """
     competing = [
         (item.score, section, order, item)

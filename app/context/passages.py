@@ -107,7 +107,7 @@ def _best_run(
     Of equal runs the shortest is taken, then the first. The run is extended while there is room: first to what follows,
     then to what comes before.
     """
-    best, least, run = -1.0, 0, (0, 1)
+    best, best_size, run = -1.0, 0, (0, 1)
     for start in range(len(sizes)):
         size, covered, end = 0, set[int](), start
         while end < len(sizes) and size + sizes[end] <= limit:
@@ -115,8 +115,8 @@ def _best_run(
             covered |= terms[end]
             end += 1
             weight = sum(weights[term] for term in covered)
-            if weight > best + 1e-9 or (weight > best - 1e-9 and size < least):
-                best, least, run = weight, size, (start, end)
+            if weight > best + 1e-9 or (weight > best - 1e-9 and size < best_size):
+                best, best_size, run = weight, size, (start, end)
     start, end = run
     size = sum(sizes[start:end])
     while end < len(sizes) and size + sizes[end] <= limit:

@@ -83,7 +83,8 @@ class Candidate:
     # where it stands
     heading: Heading | None = None
     place: tuple[str, int] = ("", 0)
-    """Position under the heading: by time, then by number."""
+    """By time, then by number: `("2026-05-08T09:00:00.000Z", 3)`. The order under a heading, or of the whole section
+    (`latest_first`)."""
 
     # what goes with it
     memory_id: str | None = None
@@ -97,8 +98,8 @@ class SourceRequest:
     """The request as a source reads it. What the source finds is its `SourceResult`.
 
     Of its times, `now` decides what has expired, has faded or is due. `as_of` decides what was true: facts, the
-    validity of memories, actions, interactions and findings. Where the request gives them, `body.now` ends turns and
-    what memories tell, `body.as_of` procedures, and `body.known_at` what was known.
+    validity of memories, actions, interactions and findings. Where the request gives them, no turn or memory was said
+    after `body.now`, no procedure was stored after `body.as_of`, and no memory, fact or lesson after `body.known_at`.
     """
 
     body: ContextRequest
@@ -109,7 +110,7 @@ class SourceRequest:
     budget: int
     """Tokens of the whole context."""
     limit: int = 0
-    """Maximum number of items of the section, set for each source when it is called (`gather_sections`). A source may
+    """Maximum number of items of the section, set for each source when it is called (`_gather_section`). A source may
     return more, since some repeat others; packing keeps to the limit."""
     interval: TimeInterval | None = None
     """The time interval that the query names."""
@@ -164,8 +165,8 @@ class JudgedStatement:
     other_is_later: bool
     """Whether the other was said after these words."""
     replaced: bool = False
-    """Whether the other words stand in the place of these: the finding was accepted, or a link counts at once. If not,
-    these are uncertain."""
+    """Whether the other words stand in the place of these: the finding was accepted, or the memory has a link to them
+    that counts (`app/findings/replacing.py`). If not, these are uncertain."""
 
     @classmethod
     def of_replaced(cls, statement: ReplacedStatement) -> "JudgedStatement":
@@ -353,7 +354,7 @@ async def search(
 
 def visible(request: SourceRequest) -> SplitFilter:
     """Returns the filter for memories that are active, valid, known and trusted enough at the request's time, and that
-    have the tags and metadata that it asks for."""
+    have the tags and metadata that it asks for: for the store, and what is then decided from a record (`keep`)."""
     body = request.body
     asked, keep = split_filter(
         {"metadata": body.metadata, "filters": body.filters}, MEMORY_FIELDS, MEMORIES, searched=True
@@ -385,8 +386,9 @@ async def matching_records(
     """Returns all records of a collection that match, or those of them that `choose` takes, whatever was asked.
     `partitions`: by default, what the agent may see of the user."""
     scope, resources = request.scope, request.resources
-    of = request.partitions if partitions is None else partitions
-    query = SearchQuery(scope.tenant, of, where, None, resources.embedder.name, np.empty(0, np.uint32))
+    searched = request.partitions if partitions is None else partitions
+    model, no_terms = resources.embedder.name, np.empty(0, np.uint32)
+    query = SearchQuery(scope.tenant, searched, where, vector=None, model=model, terms=no_terms)
     columns = await resources.store.search(collection, query)
     rows = columns.rows[choose(columns)]
     fetched = await resources.store.fetch(collection, scope.tenant, rows) if len(rows) else []

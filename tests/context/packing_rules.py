@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from random import Random
 
-from app.context.packing import BEST_KEPT, LONG_ITEM, Packer, Packing, Section
+from app.context.packing import BEST_KEPT, LONG_ITEM, BoundedSection, Packer, Packing
 from app.context.source import Candidate, Heading
 
 FRAME = 5
@@ -27,7 +27,7 @@ def heading_price(item: Candidate) -> int:
 
 @dataclass(frozen=True)
 class Case:
-    sections: Sequence[Section]
+    sections: Sequence[BoundedSection]
     budget: int
     frame: int = FRAME
     min_score: float = MIN_SCORE
@@ -35,7 +35,7 @@ class Case:
     def packed(self, most_tokens: int | None = None) -> Packing:
         return Packer(self.sections, self.budget, self.frame, self.min_score, most_tokens).pack()
 
-    def named(self) -> Mapping[str, Section]:
+    def named(self) -> Mapping[str, BoundedSection]:
         return {one.name: one for one in self.sections}
 
 
@@ -47,9 +47,9 @@ def item(name: str, size: int, *same: str, score: float | None = None, heading: 
     return Candidate(name, "fact", "x" * size, score, keys=frozenset(same), heading=under)
 
 
-def section(name: str, *items: Candidate, **fields: object) -> Section:
+def section(name: str, *items: Candidate, **fields: object) -> BoundedSection:
     """Of items that compete, unless `fields` say otherwise."""
-    made = Section(name, items, price, heading_price, title_tokens=TITLE, limit=99)
+    made = BoundedSection(name, items, price, heading_price, title_tokens=TITLE, limit=99)
     return replace(made, **fields)  # type: ignore[arg-type]
 
 
@@ -57,11 +57,11 @@ def sized(name: str, *sizes: int, score: float | None = None) -> list[Candidate]
     return [item(f"{name}{at}", size, score=score) for at, size in enumerate(sizes)]
 
 
-def fixed(name: str, *sizes: int, **fields: object) -> Section:
+def fixed(name: str, *sizes: int, **fields: object) -> BoundedSection:
     return section(name, *sized(name, *sizes), fixed=True, **fields)
 
 
-def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
+def a_section(random: Random, name: str, keys: str, *, stands: bool) -> BoundedSection:
     """At random. `stands`: it is always there."""
     items = [
         _an_item(random, f"{name}{at}", keys, None if stands else random.choice((0.0, 0.05, random.random())))
@@ -70,7 +70,7 @@ def a_section(random: Random, name: str, keys: str, *, stands: bool) -> Section:
     if not stands:
         items.sort(key=lambda one: -(one.score or 0.0))
         items = [either for one in items for either in (one, _a_partner(random, one, items)) if either is not None]
-    return Section(
+    return BoundedSection(
         name,
         items,
         price,
@@ -119,7 +119,7 @@ def chosen_ids(packed: Packing) -> dict[str, list[str]]:
     return {name: [one.id for one in items] for name, items in packed.chosen.items()}
 
 
-def size_of(section: Section, items: Sequence[Candidate]) -> int:
+def size_of(section: BoundedSection, items: Sequence[Candidate]) -> int:
     """Tokens of a section: its title once, each heading once, each line."""
     headings = {one.heading.key for one in items if one.heading is not None}
     return (section.title_tokens if items else 0) + HEADING * len(headings) + sum(map(price, items))
@@ -131,7 +131,7 @@ def total(case: Case, packed: Packing) -> int:
     return (case.frame if framed else 0) + sum(size_of(named[name], items) for name, items in packed.chosen.items())
 
 
-def _known(section: Section) -> dict[str, Candidate]:
+def _known(section: BoundedSection) -> dict[str, Candidate]:
     return {one.id: one for one in section.items}
 
 
@@ -226,7 +226,7 @@ def _best_first(case: Case, packed: Packing) -> Iterator[str]:
         yield "the best goes in first"
 
 
-def _length_factor(section: Section, item_id: str) -> float:
+def _length_factor(section: BoundedSection, item_id: str) -> float:
     return min(1.0, LONG_ITEM / max(1, price(_known(section)[item_id])))
 
 
@@ -261,7 +261,7 @@ def _misfits(case: Case, packed: Packing) -> Iterator[str]:
             yield "what did not fit needed its line"
 
 
-def _beyond(case: Case, section: Section, size: int) -> bool:
+def _beyond(case: Case, section: BoundedSection, size: int) -> bool:
     """Whether the section with this size is beyond its own bound or, if it is always there, beyond its part: no less
     than it wants, or than an equal part for each."""
     if section.max_tokens is not None and size > section.max_tokens:
@@ -289,7 +289,7 @@ def _full(case: Case, packed: Packing) -> bool:
     return False
 
 
-def _wants(section: Section) -> Fraction:
+def _wants(section: BoundedSection) -> Fraction:
     """What a section that is always there would take alone."""
     whole = size_of(section, section.items[: section.limit])
     return Fraction(whole if section.max_tokens is None else min(whole, section.max_tokens))

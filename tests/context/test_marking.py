@@ -2,6 +2,7 @@
 before, and those that a finding of a judge names."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.marking import inserted, judged_mark, judged_marks, marked
+from app.context.marking import inserted, judged_mark, judged_marks, value_marks
 from app.context.source import Candidate, JudgedStatement
 from app.facts.outdated import ReplacedValue, Utterance, telling
 from app.facts.schemas import USER
@@ -26,6 +27,12 @@ def replaced(earlier: str, present: str, **of: Any) -> ReplacedValue:
 HOME = replaced("Oslo", "Bergen")
 BEN = replaced("Initech", "Acme", subject="Ben", subject_key="ben", predicate="works_at", group_id="b")
 MARK = "(home since 2026-10-01: Bergen)"
+
+
+def marked(
+    text: str, memory_id: str, utterance: Utterance | None, values: list[ReplacedValue], names: Sequence[str]
+) -> str:
+    return inserted(text, value_marks(text, memory_id, utterance, values, names))
 
 
 @pytest.mark.parametrize(

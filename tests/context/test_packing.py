@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.context.packing import LONG_ITEM, Packing, Section, ranked, shares
+from app.context.packing import LONG_ITEM, BoundedSection, Packing, ranked, shares
 from tests.context.packing_rules import (
     FRAME,
     HEADING,
@@ -257,7 +257,7 @@ def test_parts_by_example() -> None:
 # --- The order --------------------------------------------------------------------------------------------------------
 
 
-def order(*sections: Section, fill: bool = False) -> list[str]:
+def order(*sections: BoundedSection, fill: bool = False) -> list[str]:
     return [one.id for _, one in ranked(sections, MIN_SCORE, fill=fill)]
 
 

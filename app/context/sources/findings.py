@@ -61,6 +61,7 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     earlier = dict.fromkeys(evidence_names(finding)[0] for finding in opened)
     memories = [record.memory for name in earlier if isinstance(record := records[name], findings.MemoryEvidence)]
     linked = await replaced(store, scope, request.viewpoint, memories)
+    # {(("memory", "mem_1"), ("memory", "mem_2")), …}: the names of the earlier and the later statement
     linked_pairs = {(("memory", statement.memory_id), statement.later.name) for statement in linked}
     uncertain = [finding for finding in opened if tuple(evidence_names(finding)) not in linked_pairs]
     judged = [JudgedStatement.of_replaced(statement) for statement in linked]
@@ -78,17 +79,17 @@ async def gather_uncertain(request: SourceRequest) -> SourceResult:
     query_terms = set(text_ids(request.body.query).tolist())
     touched = list[tuple[int, Candidate]]()
     for finding in uncertain:
-        evidence = [records[name] for name in evidence_names(finding)]
-        shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in evidence)
-        if shared or any(record.id in nearest for record in evidence):
-            touched.append((-shared, _item(finding, evidence, request)))
+        both_records = [records[name] for name in evidence_names(finding)]
+        shared = sum(len(query_terms.intersection(text_ids(record.text).tolist())) for record in both_records)
+        if shared or any(record.id in nearest for record in both_records):
+            touched.append((-shared, _item(finding, both_records, request)))
     items = [item for _, item in sorted(touched, key=lambda pair: pair[0])]
     # without `query_evidence`: the section of memories, which searches the same collection, returns it
     return SourceResult(items, warnings=warnings, judged=judged, faults=faults)
 
 
 async def _doubts(request: SourceRequest) -> list[FindingRecord]:
-    """Returns the latest findings, open or accepted, that two records cannot both hold."""
+    """Returns the latest findings, open or accepted, which say that two records cannot both hold."""
     repository = findings.FindingRepository(request.resources.store, request.scope)
     still_counts = both(In("status", ("open", "accepted")), In("kind", ("contradiction", "stale")))
     found = [
@@ -116,8 +117,8 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     """Returns the statements that accepted findings replaced. Memories and summaries that repeat them may still have
     them.
 
-    The evidence of a finding names its memories, each with a fingerprint of its text; `proposal` says which of them is
-    kept and which are retired: `{"action": "supersede", "keep": {"id": "mem_2", …}, "retire": [{"id": "mem_1", …}]}`.
+    The evidence of a finding names its memories, each with a fingerprint of its text (`mark`, no mark of a prompt).
+    `proposal` says what stays: `{"action": "supersede", "keep": {"id": "mem_2", …}, "retire": [{"id": "mem_1", …}]}`.
     """
     replacements = [
         finding
@@ -168,10 +169,12 @@ async def _accepted_statements(request: SourceRequest, accepted: Sequence[Findin
     return statements
 
 
-def _item(finding: FindingRecord, records: Sequence[findings.EvidenceRecord], request: SourceRequest) -> Candidate:
+def _item(finding: FindingRecord, both_records: Sequence[findings.EvidenceRecord], request: SourceRequest) -> Candidate:
     """Returns a line such as "uncertain: I live in Rome. (2026-01-05) or, later: I now live in Oslo. (2026-05-05)"."""
-    quotes = [findings.quoted(named, record.text) for named, record in zip(finding["evidence"], records, strict=True)]
-    quoted_records = list(zip(quotes, records, strict=True))
+    quoted_records = [
+        (findings.quoted(named, record.text), record)
+        for named, record in zip(finding["evidence"], both_records, strict=True)
+    ]
     text = " or, later: ".join(
         f"{one_line(quote, SHOWN_CHARACTERS)} ({request.day(record.said_at)})" for quote, record in quoted_records
     )

@@ -71,8 +71,8 @@ DATE_CHARACTERS: Mapping[str | None, int] = {"day": 10, "month": 7, "year": 4}
 
 
 async def gather_memories(request: SourceRequest) -> SourceResult:
-    """Returns memories, best first, with the turns that belong to them. Those below the minimum importance are left
-    out, unless they are rules."""
+    """Returns memories, best first, each with its partner: the question before an answer, the answer to a question.
+    Those below the minimum importance are left out, unless they are rules."""
     decays = Decays(request.resources.store, request.scope.tenant)
     where, keep = visible(request)
     retrieved = await search(request, MEMORIES, where, request.limit + SPARE_MEMORIES, decays, keep=keep, partners=True)
@@ -80,7 +80,7 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
     memories = [memory for hit in hits for memory in (hit.doc, hit.partner) if memory is not None]
     store, scope, viewpoint = request.resources.store, request.scope, request.viewpoint
     statements = await replaced(store, scope, viewpoint, memories)
-    # "I now live in Bergen" goes before "I live in Oslo"
+    # "I now live in Bergen" goes before "I live in Oslo": by the facts learned from them, then by links of findings
     if request.interval is None:  # who names a time is answered by what held then
         hits = await present_first(store, scope, viewpoint, hits)
         hits = later_first(hits, statements) if statements else hits
@@ -299,7 +299,7 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
     day = happened[: DATE_CHARACTERS[precision]] if precision in DATE_CHARACTERS else request.day(happened)
     utterance, keys = Utterance.in_memory(memory), {same_memory(memory["memory_id"])}
     # not spoken: `text:<hash>`, an event `text:<hash>:2026-05-08`; spoken: `message:<session>:<seq>` and, from 12
-    # characters on, `text:<hash>` of the user or `text:<hash>:Ann` of another
+    # characters on, `text:<hash>` of the user or `text:<hash>:ann` of another (`:assistant` of the assistant)
     spoken = session is not None and seq is not None and source["speaker"] is not None
     if spoken:
         keys.add(same_message(session or "", seq or 0))
@@ -434,7 +434,7 @@ def _procedure_item(procedure_hit: procedures.ProcedureHit) -> Candidate:
     lines += [f"{number}. {one_line(step)}" for number, step in enumerate(procedure["steps"], 1)]
     lines.append(f"record: {tried}{f', unused for {int(record.idle_days)} days' if record.stale else ''}")
     trial = procedure.get("trial")
-    if trial is not None and procedures.served(trial) == "revised":
+    if trial is not None and procedures.served(trial) == "revised":  # old and revised steps take turns
         lines.append(f"trial: these steps are new, {procedures.trial_sentence(trial)}")
     lines += [f"note: {one_line(note)}" for note in procedure["notes"][-SHOWN_NOTES:]]
     keys = frozenset({same_text(" ".join([procedure["name"], *procedure["steps"]]))})

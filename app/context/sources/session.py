@@ -84,6 +84,7 @@ async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list
     )
     due: list[tuple[str, Candidate]] = []
     for memory in memories:
+        # {"plan": "2026-12-04T09:30:00.000Z", "due": …, "ends": …}; a plan of a month or a year is of no day
         times = {kind: at for at, kind in times_of(memory, now)}
         shown = [at for kind, at in times.items() if kind != "ends" and at <= soon]
         if not shown or (memory.get("surface_at") or "") > now or memory["event_at_precision"] in ("month", "year"):
@@ -127,8 +128,8 @@ async def _task(request: SourceRequest) -> TaskRecord | None:
     if request.body.session_id is None:
         return None
     of_session = both(Eq("session_id", request.body.session_id), Eq("status", "in_progress"), request.is_own)
-    of_now = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
-    return of_now[0] if of_now else None
+    latest = await tasks.find(both(of_session, unexpired(rfc3339(request.now))), limit=1)
+    return latest[0] if latest else None
 
 
 def _task_items(task: TaskRecord, room: int) -> list[Candidate]:
@@ -321,7 +322,7 @@ SUMMARY_SOURCE = ContextSource(
     "summary",
     "Earlier conversations",
     gather_summary,
-    (LINES + 1) * LAST_TOLD,
+    default_limit=(LINES + 1) * LAST_TOLD,  # the lines of each session, and as many interactions as sessions
     share=0.1,
     order=latest_first,
     gets_marks=True,
