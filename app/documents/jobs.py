@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from subprocess import DEVNULL, Popen
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 from typing import Any
 
 import orjson
@@ -40,6 +40,7 @@ from app.writes.executor import quota_of
 
 SECONDS = 120.0
 """How long the process that reads a file may take."""
+STDIN = "/dev/stdin"
 AT_ONCE = 64
 MOVED = ("context", "source", "metadata", "metadata_terms", "identity_hash")
 """Fields of a passage that stays and stands elsewhere in the new file."""
@@ -79,32 +80,32 @@ class DocumentJobs:
     async def _read(self, run: Run, document: DocumentRecord) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """Returns the passages of the file, and the figures at the end. Raises FileUnreadable."""
         of_upload = partial(self._store.find, PARTS, run.tenant, Eq("upload_id", document["upload_id"]))
-        with TemporaryDirectory(prefix="recalld-") as folder:
-            file, printed = Path(folder) / "file", Path(folder) / "passages"
-            with file.open("wb") as target:
-                async for parts in pages(of_upload, PARTS, 1):
-                    for part in parts:
-                        target.write(await in_turn(base64.b64decode, part["data"]))
+        # files without a name: a process that is killed leaves no text behind
+        with TemporaryFile() as file, TemporaryFile() as printed:
+            async for parts in pages(of_upload, PARTS, 1):
+                for part in parts:
+                    file.write(await in_turn(base64.b64decode, part["data"]))
+            file.seek(0)
             # it is told nothing of the service's settings, which have keys
             environment = {"PYTHONPATH": str(Path(app.__file__).parents[1]), "PATH": os.environ.get("PATH", "")}
-            with printed.open("wb") as output:
-                # Not asyncio's: the child that uvloop forks runs Python, which closes connections of other threads to
-                # SQLite and may wait for ever for a lock that one of them held; the event loop waits for its start.
-                process = Popen(  # noqa: ASYNC220, S603 (it waits for the program's start, as asyncio's does)
-                    [sys.executable, "-m", "app.documents.extract", document["media_type"], file, document["charset"]],
-                    stdin=DEVNULL,
-                    stdout=output,
-                    stderr=DEVNULL,
-                    env=environment,
-                )
-                try:
-                    await asyncio.wait_for(asyncio.to_thread(process.wait), SECONDS)
-                except TimeoutError:
-                    raise FileUnreadable(f"The file takes more than {SECONDS:g} seconds to read.") from None
-                finally:
-                    process.kill()
-                    await asyncio.to_thread(process.wait)
-            lines = await in_turn(lambda: list(map(orjson.loads, printed.read_bytes().splitlines())))
+            # Not asyncio's: the child that uvloop forks runs Python, which closes connections of other threads to
+            # SQLite and may wait for ever for a lock that one of them held; the event loop waits for its start.
+            process = Popen(  # noqa: ASYNC220, S603 (it waits for the program's start, as asyncio's does)
+                [sys.executable, "-m", "app.documents.extract", document["media_type"], STDIN, document["charset"]],
+                stdin=file,
+                stdout=printed,
+                stderr=DEVNULL,
+                env=environment,
+            )
+            try:
+                await asyncio.wait_for(asyncio.to_thread(process.wait), SECONDS)
+            except TimeoutError:
+                raise FileUnreadable(f"The file takes more than {SECONDS:g} seconds to read.") from None
+            finally:
+                process.kill()
+                await asyncio.to_thread(process.wait)
+            printed.seek(0)
+            lines = await in_turn(lambda: list(map(orjson.loads, printed.read().splitlines())))
         *found, figures = lines or [{}]
         if process.returncode or "text" in figures:
             raise FileUnreadable("The file takes too much time or memory to read.")

@@ -1,6 +1,8 @@
 """Files over HTTP: what they become, and what is left of them."""
 
 import os
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,19 @@ def test_no_python_of_the_service_runs_in_the_process_that_reads_a_file(
 
     os.register_at_fork(after_in_child=note)
     assert (uvloop.run(read_one()), forked.exists()) == ("ready", False)
+
+
+async def test_a_service_that_is_killed_leaves_no_text_of_a_file_behind(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder := tmp_path / "temporary").mkdir()
+    python = tmp_path / "python"  # lists what lies there while a file is read
+    python.write_text(f'#!/bin/sh\nls -A "{folder}" > "{tmp_path}/seen"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o700)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr(sys, "executable", str(python))
+    _, document = await read(service, MANUAL)
+    assert (document["status"], (tmp_path / "seen").read_text()) == ("ready", "")
 
 
 @pytest.mark.parametrize("policy", ["flag", "redact", "block"])
