@@ -235,7 +235,7 @@ def asked_order(query: str) -> TimeOrder | None:
     questions = _QUESTION.findall(text) or ([] if _SEVERAL.search(text) else [text])
     pairs = [(question, grammar) for question in questions for grammar in likeliest(question)]
     asked = {
-        order for order in TIME_ORDERS if any(grammar.orders[order].search(question) for question, grammar in pairs)
+        order for order in TIME_ORDERS if any(grammar.words[order].search(question) for question, grammar in pairs)
     }
     if "earliest" in asked:  # "What was the price before it changed?" has "changed", too
         return None if "latest" in asked else "earliest"
@@ -249,8 +249,8 @@ def is_over(statement: str) -> bool:
         return False
     text = fold_in_place(statement)
     grammars = likeliest(text)
-    return any(grammar.orders["formerly"].search(text) for grammar in grammars) and not any(
-        grammar.orders["present"].search(text) for grammar in grammars
+    return any(grammar.words["formerly"].search(text) for grammar in grammars) and not any(
+        grammar.words["present"].search(text) for grammar in grammars
     )
 
 

@@ -163,17 +163,10 @@ def weekday_span(now: datetime, weekday: int, shift: int | None, *, of_week: boo
     return day_span(today, -gone - (7 if shift == -2 else 0))
 
 
-def month_span(now: datetime, month: int, shift: int | None, year: int | None) -> Span | None:
-    """Returns `month` of `year`. Without a year it follows the rules of `yearly`."""
-    return _months(now, month, 1, shift, year)
+def months_span(now: datetime, month: int, months: int, shift: int | None, year: int | None) -> Span | None:
+    """Returns a month, a quarter or a season of `year`: so many `months` from `month` on, of a winter from December.
+    Without a year it follows the rules of `yearly`."""
 
-
-def season_span(now: datetime, season: str, shift: int | None, year: int | None) -> Span | None:
-    """Returns a season by the rules of `month_span`. The winter of a year begins in its December."""
-    return _months(now, _SEASONS[season], 3, shift, year)
-
-
-def _months(now: datetime, month: int, months: int, shift: int | None, year: int | None) -> Span | None:
     def of(year: int) -> Span:
         start = midnight(now).replace(year=year, month=month, day=1)
         return Span(start, add_months(start, months))
@@ -430,16 +423,16 @@ class Grammar:
         return frozenset(longest).union(evenings, self._table["time_words"].split())
 
     @cached_property
-    def orders(self) -> dict[str, re.Pattern[str]]:
-        """Patterns of words that ask for the one or the other end of the time of what answers; and, as "formerly", by
-        which a statement says that it no longer holds."""
+    def words(self) -> dict[str, re.Pattern[str]]:
+        """Patterns of words: those of `TIME_ORDERS` ask for the one or the other end of the time of what answers, with
+        "formerly" a statement says that it no longer holds, "coming" and "gone" tell of what a text speaks."""
         words = {**self._table, "earliest": f"{self._table['earliest']}|{self._table['formerly']}"}
-        return {order: self._compiled(f"(?:{words[order]})") for order in (*TIME_ORDERS, "formerly")}
+        return {name: self._compiled(f"(?:{words[name]})") for name in (*TIME_ORDERS, "formerly", "coming", "gone")}
 
     def names_no_subject(self, text: str) -> bool:
         """Returns whether a folded text holds only words such as "what", "did", "happen", "recently", or none."""
-        for pattern in self.orders.values():
-            text = pattern.sub(lambda match: match.groupdict().get("rest") or " ", text)
+        for order in TIME_ORDERS:
+            text = self.words[order].sub(lambda match: match.groupdict().get("rest") or " ", text)
         if self.spaced:
             return self._general.issuperset(WORD.findall(text))
         longest = sorted(map(re.escape, self._general), key=len, reverse=True)
@@ -449,17 +442,9 @@ class Grammar:
     def _general(self) -> frozenset[str]:
         return self.function_words.union(self._table["general"].split())
 
-    @cached_property
-    def _coming(self) -> re.Pattern[str]:
-        return self._compiled(f"(?:{self._table['coming']})")
-
-    @cached_property
-    def _gone(self) -> re.Pattern[str]:
-        return self._compiled(f"(?:{self._table['gone']})")
-
     def tense(self, text: str) -> Literal["gone", "coming"] | None:
         """Returns whether a text speaks of the past or of what is to come; None if of neither or of both."""
-        coming, gone = self._coming.search(text) is not None, self._gone.search(text) is not None
+        coming, gone = (self.words[name].search(text) is not None for name in ("coming", "gone"))
         return None if coming == gone else "coming" if coming else "gone"
 
     @cached_property
@@ -715,13 +700,12 @@ class Grammar:
         return day_part(day, self._part(match))
 
     def _month(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
-        return month_span(
-            now, self._months[_phrase(match["month"])], _shift(match, shift), self._named_year(match, now)
-        )
+        month = self._months[_phrase(match["month"])]
+        return months_span(now, month, 1, _shift(match, shift), self._named_year(match, now))
 
     def _season(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
-        season = self._seasons[_phrase(match["season"])]
-        return season_span(now, season, _shift(match, shift), self._named_year(match, now))
+        month = _SEASONS[self._seasons[_phrase(match["season"])]]
+        return months_span(now, month, 3, _shift(match, shift), self._named_year(match, now))
 
     def _week(self, match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
         return week_of_year(now, int(match["number"]), shift, self._named_year(match, now))
@@ -769,8 +753,7 @@ class Grammar:
         month = (
             3 * (int(quarter) if quarter.isdecimal() else self._nths.get(quarter) or int(self._numbers[quarter])) - 2
         )
-        first = month_span(now, month, shift, self._named_year(match, now))
-        return None if first is None else Span(first.start, add_months(first.start, 3))
+        return months_span(now, month, 3, shift, self._named_year(match, now))
 
 
 def _day_of_month(match: re.Match[str], now: datetime, shift: int | None) -> Span | None:
