@@ -21,7 +21,7 @@ from app.core.clock import new_id
 from app.errors import BadRequest, RecalldError, TooLarge
 from app.metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_PROGRESS
 from app.storage.changes import using_reserve
-from app.storage.protocol import begin_request
+from app.storage.protocol import start_stopwatch
 from app.storage.records import DAMAGED, remembering
 from app.storage.schema import Collection
 
@@ -56,7 +56,7 @@ class RequestLayer:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begin_request()
+        start_stopwatch()
         request = _Request(scope, send)
         REQUESTS_IN_PROGRESS.inc()
         with request.span() as span:

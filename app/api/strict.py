@@ -29,7 +29,7 @@ from starlette.types import Receive, Scope, Send
 from app.auth.dependencies import authenticate, header, state_of
 from app.core import schemas as core
 from app.core.metadata_filter import RecordFields, condition_of
-from app.core.secret_text import PRIVATE, Secret, redacted, spans
+from app.core.secret_text import PRIVATE, Secret, redacted, secrets_of
 from app.core.work import BODY_BYTES_PER_UNIT, MOST_ENCODED, characters, charge, in_turn, off_loop, turn, work_for
 from app.errors import (
     MAX_ERRORS,
@@ -217,7 +217,7 @@ def secrets_in(value: Any, own: OwnPatterns, *, replaces: bool, only_read: bool)
             if (is_record or only_read) and name.__class__ is str and _NAME.search(name):
                 continue
             shown = name
-            if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := spans(name, own)):
+            if name.__class__ is str and len(name) >= _SHORTEST_KEY and (found := secrets_of(name, own)):
                 shown = renamed[name] = redacted(name, found)
                 yield from ((_pointer(place), secret) for secret in found)
             kind = item.__class__
@@ -230,7 +230,7 @@ def secrets_in(value: Any, own: OwnPatterns, *, replaces: bool, only_read: bool)
                 text = item
             else:
                 continue
-            if found := spans(text, own):
+            if found := secrets_of(text, own):
                 yield from ((_pointer((place, shown)), secret) for secret in found)
                 if replaces:
                     container[name] = redacted(text, found)

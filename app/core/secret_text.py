@@ -1,6 +1,6 @@
 """Secrets and personal data in texts: keys of vendors, private keys, passwords in addresses, cards and IBANs.
 
-    spans("My key is sk-proj-Zk…, card 4242 4242 4242 4242.")
+    secrets_of("My key is sk-proj-Zk…, card 4242 4242 4242 4242.")
     → [Secret("openai_key", 10, 58), Secret("card", 65, 84)]
 
 What is found has a form that hardly anything else has, or a sum that is right. A word such as "password" says nothing.
@@ -190,7 +190,7 @@ PRIVATE = "private"
 _TAG = re.compile(r"<(/?)private>", re.IGNORECASE)
 
 
-def spans(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Secret]:
+def secrets_of(text: str, own: Sequence[tuple[str, re.Pattern[str]]] = ()) -> list[Secret]:
     """Returns the secrets in a text, in order. Those that overlap are one, of the kind of the longer. `own`: kinds and
     patterns of the operator."""
     found = [*_private(text)]

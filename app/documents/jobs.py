@@ -20,7 +20,7 @@ import app
 from app import metrics
 from app.core.clock import Clock, rfc3339
 from app.core.schemas import differing
-from app.core.secret_text import PRIVATE, Secret, redacted, spans
+from app.core.secret_text import PRIVATE, Secret, redacted, secrets_of
 from app.core.work import in_turn
 from app.documents.extract import FileUnreadable
 from app.documents.schemas import DOCUMENTS, PARTS, DocumentRecord
@@ -124,7 +124,7 @@ class DocumentJobs:
         for item in found:  # the text as it was before it was cut, with line ends for what is in no passage
             parts += ["\n" * (item["start"] - end), item["text"][max(end - item["start"], 0) :]]
             end = item["end"]
-        secrets = spans("".join(parts), self._secrets.own)
+        secrets = secrets_of("".join(parts), self._secrets.own)
         for secret in secrets:
             metrics.SECRETS.labels(secret.kind, policy).inc()
             if policy == "block" and secret.kind != PRIVATE:
@@ -159,7 +159,7 @@ class DocumentJobs:
                     fresh.append(wanted)
             entries = await embeddings.entries([text_to_index(memory) for memory in fresh])
             for memory, entry in zip(fresh, entries, strict=True):
-                changes += memories.add(memory, embeddings, entry)[1]
+                changes += (await memories.add(memory, embeddings, entry))[1]
             quota = quota_of(self._quotas, run.tenant)
             await self._commit(run, document, [*changes, *([quota] if quota else [])], {})
             await run.progress(min(first + AT_ONCE, len(found)), len(found))

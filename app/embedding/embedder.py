@@ -200,7 +200,7 @@ class BatchQueue:
         self._observe = observe
         self._gives_way = gives_way
         self._words = self._english = 0  # of what is stored, until it is known that the model suits it or not
-        self._knows_languages = knows_all_scripts(model.name)
+        self._language_judged = knows_all_scripts(model.name)
         self._inbox: list[EmbeddingRequest] = []
         self._closing = False
         self._wake = threading.Condition()
@@ -276,7 +276,7 @@ class BatchQueue:
             return
         if self._observe:
             self._observe(len(batch), time.perf_counter() - start)
-        if not self._knows_languages:
+        if not self._language_judged:
             self._read_language([request.texts[index] for request, index in batch if not request.urgent])
         for (request, index), vector, good in zip(batch, vectors, fit, strict=True):
             if good:
@@ -289,7 +289,7 @@ class BatchQueue:
         for words, english in map(words_and_english, stored):
             self._words, self._english = self._words + words, self._english + english
         if self._words >= JUDGED_WORDS and self._english < LEAST_ENGLISH * self._words:
-            self._knows_languages = True  # said once
+            self._language_judged = True
             log.warning(
                 "most of the texts are not in English, which alone the embedding model has learned: they are found by "
                 "their words. RECALLD_EMBEDDING_MODEL=multilingual finds them by their meaning",

@@ -19,7 +19,7 @@ from app.core.clock import Clock
 from app.core.schemas import Count, Json, example, shown
 from app.errors import ChangesOff, RecalldError
 from app.storage.change_log import LogEntry, LogPage, Position
-from app.storage.protocol import Store, begin_request
+from app.storage.protocol import Store, start_stopwatch
 from app.storage.repository import open_cursor, seal_cursor
 from app.storage.schema import After, Eq, Filter, In, Not, Or, both
 from app.storage.scope import Scope
@@ -193,7 +193,7 @@ class ChangeFeed:
         sent = read = now()
         with self._log.watch.reading(self._scope.tenant) as changed:
             while not ending():
-                begin_request()  # each read has a deadline of its own
+                start_stopwatch()  # each read has a deadline of its own
                 changed.clear()
                 try:
                     page = await self._read(after, wanted, STREAMED)

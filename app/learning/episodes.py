@@ -474,9 +474,7 @@ class _Merging:
         fields = PROCEDURES.as_record(body.model_dump())
         if self._rule is not None and self._rule.allows(texts_of(fields)):
             fields["user_id"] = None
-        procedure, changes = await self._procedures.embed_and_add(
-            new_procedure(fields, source, self._now), self._embeddings
-        )
+        procedure, changes = await self._procedures.add(new_procedure(fields, source, self._now), self._embeddings)
         self.changes += changes
         self._made.append(procedure["procedure_id"])
 

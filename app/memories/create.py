@@ -231,10 +231,8 @@ class MemoryPlanner:
             return Revise(stored, changed)
         revised = stored | changed
         # hashed anew: the field may hold the hash of a message (`word_for_word_original`)
-        equal_after = (
-            identity_hash(revised) == identity_hash(stored) and revised["memory_type"] == stored["memory_type"]
-        )
-        return Repeat(stored) if equal_after else Contend(stored)
+        equal = identity_hash(revised) == identity_hash(stored) and revised["memory_type"] == stored["memory_type"]
+        return Repeat(stored) if equal else Contend(stored)
 
     async def _plan_item(self, item: _Item, entry: IndexEntry | None) -> MemoryCreated:
         """Adds the changes of one item, with the index entry of its new text. Returns its answer."""
@@ -253,8 +251,8 @@ class MemoryPlanner:
 
         guarded = any(_is_guarded(other, item.body) for other in to_supersede)
         if item.expired:  # a dispute with one of them is over, or goes on with the new memory if that takes the key
-            heirs = [] if guarded else [item.memory]
             self._changes += self._memories.remove(item.expired)
+            heirs = [] if guarded else [item.memory]
             self._changes += await self._memories.disputes_over(item.expired, self._now, heirs)
         if isinstance(outcome, Contend):
             return await self._dispute(item, [outcome.stored, *to_supersede], similar, entry)
@@ -272,7 +270,7 @@ class MemoryPlanner:
             original = word_for_word_original(new, self._originals)
             if original is not None:
                 new["identity_hash"] = original["identity_hash"]
-            written, changes = await self._memories.embed_and_add(new, self._embeddings, entry)
+            written, changes = await self._memories.add(new, self._embeddings, entry)
             self._created.add(written["memory_id"])
         else:
             changed = outcome.changed if isinstance(outcome, Revise) else await self._gains_of_repeat(item, subject)
@@ -388,7 +386,7 @@ class MemoryPlanner:
             for equal in await self._memories.equal(disputed, self._now, "disputed"):
                 if set(equal["contradicts"]) >= set(contradicted_ids) and equal["claimed_key"] == item.body.key:
                     return await self._answer(equal, similar, ())
-        disputed, changes = await self._memories.embed_and_add(disputed, self._embeddings, entry)
+        disputed, changes = await self._memories.add(disputed, self._embeddings, entry)
         # a deletion of one of them at this moment conflicts with this commit (`MemoryRepository.delete`), or this one
         # with it, and whoever is second reads anew
         tenant, owner = self._memories.scope.tenant, disputed["user_id"]

@@ -217,7 +217,7 @@ TIMELESS = "9999-12-31T00:00:00.000Z"
 
 
 def new_memory(fields: schemas.MemoryRecord, source: schemas.Source, now: str, *, unique: bool) -> schemas.MemoryRecord:
-    """Returns a new memory of `fields` (those of `MemoryCreate`).
+    """Returns a new memory of `fields` (those of `MemoryCreate`; `deduplicate` and `on_similar` are not stored).
 
     `unique`: no equal active memory may exist in its partition.
     """
@@ -460,9 +460,8 @@ def same_partition(record: OwnedRecord, other: OwnedRecord) -> bool:
 class VersionedRepository(Repository[R]):
     """A repository of searchable records that keeps each replaced version as history.
 
-    `add` stores a new record with its index entry, and `embed_and_add` makes the entry first. `update` changes fields,
-    `revise` stores the outgoing version besides, and `rewritten` embeds a new text first. `as_updated` returns the
-    record as these leave it, without any change.
+    `update` changes fields, `revise` stores the outgoing version besides, and `rewritten` embeds a new text first, as
+    `add` does. `as_updated` returns the record as these leave it, without any change.
     """
 
     def __init__(
@@ -471,8 +470,11 @@ class VersionedRepository(Repository[R]):
         super().__init__(store, scope, kind.collection)
         self._kind, self.history = kind, Repository(store, scope, history)
 
-    def add(self, record: R, embeddings: Embeddings, entry: IndexEntry) -> tuple[R, list[Change]]:
-        """Returns a new record with its field `embedding`, and the changes that store it with its index entry."""
+    async def add(self, record: R, embeddings: Embeddings, entry: IndexEntry | None = None) -> tuple[R, list[Change]]:
+        """Returns a new record with its field `embedding`, and the changes that store it with its index entry: `entry`,
+        or one that is made here."""
+        if entry is None:
+            (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
         record = self.collection.as_record({**record, "embedding": embeddings.info(entry)})
         return record, [self.insert(record, entry), *self._note_if_pending(record)]
 
@@ -482,14 +484,6 @@ class VersionedRepository(Repository[R]):
             return []
         record_id = record[self.collection.id_field]
         return [pending_note(self.collection, self.scope.tenant, record_id, record["updated_at"])]
-
-    async def embed_and_add(
-        self, record: R, embeddings: Embeddings, entry: IndexEntry | None = None
-    ) -> tuple[R, list[Change]]:
-        """Returns the same as `add`. Without an entry, that of the record's text is made."""
-        if entry is None:
-            (entry,) = await embeddings.entries([self._kind.text_to_index(record)])
-        return self.add(record, embeddings, entry)
 
     async def rewritten(
         self, record: R, changed: R, now: str, embeddings: Embeddings, entry: IndexEntry | None = None

@@ -555,7 +555,7 @@ class ProcedureService:
         source: Source = {"api_key_id": self._procedures.scope.key_id}
         procedure = new_procedure(schemas.PROCEDURES.as_record(body.model_dump()), source, self._now())
         await self._require_free_name(procedure)
-        procedure, changes = await self._procedures.embed_and_add(procedure, self._embeddings)
+        procedure, changes = await self._procedures.add(procedure, self._embeddings)
         return WriteResult(schemas.render(procedure), changes, 201, {"ETag": etag(procedure)})
 
     async def get(self, procedure_id: str) -> schemas.Procedure:

@@ -611,9 +611,7 @@ class DaySummaries:
                     "metadata": metadata,
                     "event_at": begun,
                 }
-                summary, changes = await memories.embed_and_add(
-                    new_memory(fields, source, now, unique=False), embeddings
-                )
+                summary, changes = await memories.add(new_memory(fields, source, now, unique=False), embeddings)
                 summary = summary | {"tenant_id": tenant}
             if known:
                 fields_of_day: ActionDayRecord = {"cells": figures, "updated_at": now}

@@ -346,7 +346,7 @@ class SessionSummaries:
             now,
             unique=False,
         )
-        memory, changes = await self._memories.embed_and_add(memory, self._embeddings)
+        memory, changes = await self._memories.add(memory, self._embeddings)
         return memory["memory_id"], changes
 
     async def _revised(self, old: MemoryRecord, summary: SummaryText, now: str) -> list[Change]:

@@ -262,7 +262,7 @@ class SessionService:
         memories = await off_loop(characters([[message["text"], message["metadata"]] for message in messages]), made)
         entries = await self._embeddings.entries([text_to_index(memory) for memory in memories])
         embedded = zip(memories, entries, strict=True)
-        return [self._memories.add(memory, self._embeddings, entry) for memory, entry in embedded]
+        return [await self._memories.add(memory, self._embeddings, entry) for memory, entry in embedded]
 
     async def stats(self, session_id: str) -> schemas.SessionStats:
         session = await self._live(session_id)
@@ -410,7 +410,7 @@ class MessageEdits:
             return fields, changes + rewritten
         if session["memorize"] != "messages":
             return fields, changes
-        _, added = await self._memories.embed_and_add(fresh, self._embeddings)
+        _, added = await self._memories.add(fresh, self._embeddings)
         return fields, changes + added
 
     async def _memory_of(self, session: schemas.SessionRecord, message: schemas.MessageRecord) -> MemoryRecord | None:

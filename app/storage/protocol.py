@@ -49,7 +49,7 @@ class RequestWait:
 _WAIT: ContextVar[RequestWait | None] = ContextVar("wait", default=None)
 
 
-def begin_request() -> None:
+def start_stopwatch() -> None:
     """Starts the stopwatch of this context and of the tasks that are started in it. How long a request may wait is the
     engine's: it asks `left(5.0)`."""
     _WAIT.set(RequestWait())

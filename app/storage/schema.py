@@ -320,7 +320,7 @@ class Collection(Generic[R]):
         return shown
 
     def as_record(self, fields: Mapping[str, object]) -> R:
-        """Returns fields as a record of this collection, where their names are known only while the program runs:
+        """Returns a copy of the fields, unchecked, as a record, where their names are known only at run time:
         `MEMORIES.as_record(body.model_dump(exclude_unset=True))`, what a PATCH sets."""
         return cast(R, dict(fields))
 

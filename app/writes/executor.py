@@ -384,9 +384,7 @@ class RequestWriter:
                 handler,
                 actor,
                 quota=quota,
-                warnings=getattr(
-                    request, "warnings", ()
-                ),  # of `StrictRequest`: what was found in the texts of the body
+                warnings=getattr(request, "warnings", ()),  # of `StrictRequest`: found in the texts of the body
             )
         except QuotaExceeded:
             QUOTA_REFUSALS.inc()

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from app.core.secret_text import FORMS, redacted, spans
+from app.core.secret_text import FORMS, redacted, secrets_of
 from tests.support.processor_time import processor_time
 
 ALNUM = string.ascii_letters + string.digits
@@ -77,26 +77,26 @@ SECRETS = [
 @pytest.mark.parametrize("around", ["{}", "It is {}, keep it.", '{{"key": "{}"}}', "密钥{}。", "1\\n{}\\n2"])
 def test_a_secret_is_found_where_it_stands(kind: str, value: str, around: str) -> None:
     text = around.format(value)
-    (found,) = spans(text)
+    (found,) = secrets_of(text)
     assert (found.kind, text[found.start : found.end]) == (kind, value)
 
 
 def test_the_password_of_an_address_is_found_and_nothing_else_of_it() -> None:
     text = "postgres://app:" + "07FxCp_fi2@db.internal:5432/shop and https://git@host/x and amqp://u:$PASS@h"
-    (found,) = spans(text)
+    (found,) = secrets_of(text)
     assert (found.kind, text[found.start : found.end]) == ("url_password", "07FxCp_fi2")
 
 
 def test_the_value_of_an_authorization_header_is_found() -> None:
     text = f"curl -H 'Authorization: Bearer {drawn(30)}' and Authorization: Bearer <token>"
-    (found,) = spans(text)
+    (found,) = secrets_of(text)
     assert (found.kind, found.end - found.start) == ("auth_header", 30)
 
 
 def test_the_secret_key_of_aws_needs_its_name_near() -> None:
     value = "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
-    assert [span.kind for span in spans(f"aws_secret_access_key = {value}")] == ["aws_secret_key"]
-    assert spans(f"The path is {value}") == []
+    assert [span.kind for span in secrets_of(f"aws_secret_access_key = {value}")] == ["aws_secret_key"]
+    assert secrets_of(f"The path is {value}") == []
 
 
 @pytest.mark.parametrize(
@@ -121,28 +121,28 @@ def test_the_secret_key_of_aws_needs_its_name_near() -> None:
     ],
 )
 def test_what_only_looks_like_one_is_none(text: str) -> None:
-    assert spans(text) == []
+    assert secrets_of(text) == []
 
 
 def test_several_stand_in_order_and_do_not_overlap() -> None:
     text = "card 4242 4242 4242 4242 12/29, <private>IBAN DE89370400440532013000 <private>in</private></private>, " + (
         "AKIA" + "IOSFODNN7EXAMPLE"
     )
-    assert [span.kind for span in spans(text)] == ["card", "private", "aws_key_id"]
-    assert text[spans(text)[1].start : spans(text)[1].end].count("private>") == 4
+    assert [span.kind for span in secrets_of(text)] == ["card", "private", "aws_key_id"]
+    assert text[secrets_of(text)[1].start : secrets_of(text)[1].end].count("private>") == 4
 
 
 def test_what_overlaps_is_one_and_nothing_of_it_is_left() -> None:
     key = f"-----BEGIN RSA PRIVATE KEY-----\n{drawn(64)}\n{drawn(40)}\n-----END RSA PRIVATE KEY-----"
     text = f"aws secret: {key} in it"
-    assert redacted(text, spans(text)) == "aws secret: [secret: private_key] in it"
+    assert redacted(text, secrets_of(text)) == "aws secret: [secret: private_key] in it"
     text = f"AB12 IBAN DE89 3704 0044 0532 0130 00 and redis://u:{'p@ss' + 'w0rd'}@host"
-    assert redacted(text, spans(text)) == "AB12 IBAN [secret: iban] and redis://u:[secret: url_password]@host"
+    assert redacted(text, secrets_of(text)) == "AB12 IBAN [secret: iban] and redis://u:[secret: url_password]@host"
 
 
 def test_a_private_key_without_its_end_goes_as_far_as_it_does() -> None:
     text = pem("RSA PRIVATE KEY").partition("-----END")[0] + "\n\N{BULLET} then we had tea"
-    (found,) = spans(text)
+    (found,) = secrets_of(text)
     assert text[found.end :].startswith("\N{BULLET}")
 
 
@@ -162,11 +162,11 @@ def test_no_expression_of_the_table_can_hang() -> None:
     "part", ["sk-", "eyJ-", "-----BEGIN PRIVATE KEY-----", "4242 ", "DE44 1234 ", "://a:b", "<private>"]
 )
 def test_hostile_texts_are_read(part: str) -> None:
-    assert all(0 <= span.start < span.end for span in spans(part * (32_000 // len(part))))
+    assert all(0 <= span.start < span.end for span in secrets_of(part * (32_000 // len(part))))
 
 
 def test_patterns_of_the_operator_are_found() -> None:
-    assert [*spans("badge EMP-123456", [("badge", re.compile(r"EMP-\d{6}"))])] == [("badge", 6, 16)]
+    assert [*secrets_of("badge EMP-123456", [("badge", re.compile(r"EMP-\d{6}"))])] == [("badge", 6, 16)]
 
 
 def test_the_body_of_a_private_key_that_says_where_it_ends_is_not_read() -> None:
@@ -174,7 +174,7 @@ def test_the_body_of_a_private_key_that_says_where_it_ends_is_not_read() -> None
     each, 20,000 characters were read as its body."""
 
     def read(text: str) -> None:
-        assert {secret.kind for secret in spans(text)} == {"private_key"}
+        assert {secret.kind for secret in secrets_of(text)} == {"private_key"}
 
     begin, end = "-----BEGIN PRIVATE KEY-----", "-----END -----"
     one = processor_time(lambda: read(f"{begin}{'A b' * 20_000}{end}"))

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 async def test_a_task_has_neither_the_tenant_nor_the_deadline_of_who_started_it() -> None:
     work_for("greedy")
-    protocol.begin_request()
+    protocol.start_stopwatch()
     with protocol.waiting():
         await asyncio.sleep(0.02)
 

@@ -116,7 +116,7 @@ async def test_a_run_does_not_share_the_time_that_the_request_may_wait_for_the_s
         left.append(protocol.left(LONG))
         return Done({})
 
-    protocol.begin_request()
+    protocol.start_stopwatch()
     with protocol.waiting():
         await runner(work=work).carry_out(await put_job(store, clock), LONG)
         assert protocol.left(LONG) < LONG

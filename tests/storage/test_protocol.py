@@ -17,7 +17,7 @@ async def call(seconds: float) -> None:
 
 
 async def test_calls_one_after_another_share_what_a_request_may_wait() -> None:
-    protocol.begin_request()
+    protocol.start_stopwatch()
     assert protocol.left(5) == 5
     await call(0.05)
     await call(0.05)
@@ -26,13 +26,13 @@ async def test_calls_one_after_another_share_what_a_request_may_wait() -> None:
 
 
 async def test_calls_at_the_same_time_count_once() -> None:
-    protocol.begin_request()
+    protocol.start_stopwatch()
     await asyncio.gather(*(call(0.1) for _ in range(50)))
     assert 0.001 < protocol.left(5) <= 4.9, "one after the other, nothing would be left"
 
 
 async def test_time_between_calls_is_not_the_stores() -> None:
-    protocol.begin_request()
+    protocol.start_stopwatch()
     await asyncio.sleep(0.05)
     assert protocol.left(5) == 5
 
@@ -40,7 +40,7 @@ async def test_time_between_calls_is_not_the_stores() -> None:
 async def test_what_no_request_waits_for_has_all_its_time() -> None:
     await call(0.02)
     assert protocol.left(5) == 5
-    protocol.begin_request()
+    protocol.start_stopwatch()
     await call(0.02)
     left = await asyncio.create_task(asyncio.to_thread(protocol.left, 5))
     assert left < 5, "a task of the request's is the request"
@@ -58,7 +58,7 @@ async def test_who_looks_for_changes_of_others_spends_no_time_of_the_request_tha
         await call(0.02)
         return len(left)
 
-    protocol.begin_request()
+    protocol.start_stopwatch()
     watch = LogWatch(mark)
     with watch.reading("t") as changed:
         while len(left) < 3:

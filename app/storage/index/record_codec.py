@@ -1,4 +1,4 @@
-"""Index records as bytes: the head, terms and facets of a document, and the vectors of its text's windows."""
+"""Packed records: the head, terms and facets of a document, and the vectors of its text's windows."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -117,12 +117,12 @@ FACET = np.dtype("<u8")
 def head_dtype(ranges: int) -> np.dtype[np.void]:
     """Returns the layout of a head with this number of ranges.
 
-    `rev` is the partition version that last wrote its text, vector, facets or session. A new importance leaves it as it
-    is, while the `rev` of the stored row is the version that last wrote anything.
+    `text_rev` is the partition version that last wrote its text, vector, facets or session. A new importance leaves it
+    as it is, while the `rev` of the stored row is the version that last wrote anything.
     """
     return np.dtype(
         [
-            ("rev", "<i8"),
+            ("text_rev", "<i8"),
             ("time", "<i8"),
             ("anchor", "<i8"),
             ("content", "<i8"),
@@ -196,8 +196,8 @@ def facet_id(field: str, value: object) -> int:
 
 def pack(spec: SearchSchema, doc: Mapping[str, object], entry: IndexEntry, rev: int) -> PackedRecord:
     """Returns the packed record of a document and its index entry, at the partition version `rev`."""
-    record = _Record(spec)
-    record["rev"] = rev
+    record = _Head(spec)
+    record["text_rev"] = rev
     record["length"], record["flags"] = entry.terms.length, entry.terms.flags & TEXT_FLAGS
     vector = None
     if entry.vector is not None:
@@ -216,29 +216,29 @@ def repack(
 ) -> PackedRecord:
     """Returns the record of a changed document whose text and vector stayed.
 
-    `changed` are the top-level fields that changed; None means any. `rev` moves only if facets or the position in the
-    session changed.
+    `changed` are the top-level fields that changed; None means any. `text_rev` moves only if facets or the position in
+    the session changed.
     """
-    record = _Record(spec, old.head)
+    record = _Head(spec, old.head)
     place = record["session"], record["ordinal"]
     _describe(record, spec, doc, changed)
     facets = old.facets
     if changed is None or not changed.isdisjoint(_facet_sources(spec)):
         facets = _facets(spec, doc).tobytes()
     if facets != old.facets or place != (record["session"], record["ordinal"]):
-        record["rev"] = rev
+        record["text_rev"] = rev
     return replace(old, head=record.bytes(), facets=facets)
 
 
 def reword(
     spec: SearchSchema, doc: Mapping[str, object], old: PackedRecord, terms: IndexedTerms, rev: int
 ) -> PackedRecord:
-    """Returns the record of a document with new terms. Its vectors stay; `rev` moves if the terms differ."""
+    """Returns the record of a document with new terms. Its vectors stay; `text_rev` moves if the terms differ."""
     result = repack(spec, doc, old, rev)
-    record, packed = _Record(spec, result.head), _packed_terms(terms)
+    record, packed = _Head(spec, result.head), _packed_terms(terms)
     record["length"], record["flags"] = terms.length, record["flags"] & ~TEXT_FLAGS | terms.flags & TEXT_FLAGS
     if packed != old.terms:
-        record["rev"] = rev
+        record["text_rev"] = rev
     return replace(result, head=record.bytes(), terms=packed)
 
 
@@ -248,7 +248,7 @@ def _packed_terms(terms: IndexedTerms) -> bytes:
     return packed.tobytes()
 
 
-class _Record:
+class _Head:
     """One head, with access to fields by name. Writing fields one by one through numpy takes longer than all the
     rest."""
 
@@ -284,7 +284,7 @@ def _layout(ranges: int) -> tuple[Struct, dict[str, int | slice]]:
     return Struct(codes), places
 
 
-def _describe(record: _Record, spec: SearchSchema, doc: Mapping[str, object], changed: Set[str] | None = None) -> None:
+def _describe(record: _Head, spec: SearchSchema, doc: Mapping[str, object], changed: Set[str] | None = None) -> None:
     for name, sources, read in _parts(spec):
         if changed is None or not changed.isdisjoint(sources):
             record[name] = read(doc)
@@ -439,5 +439,5 @@ def _place(spec: SearchSchema, name: str) -> int:
 def at_version(spec: SearchSchema, packed: PackedRecord, rev: int) -> PackedRecord:
     """Returns the packed record with the partition version `rev`: versions belong to the store, not to the record."""
     head = np.frombuffer(packed.head, head_dtype(len(spec.ranges)))[0].copy()
-    head["rev"] = rev
+    head["text_rev"] = rev
     return replace(packed, head=head.tobytes())

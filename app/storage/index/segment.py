@@ -431,7 +431,7 @@ class Segment:
             return list(rows)
         heads = np.frombuffer(b"".join(row.packed.head for row, _ in known if row.packed), self._heads.dtype)
         places = np.array([at for _, at in known], np.int64)
-        stayed = heads["rev"] == self._heads["rev"][places]
+        stayed = heads["text_rev"] == self._heads["text_rev"][places]
         heads, places = heads[stayed], places[stayed]
         before = self._heads[places]
         self._heads[places] = heads

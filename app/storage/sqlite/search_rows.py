@@ -2,7 +2,7 @@
 
 Each list of changes increments the version of the partitions that it touches. A row stores the version that wrote it
 (`rev`), and a deleted one leaves a tombstone, so that any process can update its copy of a partition with the rows that
-changed. The `rev` in its head moves less often: see `head_dtype`.
+changed. The `text_rev` in its head moves less often: see `head_dtype`.
 """
 
 from collections.abc import Iterator, Sequence, Set

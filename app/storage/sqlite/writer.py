@@ -465,9 +465,8 @@ class WriterThread:
                     self._connection.execute("RELEASE one")
             if self._connection.total_changes() != before:
                 number = connections.count_commit(self._connection)
-                stale_reads = [queued.stale_reads for queued in group]
-                of_all = None if None in stale_reads else set().union(*filter(None, stale_reads))
-                self.own_commits.note(number, of_all)
+                reads = [queued.stale_reads for queued in group]
+                self.own_commits.note(number, None if None in reads else set().union(*filter(None, reads)))
             self._connection.execute("COMMIT")
         except BaseException:
             if number is not None:

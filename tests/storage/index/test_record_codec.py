@@ -34,7 +34,7 @@ def test_a_record_holds_the_text_and_what_the_document_says() -> None:
     doc = entry_doc("tea", kind="a", tags=["t", "t", "u"], weight=2, event_at=at(5), pinned=True)
     packed = pack(SEARCHED, doc, search_entry("tea. tea. roses", random_vector(1)), 7)
     head = np.frombuffer(packed.head, HEAD)[0]
-    assert (head["rev"], head["time"], head["length"], head["pinned"]) == (7, to_ms(at(5)), 3, 1)
+    assert (head["text_rev"], head["time"], head["length"], head["pinned"]) == (7, to_ms(at(5)), 3, 1)
     assert head["ranges"].tolist() == [to_ms(at(5)), to_ms(at(0)), 2]
     assert np.frombuffer(packed.terms, TERM)["count"].tolist() in ([1, 2], [2, 1])
     assert set(np.frombuffer(packed.facets, FACET).tolist()) == {
@@ -57,7 +57,7 @@ def test_the_revision_moves_with_facets_and_place_and_stays_with_the_rest() -> N
     def revision(**changed: object) -> int:
         new = repack(SEARCHED, doc | changed, old, 2)
         assert (new.vector, new.terms) == (old.vector, old.terms)
-        return int(np.frombuffer(new.head, HEAD)[0]["rev"])
+        return int(np.frombuffer(new.head, HEAD)[0]["text_rev"])
 
     assert revision(base_importance=1.0, anchored_at=at(3), weight=4, pinned=True) == 1
     assert revision(kind="b") == 2
