@@ -144,7 +144,6 @@ def _after(prefix: str) -> str | None:
 
 # --- Valid time -------------------------------------------------------------------------------------------------------
 
-
 _NO_START, _NO_END = Absent("valid_from"), Absent("valid_until")
 
 
@@ -218,12 +217,13 @@ class SearchRequest(core.FilteredSearch, TagAndMetadataFilters):
     )
 
     def _with_owner(self) -> Self:
+        """Replaces that of `Owned`: a search of everyone has no owner."""
         if (self.agent_id is None and self.user_id is None) != self.everyone:
             raise ValueError("agent_id, user_id or both are required, or everyone without them")
         return self
 
     @model_validator(mode="after")
-    def _scored(self) -> Self:
+    def _min_score_fits_mode(self) -> Self:
         if self.min_score is not None and self.mode != "hybrid":
             raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
         return self
@@ -321,7 +321,7 @@ def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     asked, keep = split_filter(body.asked(), MEMORY_FIELDS, schemas.MEMORIES, searched=True)
     tags = by_tags(body.tags, body.tags_match, body.exclude_tags)
     valid = true_at(now if body.as_of is None else body.as_of)
-    where = both(Eq("status", body.status), unexpired(now), *valid, tags, asked, *_of_fields(body))
+    where = both(Eq("status", body.status), unexpired(now), *valid, tags, asked, *_by_fields(body))
     if body.session_id is not None:
         return SplitFilter(both(where, schemas.NO_FILE), keep)
     if not says_nothing(body.query):
@@ -335,7 +335,7 @@ def search_filter(body: SearchRequest, now: str) -> SplitFilter:
     return SplitFilter(both(where, schemas.NO_FILE), in_its_words)
 
 
-def _of_fields(body: SearchRequest) -> Iterator[Filter]:
+def _by_fields(body: SearchRequest) -> Iterator[Filter]:
     """Yields the filters of the fields that the request sets; most set none."""
     if body.memory_types is not None:
         yield In("memory_type", tuple(body.memory_types))
@@ -345,6 +345,7 @@ def _of_fields(body: SearchRequest) -> Iterator[Filter]:
         yield Range("trust", ge=body.min_trust)
     if body.since is not None or body.until is not None:
         bounds = {"ge": body.since, "lt": body.until}
+        # a range without a bound asks for any value: only a memory with a time of its own is in either
         event = both(Range("event_until", ge=body.since), Range("event_at", lt=body.until))
         yield Or((event, And((Absent("event_at"), _either(Range(SAID_AT, **bounds), Range("created_at", **bounds))))))
     if body.now is not None:
@@ -418,13 +419,13 @@ async def search_memories(body: SearchRequest, resources: Resources, scope: Scop
     """Returns the response as JSON: items best first, how they were ranked, and the time that each step took."""
     decays = Decays(resources.store, scope.tenant)
     now = resources.clock.now() if body.now is None else parse_rfc3339(body.now)
-    now_ms, at = to_ms(now), rfc3339(now)
+    now_ms, now_text = to_ms(now), rfc3339(now)
     least_importance = body.min_importance
     if least_importance is None:
         least_importance = await decays.least_importance(body.agent_id)
     # the time is read from the part that the retriever searches with: of a transcript, from the last turn
     interval = await interval_of(leading_part(body.query), now, body.timezone)
-    where, keep = search_filter(body, at)
+    where, keep = search_filter(body, now_text)
     partitions = await partitions_of(
         resources.store,
         scope,
@@ -465,7 +466,7 @@ async def search_memories(body: SearchRequest, resources: Resources, scope: Scop
     hits: Sequence[Hit[schemas.MemoryRecord]] = retrieved.hits
     # a status or a time asks for what was, and the modes "vector" and "text" for one number: no hit is moved then
     if retrieved.mode_used == "hybrid" and body.status == "active" and interval is None:
-        viewpoint = Viewpoint(partitions, body.user_id, as_of=body.as_of or at, now=at)
+        viewpoint = Viewpoint(partitions, body.user_id, as_of=body.as_of or now_text, now=now_text)
         hits = await resources.what_holds_first(resources.store, scope, viewpoint, hits)
     if body.record_access and hits:
         resources.accesses.note(scope.tenant, [hit.doc["memory_id"] for hit in hits])

@@ -73,7 +73,8 @@ def suspects(columns: Columns, among: Sequence[int], *, of_days: bool) -> list[l
 
     def compute() -> Ints:
         dated = columns.flags & HAS_EVENT_TIME != 0
-        # who said it, 32 bits; of a plain memory that happened the day in place of that, with bit 33 to tell them apart
+        # bits 0 to 33: the crc32 of who said it, 0 for the user and of a plain memory; or, `of_days`, the day of a
+        # plain memory that has one, 2**33 + 20,605 of 2026-06-01, which is no crc32
         who_or_day = np.where(columns.plain | (columns.speaker == USER), 0, columns.speaker)
         if of_days:
             who_or_day = np.where(dated & columns.plain, columns.time // DAY_MS + (1 << 33), who_or_day)
@@ -163,14 +164,14 @@ def repetitions_of_hits(
     if not repetitions and groups is None:
         return {}
     said_as = {indices[0]: indices for indices in repetitions}
-    others_of: dict[int, Ints] = {}
+    repeated_by: dict[int, Ints] = {}
     for index in best:
         saying_it = said_as.get(index, [index])
         same = np.array(saying_it) if groups is None else groups.like(saying_it)
         others = np.sort(same[matched_before[same] & (same != index)])  # as they are stored
         if len(others):
-            others_of[index] = others[np.argsort(-columns.time[others], kind="stable")]
-    return others_of
+            repeated_by[index] = others[np.argsort(-columns.time[others], kind="stable")]
+    return repeated_by
 
 
 def says_the_same(text: str, other: str) -> bool:
@@ -289,7 +290,7 @@ def first_hits(
 
 
 def _known(columns: Columns) -> Floats:
-    """Returns the rows of `KnownOfTexts` for all documents as one array, of which the columns of some are taken."""
+    """Returns `KnownOfTexts` of all documents as one array, shape (5, n): `compare_hits` takes those of the hits."""
 
     def compute() -> Floats:
         length, is_original = np.log1p(columns.length) / LONG_TEXT, columns.flags & SUMMARY == 0
@@ -305,9 +306,9 @@ def compare_hits(columns: Columns, group: Ints, *, later_replaces: bool = True) 
     the query names no time, does not ask for the earliest and is not of several users."""
     plain, time, speaker = columns.plain.take(group), columns.time.take(group), columns.speaker.take(group)
     content, cosine = columns.content.take(group), columns.cosine.take(group)
-    weights, total = term_weights(columns)
+    of_terms, total = term_weights(columns)
     has = columns.term_counts.take(group, axis=1) > 0
-    common = np.add.reduce(has[:, :, None] * (has * weights)[:, None], axis=0)
+    common = np.add.reduce(has[:, :, None] * (has * of_terms)[:, None], axis=0)
     own_weight = common.diagonal()[:, None]
     of_kinds = (plain, ~plain) if len({*plain.tolist()}) > 1 else (...,)
     known, newest, later = KnownOfTexts(*_known(columns).take(group, axis=1)), time, time > time[:, None]
@@ -496,10 +497,10 @@ def find_alike(columns: Columns, settled: SettledQuery, memories: Ints, odds: Fl
     the same log-odds: the documents whose texts tell who does what to whom (`find_reversed`)."""
     groups: dict[tuple[bool, ...], list[int]] = {}
     if len(memories) > 1:
-        log_odds = odds.take(memories).tolist()
+        of_memories = odds.take(memories).tolist()
         has = has_words(columns, settled).take(memories, axis=1).T.tolist()
-        for index, words, value in zip(memories.tolist(), has, log_odds, strict=True):
-            if value >= log_odds[0] - REVERSED and sum(words) > 1:  # one farther behind is below it anyway
+        for index, words, value in zip(memories.tolist(), has, of_memories, strict=True):
+            if value >= of_memories[0] - REVERSED and sum(words) > 1:  # one farther behind is below it anyway
                 groups.setdefault(tuple(words), []).append(index)
     return [group for group in groups.values() if len(group) > 1]
 

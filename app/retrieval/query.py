@@ -528,7 +528,7 @@ def settle(
     settled = SettledQuery(analysed.terms, analysed.speaker, foreign, analysed.order, subject)
     if vector is not None:
         settled.asking_place, settled.negation = asking_place(vector, model), negation_of(vector, model)
-    nothing_to_weigh = not (  # but for identifiers
+    at_most_identifiers = not (
         corrections
         or analysed.entities
         or analysed.acronyms
@@ -537,10 +537,10 @@ def settle(
         or len(analysed.name)
         or len(analysed.function_words)
     )
-    if nothing_to_weigh and not analysed.identifiers:
+    if at_most_identifiers and not analysed.identifiers:
         return columns, settled  # "Where does she live?": its one word, "live", counts as it is
     all_if_present = len(analysed.identifiers) == len(analysed.if_present)
-    if nothing_to_weigh and all_if_present and not columns.df[analysed.if_present_rows].any():
+    if at_most_identifiers and all_if_present and not columns.df[analysed.if_present_rows].any():
         # the usual query: no two of its words are an identifier that a searched document has
         settled.terms = analysed.terms.take(analysed.always_rows)
         term_counts, df = columns.term_counts.take(analysed.always_rows, axis=0), columns.df.take(analysed.always_rows)

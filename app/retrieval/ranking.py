@@ -85,7 +85,6 @@ TINY = 1e-6
 BLOCK = 1 << 15
 """Numbers that are processed at once, so that they stay in the processor's cache."""
 
-
 ENOUGH = 48
 """At least so many of the best are sorted: twice as many as are compared with each other."""
 ORDERED_AMONG, ORDERED_WITHIN = 4, 3.0
@@ -173,14 +172,14 @@ def bm25(columns: Columns) -> Floats:
     It is the sum over the terms of weight * f / (f + norm); f is how often a document contains a term. Formula:
     Robertson & Zaragoza 2009, with Lucene's idf.
     """
-    weights, _ = term_weights(columns)
+    of_terms, _ = term_weights(columns)
     arrays = document_arrays(columns)
     step, score = max(1, BLOCK // max(1, len(arrays.norm))), np.zeros(len(arrays.norm), np.float32)
-    for start in range(0, len(weights), step):  # [0] unless there are many documents
+    for start in range(0, len(of_terms), step):  # [0] unless there are many documents
         occurs = arrays.with_neighbours(columns.term_counts[start : start + step])
         saturated = occurs + arrays.norm
         np.divide(occurs, saturated, out=saturated)
-        saturated *= weights[start : start + step]
+        saturated *= of_terms[start : start + step]
         score += np.add.reduce(saturated, axis=0)
     return score
 
@@ -210,8 +209,8 @@ def term_weights(columns: Columns) -> tuple[Floats, float]:
 def word_weights(columns: Columns, settled: SettledQuery) -> dict[int, float]:
     """Returns the weight of each word of the query, without its emphasis. Of an identifier the parts have one, "lh" and
     "1234", and the term of the whole, "lh1234", has none."""
-    weights, _ = term_weights(columns)
-    of_words = weights[:, 0] if columns.emphasis is None else weights[:, 0] / columns.emphasis
+    of_terms, _ = term_weights(columns)
+    of_words = of_terms[:, 0] if columns.emphasis is None else of_terms[:, 0] / columns.emphasis
     by_term = zip(settled.terms.tolist(), of_words.tolist(), strict=True)
     return {term: weight for term, weight in by_term if term not in settled.identifiers}
 
@@ -283,23 +282,23 @@ def query_features(columns: Columns, settled: SettledQuery, text: Floats) -> Flo
     rows = np.empty((len(QUERY_FEATURES), len(text)), np.float32)
     # `QUERY_FEATURES` in their order, as views: each is written in place
     vector_scaled, text_scaled, vector_rank, coverage, repeats, speaker, session, neighbour = rows
-    arrays, (weights, total) = document_arrays(columns), term_weights(columns)
+    arrays, (of_terms, total) = document_arrays(columns), term_weights(columns)
     with_vector = columns.matched & columns.has_vector
-    all_have_vector = np.count_nonzero(with_vector) == len(with_vector)
-    _by_vector(columns, with_vector, vector_scaled, vector_rank, is_all=all_have_vector)
-    best = largest(text if all_have_vector else text[columns.matched])
+    all_comparable = np.count_nonzero(with_vector) == len(with_vector)  # each document matched and has a vector
+    _by_vector(columns, with_vector, vector_scaled, vector_rank, is_all=all_comparable)
+    best = largest(text if all_comparable else text[columns.matched])
     np.multiply(text, 1 / max(best, TINY), out=text_scaled)
-    if not all_have_vector:
+    if not all_comparable:
         np.minimum(text_scaled, ONE, out=text_scaled)
         vector_scaled *= columns.has_vector
-    np.add.reduce((columns.term_counts > 0) * weights, axis=0, out=coverage)
+    np.add.reduce((columns.term_counts > 0) * of_terms, axis=0, out=coverage)
     # the words of "Which herbs does she not like?" stand in "Likes mint" rather than in "Hates cilantro"
     kept_weight = 1 - settled.negation * WORDS_OF_NEGATION
     coverage *= kept_weight / max(total, TINY)
     if settled.negation:
         text_scaled *= kept_weight
     # an answer holds the identifier that was asked for: that is no repetition of the question
-    repeating, gained = columns.term_counts, weights * np.float32(MOST_REPEATED / max(total, TINY))
+    repeating, gained = columns.term_counts, of_terms * np.float32(MOST_REPEATED / max(total, TINY))
     if settled.exact is not None:
         repeating, gained = repeating[~settled.exact], gained[~settled.exact]
     repeating = repeating * (arrays.per_length * np.float32(1 / max(len(repeating), FEW_TERMS)))
@@ -575,9 +574,10 @@ def _latest(
     before, so that its time is not that of any statement in it.
 
     Of these it is 1 for the newest, or the oldest, whichever the query asks for. If the query asks for what holds now,
-    the older ones are obsolete, and the newer ones are no answer to what held before: theirs is negative, but a weight
-    of `weight` takes none of them below the least of these documents. Of a query without a subject all documents are as
-    good, and the part halves with each step in time.
+    the older ones are obsolete, and if it asks for what held before, the newer ones are no answer: theirs is negative,
+    and they lose what they have more than the last of these documents, at most `weight`: of the log-odds 5, 4 (the
+    newest) and 3.5 come 3.5, 6 and 3.5 by a weight of 2. Of a query without a subject all documents are as good, and
+    the part halves with each step in time.
     """
     latest: Floats = np.zeros(len(odds), np.float32)
     stating = columns.matched & (columns.flags & SUMMARY == 0) & says_something(other_parts, np.arange(len(odds)))
@@ -613,7 +613,7 @@ def _sorted(columns: Columns, score: Floats, among: Bools, k: int | None) -> Int
         least = np.partition(values, -enough)[-enough] if len(values) > 4 * enough else -np.inf
         order = (among & (score >= least)).nonzero()[0]
         order = order[np.lexsort((rows[order], -time[order], -score[order]))]
-        if len(order) < enough or len(top(order, columns, k)) == k:
+        if len(order) < enough or len(top(order, columns, k)) == k:  # fewer are all that there are
             return order
     order = columns.memo.get("newest", (rows, time), lambda: np.lexsort((rows, -time)))
     order = order if all_of_them else order[among[order]]

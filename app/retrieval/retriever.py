@@ -396,7 +396,7 @@ class Retriever(Generic[R]):
         began = time.perf_counter()
         with span("search embedding"):
             vector = await self._vector(request, analysed)
-        embedding = time.perf_counter() - began
+        embed_seconds = time.perf_counter() - began
         warnings: list[SearchWarning] = []
         if vector is None and request.mode == "hybrid":
             request, warnings = replace(request, mode="text"), [BY_WORDS_ALONE]
@@ -408,8 +408,8 @@ class Retriever(Generic[R]):
             warnings.append({"code": SearchIndexUnavailable.code, "detail": columns.degraded})
         hits = await self._hits(request, outcome)
         total = time.perf_counter() - started
-        searching = total - embedding - (outcome.rerank_took or 0.0)
-        took = {"embed": _ms(embedding), "search": _ms(searching), "total": _ms(total)}
+        search_seconds = total - embed_seconds - (outcome.rerank_took or 0.0)
+        took = {"embed": _ms(embed_seconds), "search": _ms(search_seconds), "total": _ms(total)}
         if outcome.rerank_took is not None:
             took["rerank"] = _ms(outcome.rerank_took)
         SEARCH_SECONDS.observe(took["search"] / 1_000)  # where nothing is stored there is no search
@@ -542,7 +542,7 @@ class Retriever(Generic[R]):
             mode, now_ms, weights = request.mode, request.now_ms, fitted.weights
             return by_features(columns, settled, mode, now_ms, weights, decay, readings, k=ranked_k)
 
-        while True:  # each turn ranks once; the loop inside compares until nothing new takes the place of repetitions
+        while True:  # each pass ranks once; the loop inside compares until nothing new takes the place of repetitions
             ranked = rank(columns)
             left_out_contents.clear()  # what an earlier ranking left out no longer matches (`said_once`)
             to_compare = top(ranked.order, columns, most_compared) if rounds else []
@@ -588,7 +588,8 @@ class Retriever(Generic[R]):
                 columns, settled, ranked.score, ranked.query_features, fitted.calibration, when
             )
         best = top(ranked.order, columns, ranked_k)
-        return _Outcome(columns, settled, interval, ranked, best, best, matched_before, repetitions, documents)
+        scored_as = best  # until a second stage moves some
+        return _Outcome(columns, settled, interval, ranked, best, scored_as, matched_before, repetitions, documents)
 
     async def _rerank(
         self, stage: SecondStage, request: RetrievalRequest[R], outcome: _Outcome[R]
@@ -637,7 +638,7 @@ class Retriever(Generic[R]):
         to_name = [others[:MOST_NAMED].tolist() if request.explain else [] for others in repeated_by.values()]
         await self._read(columns, [*best, *partners.values(), *chain.from_iterable(to_name)], documents)
         # {4: [the record of 9]}: what was compared is read. 7 is equal to 4, and need not be read
-        others_of = {index: [documents[other].doc for other in rest] for index, *rest in outcome.repetitions}
+        same_in_other_words = {index: [documents[other].doc for other in rest] for index, *rest in outcome.repetitions}
         hits: list[Hit[R]] = []
         for index, score in zip(best, scores, strict=True):
             document, partner_document = documents.get(index), documents.get(partners.get(index, -1))
@@ -647,11 +648,11 @@ class Retriever(Generic[R]):
             if request.explain:
                 reranked = outcome.reranked.get(index)
                 explanation = explained(outcome.ranked, columns, outcome.settled, self._fitted.weights, index, reranked)
-            if (others := repeated_by.get(index)) is not None:
-                since = min(int(columns.time[index]), int(columns.time[others[-1]]))
-                repeated = Repetition(count=len(others) + 1, since=from_ms(since))
+            if (repeating := repeated_by.get(index)) is not None:
+                since = min(int(columns.time[index]), int(columns.time[repeating[-1]]))
+                repeated = Repetition(count=len(repeating) + 1, since=from_ms(since))
                 if request.explain:  # it names the documents that say the same
-                    named = [documents[other].doc for other in others[:MOST_NAMED].tolist() if other in documents]
+                    named = [documents[other].doc for other in repeating[:MOST_NAMED].tolist() if other in documents]
                     repeated["ids"] = [doc[self._collection.id_field] for doc in named]
             hits.append(
                 Hit(
@@ -661,7 +662,7 @@ class Retriever(Generic[R]):
                     None if partner_document is None else partner_document.doc,
                     explanation,
                     repeated=repeated,
-                    others=others_of.get(index, ()),
+                    others=same_in_other_words.get(index, ()),
                 )
             )
         return hits

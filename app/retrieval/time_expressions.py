@@ -147,13 +147,13 @@ def settle_time(columns: Columns, now_ms: int, interval: TimeInterval | None) ->
     """Returns the columns in which what lies ahead has the time when it was told, so that no plan counts as the newest,
     and the reading of the interval that counts.
 
-    What lasts, such as a day, has the beginning and end of the day in the query's zone.
+    What lasts begins and ends by the clock of the query's zone: 1 June, stored in UTC, at 22:00 of 31 May in Berlin.
     """
     told, starts, ends = columns.told, columns.time, columns.ends
-    if told is None or ends is None:
-        nothing = np.zeros(len(starts), np.bool_)
+    if told is None or ends is None:  # memories alone have them
+        none_happen = np.zeros(len(starts), np.bool_)
         if interval is not None:
-            interval = interval.settled(starts, starts, columns.matched, nothing, columns.named)
+            interval = interval.settled(starts, starts, columns.matched, none_happen, columns.named)
         return columns, interval
     next_minute = now_ms - now_ms % MINUTE_MS + MINUTE_MS
 

@@ -22,10 +22,6 @@ from app.storage.text import LONG, close_ids, name_id
 
 # --- What is made once for all queries --------------------------------------------------------------------------------
 
-# Arrays of a segment that are made once for all queries (postings of terms, columns, filters as masks), and what
-# compares a query with them (`SegmentView.cosine`).
-
-
 MIN_TAIL = 2048
 KEY_BYTES, ENTRY_BITS, COUNT_BITS = 4, 24, 8
 
@@ -286,9 +282,9 @@ class SegmentView:
         return self._of_model[model]
 
 
-def fading(heads: NDArray[np.void], live: search.Ints | None) -> dict[str, NDArray[Any]]:
-    """Returns the decay columns of the entries `live`."""
-    at = slice(None) if live is None else live
+def fading(heads: NDArray[np.void], chosen: search.Ints | None) -> dict[str, NDArray[Any]]:
+    """Returns the decay columns of the entries `chosen`; None: of all."""
+    at = slice(None) if chosen is None else chosen
     return {
         "base_importance": heads["importance"][at].copy(),
         "anchor": heads["anchor"][at].copy(),
@@ -657,18 +653,18 @@ class Segment:
         vector, by words (BM25) and by both, the newest and the oldest, these from the time that the query names, and
         the farthest, which the cosines are scaled by; with the neighbours of each. `cosine`: -2 without a vector."""
         most, time = self._leading[query.depth], view.time
-        words = np.zeros(self._size, np.float32)
+        bm25 = np.zeros(self._size, np.float32)
         for (entries, counts), with_term in zip(postings, df.tolist(), strict=True):
             norm = search.BM25_K1 * (
                 1 - search.BM25_B + search.BM25_B / max(view.mean_length, 1) * view.length[entries]
             )
             idf = math.log1p((len(self) - with_term + 0.5) / (with_term + 0.5))
-            words[entries] += np.float32(idf) * counts / (counts + norm)
+            bm25[entries] += np.float32(idf) * counts / (counts + norm)
         with_vector = matched & (cosine > -2)
         high, low = (float(cosine.max(initial=-1, where=with_vector)), float(cosine.min(initial=1, where=with_vector)))
         near = np.maximum(cosine - low, 0) * np.float32(1 / max(high - low, TINY))
-        both = near + words * np.float32(1 / max(float(words.max(initial=0, where=matched)), TINY))
-        found = [_largest(-cosine, with_vector, 1), _largest(words, matched & (words > 0), most)]
+        both = near + bm25 * np.float32(1 / max(float(bm25.max(initial=0, where=matched)), TINY))
+        found = [_largest(-cosine, with_vector, 1), _largest(bm25, matched & (bm25 > 0), most)]
         found += [_largest(values, with_vector, most) for values in (cosine, both)]
         found += [_largest(values, matched, EXTREMES) for values in (time, -time)]
         if query.interval is not None:  # "What happened yesterday?" has no words: all of a day of 10,000 are candidates
@@ -752,7 +748,8 @@ def _largest(values: NDArray[Any], among: search.Bools, most: int) -> search.Int
     the last entries are taken."""
     if np.count_nonzero(among) <= most:
         return np.flatnonzero(among)
-    # of every 64th value some that are surely below the limit: what is above them is sorted
+    # of a million values the 1,000 largest: the 35th largest of every 64th value has some 2,240 above it, and these
+    # alone are compared, or all if they are fewer than 1,000
     sample = values[::SAMPLE][among[::SAMPLE]]
     rank = most // SAMPLE + 4 * math.isqrt(most // SAMPLE) + 8
     above = among
