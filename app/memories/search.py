@@ -1,5 +1,5 @@
 """The search of memories: the request becomes filters, the retriever finds, what holds now comes first, and the answer
-is written as JSON."""
+is written as JSON. Before it stand the filters of lists and deletions."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -405,7 +405,7 @@ async def in_full(
         return [memory.memo.once("shown", MemoryFragment, memory.doc) for memory in found if keep(memory)]
 
     new = (memory.doc for memory in found if "shown" not in memory.memo)
-    # one of a list may be damaged and lack these fields; `keep` does not take it
+    # a damaged memory of a list lacks some of these fields; `keep` leaves it out
     texts = [[doc.get(name) for name in ("content", "context", "metadata")] for doc in new]
     is_much = characters(texts, most=MOST_ENCODED) > MOST_ENCODED
     fragments = await in_turn(fragments_of_kept) if is_much else fragments_of_kept()

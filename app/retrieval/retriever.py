@@ -568,7 +568,7 @@ class Retriever(Generic[R]):
                 break
             columns = said_once(columns, repetitions)
         if settled.subject and settled.order != "latest" and "latest" in ranked.other_parts:
-            # asked where I live now: of what may hold now, "I used to live in Trier" is the oldest
+            # asked where I live now, "I used to live in Trier" is the oldest; asked for the latest, times alone count
             compared_in_time = ranked.other_parts["latest"].nonzero()[0].tolist()
             await self._read(columns, [*compared_in_time, *ranked.order[: request.k].tolist()], documents)
             read = [index for index in compared_in_time if index in documents]

@@ -78,8 +78,8 @@ def _reader(valid: TypeAdapter[Any], key: Callable[[str], str]) -> Callable[[Any
 def split_filter(
     asked: RecordFilters, fields: RecordFields, collection: Collection[Any], *, searched: bool = False
 ) -> SplitFilter:
-    """Returns the filter of what a list or, if `searched`, a search asks of metadata and fields, without the owner. It
-    was checked already."""
+    """Returns the filter of what a list or, if `searched`, a search asks of metadata and fields, without the owner.
+    The request's schema has checked `asked`."""
     metadata, filters = asked.get("metadata"), asked.get("filters")
     parts = [condition_of(metadata)] if metadata else []
     parts += [filter_of(filters, fields)[0]] if filters else []
