@@ -232,7 +232,10 @@ class StatementExtractor:
                 raise Skipped("the summary covers these messages")
             rules, statements = await accepted(tools, talk, [answer])
             known = {one["memory_id"]: one["content"] for one in answer.request.known["known_memories"]}
-            text = summary_of(earlier or "", statements, known)
+            # memories of this session do not say it yet: a job that stopped before the summary has stored them
+            stored = await MemoryRepository(tools.store, talk.scope).get_many(list(known))
+            own = {key for key, one in stored.items() if one["source"].get("session_id") == talk.session["session_id"]}
+            text = summary_of(earlier or "", statements, known, own)
             written = replace(written_by(answer.model, talk, text), rolls=earlier is not None)
             return await summary_plan(tools, talk, written, {} if "memories" in self.names else rules.dropped)()
 

@@ -1,7 +1,7 @@
 """What is stored of a model's answer about a conversation: the statements that pass the checks, and what they make."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from unicodedata import category
@@ -312,11 +312,12 @@ MAX_WORDS = 150
 """The most words of a summary. In scripts without spaces two characters count as a word."""
 
 
-def summary_of(earlier: str, statements: Sequence[Accepted], known: Mapping[str, str]) -> str:
+def summary_of(earlier: str, statements: Sequence[Accepted], known: Mapping[str, str], own: Container[str]) -> str:
     """Returns a session's summary: what still holds of the earlier one, and what the statements say that is new. If
     that is too long, the oldest sentences go. An empty text: the statements change nothing.
 
-    `known`: the texts of the memories that the model was shown, by id. What a statement replaces of them goes.
+    `known`: the texts of the memories that the model was shown, by id. What a statement replaces of them goes. `own`:
+    the ids of those that the session itself has led to.
     """
     left = {
         wording(known[replaced.memory_id]): replaced.left.strip()
@@ -325,7 +326,7 @@ def summary_of(earlier: str, statements: Sequence[Accepted], known: Mapping[str,
         if replaced is not None and replaced.memory_id in known
     }
     texts = [left.get(wording(sentence), sentence) for sentence in sentences(earlier)]
-    said = {wording(text) for text in (*known.values(), *texts)}
+    said = {wording(text) for text in (*texts, *(text for memory_id, text in known.items() if memory_id not in own))}
     new = [one.text for one in statements if wording(one.text) not in said and word_count(one.text) <= MAX_WORDS]
     if not new:
         return ""

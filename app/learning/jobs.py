@@ -115,7 +115,7 @@ class ConversationJobs:
                 of_chunk = replace(talk, lines=chunk)
                 answer = await replace(STATEMENT_EXTRACTOR, names=("summary",)).ask(self._tools, of_chunk, llm, budget)
                 _, statements = await conversation_extractors.accepted(self._tools, of_chunk, [answer])
-                summary = summary_of(summary, statements, {}) or summary
+                summary = summary_of(summary, statements, {}, ()) or summary
                 await run.progress(number, len(chunks))
             written = conversation_extractors.written_by(llm.model, talk, summary)
             try:

@@ -13,7 +13,7 @@ from app.sessions.schemas import SESSIONS
 from app.storage.scope import Scope
 from tests.conftest import Service
 from tests.support.learning import end, kept, learned, operation, summaries, talk, undo, work
-from tests.support.memories import Json, found, history
+from tests.support.memories import OWNER, Json, found, history
 from tests.support.model import Model
 
 pytestmark = pytest.mark.anyio
@@ -95,6 +95,19 @@ async def test_what_changed_nothing_has_no_summary_and_leaves_the_one_before(
     await goes_on("I moved to Bergen.")
     summary = "The user likes tea. The user lives in Bergen."
     assert (await api.get("/v1/sessions/s")).json()["summary"] == summary, "what was replaced is gone"
+
+
+async def test_a_summary_has_what_the_session_told_although_a_job_that_stopped_has_stored_its_memories(
+    service: Service, llm: Model, api: httpx.AsyncClient
+) -> None:
+    source = {"session_id": "s"}
+    body = {**OWNER, "content": "The user chose an action film.", "source": source}
+    assert (await api.post("/v1/memories", json=body)).status_code == 201
+    await talk(service, *FILMS)
+    says(llm, "The user chose an action film.")
+    await end(service)
+    (memory,) = await summaries(service)
+    assert memory["content"] == "The user chose an action film."
 
 
 async def test_what_was_replaced_since_is_marked_in_the_summary_of_its_session(
