@@ -44,10 +44,12 @@ class TaskRepository(Repository[schemas.TaskRecord]):
         return checkpoints[0]
 
     async def due(
-        self, partitions: Sequence[Partition], now: str, until: str | None = None
+        self, partitions: Sequence[Partition], now: str, until: str | None = None, known_at: str | None = None
     ) -> list[schemas.TaskRecord]:
-        """Returns the tasks of these partitions that are to be done, up to `until`."""
+        """Returns the tasks of these partitions that are to be done, up to `until`, without those of after
+        `known_at`."""
         to_do = both(In("status", ("pending", "in_progress")), Range("due_at", le=until), unexpired(now))
+        to_do = both(to_do, None if known_at is None else Range("created_at", le=known_at))
         due: list[schemas.TaskRecord] = []
         for agent, user in partitions:
             if agent is None:  # each task has an agent

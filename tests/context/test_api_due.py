@@ -69,6 +69,15 @@ async def test_a_task_is_due_until_it_ends(api: httpx.AsyncClient) -> None:
     assert await lines(api) == []
 
 
+async def test_a_task_of_later_is_hidden(api: httpx.AsyncClient) -> None:
+    body = {**OWNER, "task_id": "t", "goal": "Pack", "due_at": "2026-01-02T10:00:00Z"}
+    assert (await api.post("/v1/tasks", json=body)).status_code == 201
+    assert await lines(api) == ["due 2026-01-02 10:00: task t: Pack"]
+    before = "2026-01-02T09:00:00Z"
+    assert await lines(api, now=before) == []
+    assert await lines(api, known_at=before) == []
+
+
 async def test_it_stands_once(api: httpx.AsyncClient) -> None:
     await remember(api, "Pay the electricity bill", due_at="2026-12-02T12:00:00Z")
     body = await ask(api, "When do I pay the electricity bill?", now=NOW)

@@ -79,8 +79,10 @@ async def _due_items(request: SourceRequest, in_hand: TaskRecord | None) -> list
     now, soon = rfc3339(request.now), rfc3339(min(request.now, datetime.max.replace(tzinfo=UTC) - WITHIN) + WITHIN)
     planned = both(OWN_TIME, Range("event_until", ge=now), Range("event_at", le=soon))
     tasks = TaskRepository(request.resources.store, request.scope)
+    known_at = min(filter(None, (request.body.now, request.body.known_at)), default=None)
     memories, due_tasks = await asyncio.gather(
-        visible_memories(request, Or((Range("due_from", le=now), planned))), tasks.due(request.partitions, now, soon)
+        visible_memories(request, Or((Range("due_from", le=now), planned))),
+        tasks.due(request.partitions, now, soon, known_at),
     )
     due: list[tuple[str, Candidate]] = []
     for memory in memories:
