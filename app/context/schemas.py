@@ -20,6 +20,7 @@ from app.core.schemas import (
     TimeZone,
     checked_filter,
     example,
+    fault_in,
     owner_of,
     shown,
 )
@@ -131,7 +132,7 @@ class ContextRequest(TagAndMetadataFilters):
         # `checked_filter` has refused another owner than the one beside the filter
         for name, value in owner_of(self.filters or {}, MEMORY_FIELDS, {}).items():
             if value == ANY_ID:
-                raise ValueError(f'filters has any {name}, "*": a context is of one')
+                raise fault_in("filters", f'has any {name}, "*": a context is of one')
             setattr(self, name, value)
         return self
 

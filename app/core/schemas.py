@@ -23,12 +23,14 @@ from pydantic import (
     GetJsonSchemaHandler,
     JsonValue,
     StringConstraints,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
     with_config,
 )
 from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import CoreSchema, no_info_before_validator_function
 from typing_extensions import TypeAliasType, TypedDict
 
@@ -246,6 +248,13 @@ CLEARS_LIST, CLEARS_OBJECT, CLEARS_TEXT = _clears(list), _clears(dict), _clears(
 
 
 OWNED = "agent_id, user_id or both are required."
+
+
+def fault_in(field: str, detail: str) -> ValidationError:
+    """Returns the error that a model's validator raises of one field: `fault_in("rrule", "needs due_at")`. With a
+    ValueError, an answer would point to the whole body."""
+    fault = InitErrorDetails(type=PydanticCustomError("value_error", detail), loc=(field,), input=None)
+    return ValidationError.from_exception_data("", [fault])
 
 
 class Owned(Schema):

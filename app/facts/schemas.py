@@ -295,9 +295,9 @@ class FactCreate(core.Owned):
     @model_validator(mode="after")
     def _checked(self) -> Self:
         if self.valid_from and self.valid_until and self.valid_from >= self.valid_until:
-            raise ValueError("valid_from must lie before valid_until")
+            raise core.fault_in("valid_until", "must lie after valid_from")
         if self.object_type == "entity" and len(self.object) > MAX_NAME:
-            raise ValueError(f"an entity's name has at most {MAX_NAME} characters")
+            raise core.fault_in("object", f"an entity's name has at most {MAX_NAME} characters")
         return self
 
 

@@ -603,7 +603,7 @@ class _Times(core.Schema):
     @model_validator(mode="after")
     def _in_order(self) -> Self:
         if self.valid_from and self.valid_until and self.valid_from >= self.valid_until:
-            raise ValueError("valid_from must lie before valid_until")
+            raise core.fault_in("valid_until", "must lie after valid_from")
         return self
 
 
@@ -670,11 +670,11 @@ class MemoryCreate(_Times, core.Owned):
     @model_validator(mode="after")
     def _whole(self) -> Self:
         if self.memory_type == FILE and self.key is None:
-            raise ValueError("a file needs a key")
+            raise core.fault_in("key", "a file needs a key")
         if self.event_at_precision and not self.event_at:
-            raise ValueError("event_at_precision needs event_at")
+            raise core.fault_in("event_at_precision", "needs event_at")
         if self.rrule and not self.due_at:
-            raise ValueError("rrule needs due_at")
+            raise core.fault_in("rrule", "needs due_at")
         return self
 
 

@@ -225,7 +225,7 @@ class SearchRequest(core.FilteredSearch, TagAndMetadataFilters):
     @model_validator(mode="after")
     def _min_score_fits_mode(self) -> Self:
         if self.min_score is not None and self.mode != "hybrid":
-            raise ValueError("min_score needs mode hybrid: the scores of other modes are no probabilities")
+            raise core.fault_in("min_score", "needs mode hybrid: the scores of other modes are no probabilities")
         return self
 
 

@@ -13,11 +13,9 @@ from pydantic import (
     JsonValue,
     ModelWrapValidatorHandler,
     StringConstraints,
-    ValidationError,
     model_validator,
     with_config,
 )
-from pydantic_core import InitErrorDetails, PydanticCustomError
 from typing_extensions import TypeAliasType, TypedDict
 
 from app.core import schemas as core
@@ -241,7 +239,7 @@ class ContentPart(core.Schema):
     @model_validator(mode="after")
     def _texts_have_text(self) -> Self:
         if self.type == "text" and self.text is None:
-            raise ValueError("a part of type text needs a text")
+            raise core.fault_in("text", "a part of type text needs a text")
         return self
 
 
@@ -451,11 +449,13 @@ class MessageIn(StoredMessage):
         vendors = (self.model_extra or {}).values() if self.role == "assistant" else ()
         if all(other is None for other in (*others, *vendors)):
             if self.content is None:
-                raise _without("content is required, unless there are tool_calls, a result or a refusal")
+                raise core.fault_in("content", "is required, unless there are tool_calls, a result or a refusal")
             if self.role in SPEAKING and not self._has_content():
-                raise _without("is empty: a message of a user or assistant has a text, another part or tool_calls")
+                raise core.fault_in(
+                    "content", "is empty: a message of a user or assistant has a text, another part or tool_calls"
+                )
         if self.tool_calls is not None and self.role != "assistant":
-            raise ValueError("tool_calls belong to the role assistant")
+            raise core.fault_in("tool_calls", "belong to the role assistant")
         return self
 
     def _has_content(self) -> bool:
@@ -519,12 +519,6 @@ def _too_wide(value: Any) -> str | None:
     if isinstance(value, list) and len(value) > core.BODY_LIMITS.batch_items:
         return f"It has more than {core.BODY_LIMITS.batch_items} items"
     return None
-
-
-def _without(detail: str) -> ValidationError:
-    """Returns the error of a message that says nothing. It points to its content."""
-    fault = InitErrorDetails(type=PydanticCustomError("value_error", detail), loc=("content",), input=None)
-    return ValidationError.from_exception_data("MessageIn", [fault])
 
 
 class MessagePatch(_MessageFields):

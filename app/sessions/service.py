@@ -13,7 +13,7 @@ from app.core.clock import Clock, rfc3339
 from app.core.prompt_text import entry, escape
 from app.core.schemas import BODY_LIMITS, Page, RecordFilters, differing, equal_json
 from app.core.work import characters, off_loop
-from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid
+from app.errors import AlreadyExists, FieldError, Invalid, InvalidCursor, NotFound, SessionEnded, invalid, pointer
 from app.jobs import queue
 from app.memories.repository import Embeddings, MemoryRepository, of_partition, revision, text_to_index
 from app.memories.schemas import MEMORIES, SMALL_TALK, Deleted, MemoryRecord
@@ -367,8 +367,7 @@ class MessageEdits:
             message = schemas.MessageIn.model_validate(fields | body.model_dump(exclude_unset=True))
         except ValidationError as error:
             fault = error.errors()[0]
-            place = "/content" if fault["loc"] == ("content",) else ""
-            raise invalid(place, in_words(fault)) from error
+            raise invalid(pointer(fault["loc"][:1]), in_words(fault)) from error
         if (size := len(message.text())) > BODY_LIMITS.text_chars:
             raise invalid("/content", f"its parts have {size} characters: at most {BODY_LIMITS.text_chars}")
         return message

@@ -44,6 +44,7 @@ async def test_null_where_nothing_can_be_empty_is_refused(api: httpx.AsyncClient
         ({"status": "superseded"}, "/status"),
         ({"content": " "}, "/content"),
         ({"valid_from": "2027-01-01T00:00:00Z"}, "/valid_until"),
+        ({"valid_from": "2026-05-02T00:00:00Z", "valid_until": "2026-05-02T00:00:00Z"}, "/valid_until"),
         ({"expires_at": "2027-01-01T00:00:00"}, "/expires_at"),
     ],
 )

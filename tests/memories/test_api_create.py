@@ -103,7 +103,7 @@ async def test_what_the_service_sets_cannot_be_sent(api: httpx.AsyncClient, fiel
         ({"event_at": "2026-05-01T08:00:00"}, "/event_at"),
         ({"event_at": "2026-05-01"}, "/event_at"),
         ({"expires_at": "0001-01-01T00:00:00+14:00"}, "/expires_at"),
-        ({"valid_from": "2026-05-02T00:00:00Z", "valid_until": "2026-05-02T00:00:00Z"}, ""),
+        ({"valid_from": "2026-05-02T00:00:00Z", "valid_until": "2026-05-02T00:00:00Z"}, "/valid_until"),
         ({"unknown": 1}, "/unknown"),
     ],
 )

@@ -55,7 +55,8 @@ async def test_two_days_are_two_reminders(api: httpx.AsyncClient) -> None:
         ({"rrule": "FREQ=SECONDLY", "due_at": TUESDAY}, "/rrule", "FREQ"),
         ({"rrule": "FREQ=DAILY;INTERVAL=0", "due_at": TUESDAY}, "/rrule", "INTERVAL"),
         ({"rrule": "FREQ=DAILY" + ";" * 300, "due_at": TUESDAY}, "/rrule", "200"),
-        ({"rrule": "FREQ=DAILY"}, "", "rrule needs due_at"),
+        ({"rrule": "FREQ=DAILY"}, "/rrule", "needs due_at"),
+        ({"rrule": "FREQ=DAILY", "due_at": None}, "/rrule", "needs due_at"),
         ({"due_at": "tomorrow"}, "/due_at", "RFC 3339"),
     ],
 )
@@ -63,6 +64,8 @@ async def test_what_cannot_be_is_named(api: httpx.AsyncClient, fields: Json, poi
     answer = await api.post("/v1/memories", json={**OWNER, "content": "x", **fields})
     problem(answer, 422, "invalid", pointer)
     assert said in answer.text
+    items = [{**OWNER, "content": "y"}, {**OWNER, "content": "x", **fields}]
+    problem(await api.post("/v1/memories/batch", json={"items": items}), 422, "invalid", f"/items/1{pointer}")
 
 
 async def test_a_patch_keeps_a_rule_with_its_time(api: httpx.AsyncClient) -> None:

@@ -107,7 +107,9 @@ async def test_filters_of_a_context_name_its_one_owner(api: httpx.AsyncClient) -
     for owner, pointer in (("v", "/filters"), ("*", "/filters")):
         answer = await api.post("/v1/context", json={**asked, "user_id": "u", "filters": {"user_id": owner}})
         assert problem(answer, 422)["errors"][0]["pointer"] == pointer
-    anybody = problem(await api.post("/v1/context", json={**asked, "filters": {"user_id": "*"}}), 422)
+    anybody = problem(
+        await api.post("/v1/context", json={**asked, "filters": {"user_id": "*"}}), 422, pointer="/filters"
+    )
     assert "a context is of one" in anybody["errors"][0]["detail"]
 
 

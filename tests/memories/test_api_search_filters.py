@@ -126,7 +126,7 @@ async def test_what_a_least_score_leaves_out_is_not_recorded_as_accessed(api: ht
 @pytest.mark.parametrize("mode", ["vector", "text"])
 async def test_only_the_score_of_hybrid_search_is_a_probability_to_filter_by(api: httpx.AsyncClient, mode: str) -> None:
     answer = await api.post("/v1/memories/search", json={**OWNER, "query": QUERY, "mode": mode, "min_score": 0.1})
-    assert "min_score needs mode hybrid" in problem(answer, 422, "invalid")["errors"][0]["detail"]
+    assert "needs mode hybrid" in problem(answer, 422, "invalid", "/min_score")["detail"]
     assert (await recall(api, QUERY, mode=mode, min_score=None))["items"] == []
 
 

@@ -215,7 +215,7 @@ async def test_the_precision_belongs_to_the_time(api: httpx.AsyncClient) -> None
         assert (body["event_at"], body["event_at_precision"]) == expected
     assert (await remember(api, "x", event_at="2026-10-12T00:00:00Z"))["event_at_precision"] == "instant"
     alone = await api.post("/v1/memories", json={**OWNER, "content": "x", "event_at_precision": "day"})
-    problem(alone, 422, "invalid", "")
+    problem(alone, 422, "invalid", "/event_at_precision")
 
 
 @pytest.mark.parametrize(

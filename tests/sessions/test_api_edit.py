@@ -219,11 +219,11 @@ async def test_an_edit_that_changes_nothing_is_none(api: httpx.AsyncClient) -> N
     ("fields", "pointer"),
     [
         ({"content": 7}, "/content"),
-        ({"content": None}, ""),
+        ({"content": None}, "/content"),
         ({"content": [{"type": "text"}]}, "/content"),
         ({"role": "assistant"}, "/role"),
         ({"seq": 9}, "/seq"),
-        ({"tool_calls": [{"id": "c"}]}, ""),
+        ({"tool_calls": [{"id": "c"}]}, "/tool_calls"),
         ({"timestamp": "yesterday"}, "/timestamp"),
         ({"content": "x" * 32_001}, "/content"),
         ({"content": [{"type": "text", "text": "x" * 20_000}] * 2}, "/content"),

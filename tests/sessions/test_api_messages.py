@@ -54,7 +54,7 @@ async def test_messages_come_back_as_openai_clients_hold_them(api: httpx.AsyncCl
         ({"role": "user"}, "/content"),
         ({"role": "user", "content": None}, "/content"),
         ({"role": "robot", "content": "x"}, "/role"),
-        ({"role": "user", "content": "x", "tool_calls": CALLS}, ""),
+        ({"role": "user", "content": "x", "tool_calls": CALLS}, "/tool_calls"),
         ({"role": "user", "content": "x", "timestamp": "2026-01-01T00:00:00"}, "/timestamp"),
         ({"role": "user", "text": "x"}, "/content"),
         ({"role": "assistant", "content": None, "tool_calls": [{"id": 7}]}, "/tool_calls/0/id"),
@@ -199,7 +199,8 @@ async def test_a_conversation_is_found_in_another_session(api: httpx.AsyncClient
 
 
 @pytest.mark.parametrize(
-    ("content", "pointer"), [([], ""), (7, ""), ([{"type": "text"}], "/0"), ([{"type": "text", "text": 7}], "/0/text")]
+    ("content", "pointer"),
+    [([], ""), (7, ""), ([{"type": "text"}], "/0/text"), ([{"type": "text", "text": 7}], "/0/text")],
 )
 async def test_a_fault_in_content_is_named_as_it_was_sent(api: httpx.AsyncClient, content: Any, pointer: str) -> None:
     sent = {**OWNER, "messages": [{"role": "user", "content": content}]}
