@@ -106,8 +106,9 @@ def plan_of(request: SourceRequest, sections: Sequence[GatheredSection]) -> Prom
     }
     competing = [one for one in sections if not one.source.fixed]
     least = request.resources.tuning.unsure_below
-    # a section that could not be read may have what answers
-    unsure = bool(competing) and all(one.error is None and best[one.name] < least for one in competing)
+    # what is from then answers "What happened yesterday?", and a section that could not be read may have what answers
+    of_time = request.interval is not None and not all(of_collection.subject for of_collection in evidence)
+    unsure = bool(competing) and not of_time and all(one.error is None and best[one.name] < least for one in competing)
     intent = intent_of(best, has_task=body.task_id is not None) if body.intent == "auto" else body.intent
     small = _is_small(competing, sum(of_collection.count for of_collection in evidence))
     return PromptPlan(body, request.budget, intent, unsure, asks_anything, small)

@@ -187,6 +187,8 @@ class QueryEvidence:
     asks: float | None = None
     """The probability that the query asks for anything, by its vector and its words; None: it has no vector, or nothing
     is known of its model's."""
+    subject: bool = True
+    """False: it asks for a time alone, "What happened yesterday?", and something is from then."""
 
 
 def asks_for_anything(evidence: Sequence[QueryEvidence]) -> bool:
@@ -208,7 +210,7 @@ def evidence_of(columns: Columns, settled: SettledQuery, weights: AsksWeights | 
     place = settled.asking_place
     asks = None if weights is None or place is None else likely_asks(place, covered, weights)
     without_passages = columns.count - int(np.count_nonzero(columns.flags & PASSAGE))
-    return QueryEvidence(covered / max(words, TINY), words, covered, without_passages, asks)
+    return QueryEvidence(covered / max(words, TINY), words, covered, without_passages, asks, settled.subject)
 
 
 def asks_of(

@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from app.context.layout import ANSWERS
 from tests.support.context import ask, dropped, is_unsure, items, texts
 from tests.support.memories import OWNER, Json, problem, remember
 from tests.support.sessions import append, said
@@ -94,3 +95,17 @@ async def test_fill_is_true_or_false(api: httpx.AsyncClient) -> None:
 
 def _ids(body: Json) -> set[str]:
     return {one["id"] for section in body["sections"] for one in section["items"]}
+
+
+async def test_what_is_from_the_time_that_is_asked_for_is_not_in_doubt(api: httpx.AsyncClient) -> None:
+    for day, place in (("2026-05-03", "at home"), ("2026-05-09", "in town"), ("2026-05-31", "by the sea")):
+        for at, words in enumerate(("they said", "I heard")):
+            lines = [f"{line}, {words} {place}" for line in TALK]
+            await append(api, said(*lines, timestamp=f"{day}T1{at}:00:00Z"), f"{day}-{at}")
+    for query in ("What happened yesterday?", "What happened on May 31?"):
+        body = await ask(api, query, token_budget=2000)
+        shown = [text for text in texts(body, "memories") if text.endswith("by the sea")]
+        assert (len(shown), is_unsure(body)) == (2 * len(TALK), False), query
+        assert max(item["score"] for item in items(body, "memories")) < ANSWERS
+    for query in ("What happened on May 20?", "What happened on April 2?"):
+        assert is_unsure(await ask(api, query, token_budget=2000)), query

@@ -7,7 +7,7 @@ import pytest
 
 from app.context.passages import FULLY_READ_CHARACTERS
 from app.context.source import MIN_SCORE
-from app.context.sources.searched import LEAST_RELATED, PARTNER_WORTH, related
+from app.context.sources.searched import LEAST_RELATED, PARTNER_WORTH, SCRAP, related
 from app.retrieval.retriever import Hit
 from app.storage.search import Memo
 from tests.support.context import ask, entries, items
@@ -20,6 +20,8 @@ LATER = "The crates of uncle Marilog burned, so it is a week later"
 pytestmark = pytest.mark.anyio
 
 BOXES, LEFT = "Dodong will turn the boxes from Monday on", "Dodong left for Saudi, so his boxes are mine"
+GYM = "The gym membership at PulseFit is 35 a month, from my own account"
+CANCELLED = "I cancelled the gym, PulseFit was never worth it."
 RATE = "Marilog pays the same rate as before"
 
 
@@ -55,6 +57,11 @@ def test_no_other_stands_beside_it(other: Hit[Any]) -> None:
     assert told_beside([other, hit(LEFT)]) == [(0, LEFT)]
 
 
+def test_none_stands_beside_a_statement_that_is_below_the_minimum_itself() -> None:
+    below = [hit(BOXES, 0.006, "first"), hit(LEFT, 0.006)]
+    assert related(below, below) == []
+
+
 def test_each_stands_beside_one_statement_and_questions_get_none() -> None:
     asked = hit("Will Dodong turn the boxes?", 0.6, "first")
     shown = [asked, hit(BOXES, 0.5, "first"), hit("Dodong turns the boxes", 0.4, "second")]
@@ -63,17 +70,28 @@ def test_each_stands_beside_one_statement_and_questions_get_none() -> None:
     assert told_beside([hit(LEFT, session=None), hit(RATE, session=None)], *plain) == [(1, RATE), (0, LEFT)]
 
 
-async def test_a_prompt_has_it_though_its_own_score_is_below_the_minimum(api: httpx.AsyncClient) -> None:
-    for name, line in (("first", FIRST), ("second", ""), ("later", LATER)):
+@pytest.mark.parametrize(
+    ("query", "first", "later", "least", "below"),
+    [
+        (QUERY, FIRST, LATER, LEAST_RELATED, MIN_SCORE),
+        ("What do I pay for each month?", GYM, CANCELLED, MIN_SCORE, MIN_SCORE / SCRAP),
+    ],
+    ids=["by its score", "by its score and its kind"],
+)
+async def test_a_prompt_has_it_though_it_is_below_the_minimum(
+    api: httpx.AsyncClient, query: str, first: str, later: str, least: float, below: float
+) -> None:
+    for name, lines in (("first", [first]), ("second", []), ("third", [])):
         goats = [f"The goats of field {at} dry on the {name} roof from day {at} on" for at in range(25)]
-        await append(api, said(*goats, *([line] if line else [])), name)
-    hits = (await api.post("/v1/memories/search", json={**OWNER, "query": QUERY, "top_k": 100})).json()["items"]
+        await append(api, said(*goats, *lines), name)
+    await append(api, said(later), "later")
+    hits = (await api.post("/v1/memories/search", json={**OWNER, "query": query, "top_k": 100})).json()["items"]
     scores = {hit["memory"]["content"]: hit["score"] for hit in hits}
-    assert LEAST_RELATED < scores[LATER] < MIN_SCORE
-    body = await ask(api, QUERY, token_budget=2000)
+    assert least < scores[later] < below
+    body = await ask(api, query, token_budget=2000)
     shown = {
         entry.text.removeprefix("user: "): item["score"]
         for entry, item in zip(entries(body, "memories"), items(body, "memories"), strict=True)
     }
-    assert shown[LATER] == pytest.approx(shown[FIRST] * PARTNER_WORTH)
-    assert LATER not in (await ask(api, QUERY, token_budget=2000, min_score=MIN_SCORE))["text"], "the caller's own"
+    assert shown[later] == pytest.approx(shown[first] * PARTNER_WORTH)
+    assert later not in (await ask(api, query, token_budget=2000, min_score=MIN_SCORE))["text"], "the caller's own"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -126,10 +126,10 @@ async def gather_memories(request: SourceRequest) -> SourceResult:
         kept.append(hit._replace(doc=equal[0], partner=partner, others=equal[1:]))
     kept = newest_first_of_equal(kept)
     if request.body.min_score is None:  # who names a least score wants nothing below it, related or not
-        # a hit of a small store that is below the minimum stands in `kept`, in case the store is given whole, and may
-        # be related as well: of the two one is packed. Scores fall, so places of the hits above it are those in `kept`
-        below += [hit for hit in kept if hit.score < min_score]
-        for place, other in related([hit for hit in kept if hit.score >= min_score], below):
+        # a hit of a small store stands in `kept`, in case the store is given whole, and so does "I cancelled the gym"
+        # of .0075, which packing counts half. They may be related as well: of the two one is packed
+        below += [hit for hit in kept if hit.score * _factor_of(hit.doc, hit.doc["content"]) < min_score]
+        for place, other in related(kept, below):
             if await keeps_if_important(other.doc, other.score):
                 score = max(min_score, kept[place].score * PARTNER_WORTH)
                 kept.insert(place + 1, other._replace(score=score, partner=None, others=()))
@@ -150,11 +150,10 @@ RELATED, LEAST_RELATED, IN_COMMON = 5, 0.002, 0.25
 
 
 def related(
-    shown: Sequence[Hit[MemoryRecord]], below: Iterable[Hit[MemoryRecord]]
+    hits: Sequence[Hit[MemoryRecord]], below: Sequence[Hit[MemoryRecord]]
 ) -> list[tuple[int, Hit[MemoryRecord]]]:
     """Returns (place, hit), the last place first, so that one may be put behind each place: of each of the first
-    statements of a person the one of another session, among those `below` the minimum score, that has most words in
-    common with it.
+    statements of a person, the one of another session with most words in common, of those `below` the minimum score.
 
     Asked "Who turns the beans?", "Dodong will turn the boxes" is found by its words, and "Dodong left for Saudi, his
     boxes are mine" is not: what changed is often told without the words that ask for it.
@@ -162,10 +161,12 @@ def related(
     others = [(said, hit) for hit in below if hit.score >= LEAST_RELATED and (said := _words_stated(hit))]
     if not others:
         return []
-    statements = [(place, said) for place, hit in enumerate(shown) if (said := _words_stated(hit))][:RELATED]
+    left_out = {id(hit) for hit in below}
+    shown = ((place, hit) for place, hit in enumerate(hits) if id(hit) not in left_out)
+    statements = [(place, said) for place, hit in shown if (said := _words_stated(hit))][:RELATED]
     found = list[tuple[int, Hit[MemoryRecord]]]()
     for place, own in statements:
-        session = shown[place].doc["source"]["session_id"]
+        session = hits[place].doc["source"]["session_id"]
         alike = [
             (in_common, other.score, at)
             for at, (words_of_other, other) in enumerate(others)
@@ -315,7 +316,7 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
         score,
         prefix=f"{issue}{speaker}",
         keys=frozenset(keys),
-        factor=_factor_of(memory, text) if spoken else 1.0,
+        factor=_factor_of(memory, text),
         derived=source["origin"] in ("extraction", "consolidation"),
         memory_id=memory["memory_id"],
         heading=Heading(f"{session}:{day}" if spoken else day, day, conversation=spoken),
@@ -326,6 +327,8 @@ def memory_item(memory: MemoryRecord, text: str, score: float | None, request: S
 
 def _factor_of(memory: MemoryRecord, text: str) -> float:
     """Returns what a message counts for its kind. `text`: what is shown of it."""
+    if memory["source"]["speaker"] is None:  # not spoken
+        return 1.0
     factor = ASSISTANT if memory["source"].get("role") == "assistant" else 1.0
     if is_question(memory["content"][-QUESTION_END:]):
         factor *= QUESTION
