@@ -159,8 +159,6 @@ def related(
     boxes are mine" is not: what changed is often told without the words that ask for it.
     """
     others = [(said, hit) for hit in below if hit.score >= LEAST_RELATED and (said := _words_stated(hit))]
-    if not others:
-        return []
     left_out = {id(hit) for hit in below}
     shown = ((place, hit) for place, hit in enumerate(hits) if id(hit) not in left_out)
     statements = [(place, said) for place, hit in shown if (said := _words_stated(hit))][:RELATED]
