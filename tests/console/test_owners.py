@@ -343,7 +343,7 @@ def test_the_graph_is_walked_by_the_keyboard(visit: Visit) -> None:
     page.keyboard.press("Enter")
     page.get_by_text("7 of at most 80 entities drawn.").wait_for()
     expect(links).to_contain_text("error 26")
-    assert page.locator(".graph canvas").count() > 0
+    page.locator(".graph canvas").first.wait_for(state="attached")
     page.get_by_label("Begins with").fill("el")
     page.get_by_label("Begins with").press("Enter")
     page.get_by_text("1 of 1").wait_for()
@@ -451,9 +451,13 @@ def test_a_graph_fits_its_box_and_no_label_lies_over_another(
     if entities > 26:
         links.get_by_role("button", name="Bo", exact=True).click()
     page.get_by_text(f"{entities} of at most 80 entities drawn").wait_for()
-    found = page.locator(".graph").evaluate(OVERLAPS)
+    graph = page.locator(".graph")
+    graph.locator("canvas").first.wait_for(state="attached")  # what draws is loaded after the text
+    while graph.evaluate("box => box._cyreg.cy.nodes().length") != entities:  # the picture follows the text
+        page.wait_for_timeout(50)
+    found = graph.evaluate(OVERLAPS)
     assert (found["labels"], found["pairs"], found["fits"]) == (entities, [], True)
-    shown = page.locator(".graph").evaluate("box => box._cyreg.cy.edges().map(edge => edge.style('target-label'))")
+    shown = graph.evaluate("box => box._cyreg.cy.edges().map(edge => edge.style('target-label'))")
     assert shown == ["knows well"] * (entities - 1)
     visit.check()
 
@@ -634,7 +638,7 @@ def test_actions_are_counted_and_drawn(visit: Visit, server: Server) -> None:
     rows = page.get_by_role("region", name="Actions by type").locator("tbody tr")
     expect(rows).to_have_count(len(stats["groups"]))
     expect(rows.first).to_contain_text(stats["groups"][0]["key"].replace("_", " "))
-    assert page.locator("figure.chart canvas").count() == 2
+    expect(page.locator("figure.chart canvas")).to_have_count(2)
     latest = server.client.get("/v1/actions", params={"agent_id": "workshop", "limit": 1}).json()["items"][0]
     expect(page.get_by_label("List of actions").locator(".list > li").first).to_contain_text(latest["content"])
     visit.check()
