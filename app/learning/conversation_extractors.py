@@ -1,7 +1,7 @@
 """Extractors for a part of a conversation: statements, of which memories, facts and the user's profile are made, and
 the agent's experience. What a tool gave back is nobody's word: no statement is learned from it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, TypeVar
@@ -132,10 +132,12 @@ class StoredMemories:
 
 
 class StatementsContext(NamedTuple):
-    """What a request for statements was made with: the names of the user, and the ids of the known memories."""
+    """What a request for statements was made with: the names of the user, the ids of the known memories, and which of
+    these the session itself has led to."""
 
     names: Sequence[str]
     memory_ids: Sequence[str]
+    own: Container[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,9 @@ class StatementExtractor:
             "known_memories": [{"memory_id": one["memory_id"], "content": one["content"]} for one in known],
             "known_facts": facts,
         }
-        context = StatementsContext(names, [memory["memory_id"] for memory in known])
+        session_id = None if talk.session is None else talk.session["session_id"]
+        own = {one["memory_id"] for one in known if session_id and one["source"].get("session_id") == session_id}
+        context = StatementsContext(names, [memory["memory_id"] for memory in known], own)
         return PartRequest(shown, await _wishes(tools, talk), context)
 
     def may_be_stored(self, talk: Conversation, answer: ModelAnswer, item: LearnedStatement) -> bool:
@@ -233,9 +237,7 @@ class StatementExtractor:
             rules, statements = await accepted(tools, talk, [answer])
             known = {one["memory_id"]: one["content"] for one in answer.request.known["known_memories"]}
             # memories of this session do not say it yet: a job that stopped before the summary has stored them
-            stored = await MemoryRepository(tools.store, talk.scope).get_many(list(known))
-            own = {key for key, one in stored.items() if one["source"].get("session_id") == talk.session["session_id"]}
-            text = summary_of(earlier or "", statements, known, own)
+            text = summary_of(earlier or "", statements, known, answer.request.context.own)
             written = replace(written_by(answer.model, talk, text), rolls=earlier is not None)
             return await summary_plan(tools, talk, written, {} if "memories" in self.names else rules.dropped)()
 

@@ -48,8 +48,8 @@ class TaskRepository(Repository[schemas.TaskRecord]):
     ) -> list[schemas.TaskRecord]:
         """Returns the tasks of these partitions that are to be done, up to `until`, without those of after
         `known_at`."""
-        to_do = both(In("status", ("pending", "in_progress")), Range("due_at", le=until), unexpired(now))
-        to_do = both(to_do, None if known_at is None else Range("created_at", le=known_at))
+        known = None if known_at is None else Range("created_at", le=known_at)
+        to_do = both(In("status", ("pending", "in_progress")), Range("due_at", le=until), unexpired(now), known)
         due: list[schemas.TaskRecord] = []
         for agent, user in partitions:
             if agent is None:  # each task has an agent
