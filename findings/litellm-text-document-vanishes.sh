@@ -3,55 +3,20 @@
 # without an error; a PDF is sent as a file.
 # Versions: litellm==1.110.2, against a stand-in of OpenAI's API on loopback.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 "${PYTHON:-python3.11}" -m venv "$dir/venv"
 "$dir/venv/bin/pip" install -q --disable-pip-version-check litellm==1.110.2
+export LITELLM_LOCAL_MODEL_COST_MAP=True PYTHONPATH="$here"
 cd "$dir"
-LITELLM_LOCAL_MODEL_COST_MAP=True "$dir/venv/bin/python" -W ignore - >"$dir/seen" <<'PY'
-import asyncio
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
-
-import litellm
-
-
-class Model(BaseHTTPRequestHandler):
-    def do_POST(self):
-        sent.append((self.path, json.loads(self.rfile.read(int(self.headers["content-length"])))))
-        text = {"type": "output_text", "text": "Yes", "annotations": []}
-        message = {"type": "message", "id": "m1", "role": "assistant", "status": "completed", "content": [text]}
-        usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-        answer = {"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": "m", "output": [message]}
-        more = {"usage": usage, "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
-        body = json.dumps({**answer, **more}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-sent = []
-server = HTTPServer(("127.0.0.1", 0), Model)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-def ask(*messages):
-    address = f"http://127.0.0.1:{server.server_port}"
-    more = {"api_base": address, "api_key": "none", "max_tokens": 50}
-    asyncio.run(litellm.anthropic.messages.acreate(model="openai/gpt-4o", messages=list(messages), **more))
-    return sent.pop()
-
+"$dir/venv/bin/python" -B -W ignore - >"$dir/seen" <<'PY'
+from litellm_stand_in import to_openai
 
 question = {"type": "text", "text": "What does it say?"}
 for media_type, kind, data in (("text/plain", "text", "The code is 7."), ("application/pdf", "base64", "JVBERi0=")):
     document = {"type": "document", "source": {"type": kind, "media_type": media_type, "data": data}}
-    _, request = ask({"role": "user", "content": [document, question]})
+    _, request = to_openai({"role": "user", "content": [document, question]})
     print(media_type, [part["type"] for item in request["input"] for part in item["content"]])
 PY
 diff - "$dir/seen" <<'SEEN'
